@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// AMP's profiles and measured strategies, as problems and strategies.
+// Reads AMP's profiles and measured strategies as problems and strategies.
 #pragma once
 
 #include <heddle/json/document.hpp>
@@ -20,12 +20,12 @@ namespace heddle::bench {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Half-precision weight and gradient, single-precision weight, gradient and two moments.
+// These are half-precision weight and gradient, single-precision weight, gradient and two moments.
 inline constexpr double bytes_per_parameter = 2 + 2 + 4 + 4 + 8;
-// Logits in half precision, in single precision, and their gradient.
+// These are logits in half precision and in single precision, and their gradient.
 inline constexpr double bytes_per_logit = 2 + 4 + 4;
 
-/// What CUDA reports of the device, less 1 GB for its context, communication buffers and fragmentation.
+/// Is what CUDA reports of the device, less 1 GB for its context, communication buffers and fragmentation.
 inline bytes usable_memory(std::string const& device) {
     return bytes((device == "T4" ? 15109.0 : 16160.0) * (1 << 20) - 1e9);
 }

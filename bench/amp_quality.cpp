@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: BSL-1.0 AMP's measured strategies ($HEDDLE_REFERENCE_DATA/amp) beside what is predicted for
-// them, by AMP and here: rank correlation, error and regret, each trial predicted by a model calibrated on all others;
-// memory beside status; and the speed-up that layer assignment gives as layers grow unlike.
+// SPDX-License-Identifier: BSL-1.0
+// Compares AMP's measured strategies ($HEDDLE_REFERENCE_DATA/amp) with what AMP and Heddle predict for them: rank
+// correlation, error and regret, where each trial is predicted by a model calibrated on all others; memory and status;
+// and the speed-up that layer assignment gives as layers become more unlike.
 #include "amp_data.hpp"
 
 #include <heddle/pipeline/calibrate.hpp>
@@ -48,7 +49,7 @@ double spearman(std::vector<double> const& a, std::vector<double> const& b) {
     return xy / std::sqrt(xx * yy);
 }
 
-/// How much slower than the best the fastest of the first `count` by prediction is.
+/// Returns by how much the fastest of the first `count` by prediction is slower than the best.
 double regret(std::vector<double> const& predicted, std::vector<double> const& measured, std::size_t count) {
     std::vector<std::size_t> order(predicted.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -70,8 +71,8 @@ void print_row(char const* name, std::vector<double> const& predicted, std::vect
                 100 * regret(predicted, measured, 1), 100 * regret(predicted, measured, 3));
 }
 
-/// Strategies whose time the paper's tables give too: how far two measurements of one strategy are apart, which no
-/// prediction can undercut.
+/// Compares strategies whose time the paper's tables give too. It shows how far two measurements of one strategy
+/// differ, which no prediction can undercut.
 void compare_repeats(setting const& s, fs::path const& tables) {
     if (!fs::exists(tables)) return;
     std::printf("  measured twice:\n");
@@ -196,8 +197,8 @@ void plan_setting(setting const& s, strategy_problem const& calibrated) {
                     sum / fitting);
 }
 
-/// What was fitted elsewhere on the types of device that are here too: launch times, scales, speeds of their machines'
-/// links.
+/// Takes over what was fitted elsewhere on the types of device that are here too: launch times, scales, and speeds of
+/// the links of their machines.
 strategy_problem calibrated_elsewhere(strategy_problem to,
                                       std::vector<std::pair<setting, strategy_problem>> const& fitted) {
     for (auto const& [original, from] : fitted)
@@ -219,7 +220,7 @@ strategy_problem calibrated_elsewhere(strategy_problem to,
     return to;
 }
 
-/// Times on the mixed cluster that the paper's tables 8 and 9 give.
+/// Compares times on the mixed cluster that the paper's tables 8 and 9 give.
 void compare_mixed(setting const& s, strategy_problem const& p) {
     struct row {
         std::int64_t micro_batch;
@@ -251,8 +252,8 @@ void compare_mixed(setting const& s, strategy_problem const& p) {
     print_row("here, fitted on the two above", transferred, measured);
 }
 
-/// AMP's figure 3: how much faster assigned layers are than balanced ones at pp 4, dp 4, tmp 1, mbs 1, as eq. (9)'s
-/// ratio of the narrow layers' time to the wide layers' grows.
+/// Draws AMP's figure 3: by how much assigned layers are faster than balanced ones at pp 4, dp 4, tmp 1, mbs 1, as eq.
+/// (9)'s ratio of the narrow layers' time to the wide layers' grows.
 void vary_heterogeneity(setting const& s, strategy_problem p) {
     if (s.narrow.empty() || p.machines.size() * p.machines[0].devices != 16) return;
     std::printf("  speed-up of assigned layers, pp 4, dp 4, tmp 1, mbs 1, by heterogeneity (eq. (9)):\n");
@@ -264,7 +265,7 @@ void vary_heterogeneity(setting const& s, strategy_problem p) {
         if (p.layers[l].gradients.split.value > 0) (is_narrow ? narrow : wide) += times[l].value;
     }
     auto const profiled = times;
-    // Uniform and balanced as in the data: over the layers that compute.
+    // As in the data, uniform and balanced cuts are over the layers that compute.
     for (double const ratio : {0.25, 0.5, 1.0, narrow / wide, 3.0, 4.0, 8.0}) {
         for (auto const l : s.narrow) times[l] = profiled[l] * (ratio * wide / narrow);
         strategy_model const model(p);

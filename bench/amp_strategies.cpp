@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: BSL-1.0 Whole optimisations for pipeline, data and tensor parallelism: GPT-2 blocks between
-// an embedding and a head on machines of one type and of two. Every result is evaluated again. Counters: shapes,
-// placements, the time of an iteration planned, and how far above its bound.
+// SPDX-License-Identifier: BSL-1.0
+// Times whole optimisations of pipeline, data and tensor parallelism: GPT-2 blocks between an embedding and a head on
+// machines of one type and of two. Every result is evaluated again. The counters are shapes, placements, the time of an
+// iteration planned, and how far it is above its bound.
 #include <heddle/planner/amp.hpp>
 
 #include <benchmark/benchmark.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Boost.Graph's search for shortest paths with resource constraints beside ours, on perceptrons of so many layers: the
-// same graph of programs, the same labels, the same dominance and memory limits, so the same least time. Ours has a
-// bound, which Boost's takes none of.
+// Runs Boost.Graph's search for shortest paths with resource constraints beside ours, on perceptrons of a number of
+// layers. Both have the same graph of programs, the same labels, the same dominance and memory limits, and so the same
+// least time. Ours has a bound, for which Boost's has no place.
 #include <heddle/heddle.hpp>
 
 #include <benchmark/benchmark.h>
@@ -63,7 +63,7 @@ struct setting {
     }
 };
 
-/// The same times without relaxations: a label is bounded by the time of its own moves.
+/// Has the same times without relaxations: a label is bounded by the time of its own moves.
 struct unbounded : serial {
     using serial::serial;
     static constexpr auto relaxation = relaxation_kind::none;
@@ -79,7 +79,7 @@ struct edge {
 };
 using boost_graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, vertex, edge>;
 
-/// With one vertex more, which the states of the last level lead to.
+/// Makes the graph with one more vertex, to which the states of the last level lead.
 boost_graph graph_of(setting const& s) {
     boost_graph g;
     for (std::size_t node = 0; node <= s.graph.node_count(); ++node) boost::add_vertex(vertex{node}, g);
@@ -98,7 +98,7 @@ struct resources {
     friend bool operator<(resources const& a, resources const& b) { return a.total < b.total; }
 };
 
-/// Adds an edge; false if memory does not suffice.
+/// Adds an edge; returns false if memory does not suffice.
 struct extension {
     program_clock<serial> const* clock;
     priced_graph const* priced;

@@ -1,9 +1,10 @@
-// SPDX-License-Identifier: BSL-1.0 Pipeline templates for Ditto's clusters (GPT-2 XL, Fig. 8): the exact planner and
-// fold + recover, by Ditto's objective as its code has it and by 1F1B; `loss` is what fold + recover is above the
-// optimum in percent, and `error` what the optimum is off the one that the reference data states. Where the exact
-// planner stops being practical: by types of devices, machines and layers. Fold + recover in copies for a thousand
-// machines, with its bound. A look-up in a library. The first part needs the folder in the environment variable
-// HEDDLE_REFERENCE_DATA.
+// SPDX-License-Identifier: BSL-1.0
+// Plans pipeline templates for Ditto's clusters (GPT-2 XL, Fig. 8) by the exact planner and by fold + recover, under
+// Ditto's objective as its code has it and under 1F1B. `loss` is by how many percent fold + recover is above the
+// optimum, and `error` by how many the optimum differs from the one that the reference data states. Then shows where
+// the exact planner stops being practical, by types of devices, machines and layers; fold + recover in copies for a
+// thousand machines, with its bound; and a look-up in a library. The first part needs the folder in the environment
+// variable HEDDLE_REFERENCE_DATA.
 #include <heddle/pipeline/greedy_recovery.hpp>
 #include <heddle/pipeline/template_library.hpp>
 #include <heddle/planner/ditto.hpp>
@@ -86,7 +87,7 @@ void greedy(benchmark::State& state, template_problem const& p, Schedule const& 
     state.counters["loss"] = 100 * (found.cost->total / plan_template(p, {}, schedule).cost->total - 1);
 }
 
-/// Equal blocks whose measured times differ by some percent; type t is t + 1 times as fast as the first, give or take.
+/// Makes equal blocks whose measured times differ by some percent; type t is about t + 1 times as fast as the first.
 template_problem made(std::size_t types, std::size_t machines_per_type, std::size_t devices, std::size_t layers,
                       std::int64_t micro_batches) {
     std::mt19937_64 engine(types * 1000 + layers);

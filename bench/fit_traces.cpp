@@ -37,8 +37,8 @@ void add_products(fs::path const& folder, std::vector<sample>& samples) {
     }
 }
 
-/// Copies inside a device stand for element-wise kernels: their sizes are in the trace. Layer norms are two kernels, of
-/// the attention's softmax one, both on all elements of a micro-batch; work as in the operator catalogue.
+/// Copies inside a device stand for element-wise kernels: their sizes are in the trace. Layer norms are two kernels and
+/// the attention's softmax is one, all on all elements of a micro-batch; work is as in the operator catalogue.
 void add_timeline(fs::path const& folder, std::string const& system, std::vector<sample>& samples) {
     double const elements = (system == "ours" ? 16 : 32) * 256 * 1024.0;
     double const attention_scores = (system == "ours" ? 16 : 32) * 4 * 256 * 256.0;
@@ -59,7 +59,7 @@ void add_timeline(fs::path const& folder, std::string const& system, std::vector
     }
 }
 
-/// The least time of each size: NCCL's kernels wait for other ranks, and that is in their times.
+/// Takes the least time of each size, because the times include that NCCL's kernels wait for other ranks.
 void add_collectives(fs::path const& folder, std::vector<sample>& samples) {
     std::map<std::pair<collective, double>, double> least;
     for (auto const& r : read_table(folder / "collective_calls.csv")) {

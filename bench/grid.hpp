@@ -12,7 +12,7 @@ namespace heddle::bench {
 
 using cell = std::uint32_t;
 
-/// From one corner to the opposite one; entering a cell costs 1 to 9.
+/// Goes from one corner to the opposite one; entering a cell costs 1 to 9.
 struct grid {
     std::uint32_t width;
     std::vector<std::uint8_t> costs;

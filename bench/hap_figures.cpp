@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: BSL-1.0 The figures of HAP (EuroSys '24) as far as a cost model can give them: hap_figures
-// FIGURE. No hardware is measured, and all but fig19 prints the same wherever it runs. In all of them gradients are
-// reduced after the backward pass, as HAP does.
+// SPDX-License-Identifier: BSL-1.0
+// hap_figures FIGURE draws the figures of HAP (EuroSys '24) as far as a cost model can give them. No hardware is
+// measured, and all figures but fig19 print the same wherever they run. In all of them gradients are reduced after the
+// backward pass, as in HAP.
 #include "hap/evaluation.hpp"
 #include "hap/motivation.hpp"
 

@@ -1,8 +1,9 @@
-// SPDX-License-Identifier: BSL-1.0 HiDup's table 5: what plans lose that are found with wrong estimates. Every
-// operator's time is off by up to so many per cent at random, as is that of collectives on every tensor, ten times
-// over; or that of all communication by as much. Plans in two micro-batches of BERT-SGMoE with 8 layers
-// ($HEDDLE_REFERENCE_DATA/models/hidup_bert_sgmoe_L4_d8.json, its layers repeated) on two machines of four V100 at 100
-// Gbit/s; each is priced by the right estimates and divided by the plan that is found with these.
+// SPDX-License-Identifier: BSL-1.0
+// HiDup's table 5: shows how much worse plans are that are found with wrong estimates. Either every operator's time is
+// off by a random factor of up to some per cent, and so are the times of collectives on every tensor, ten times over;
+// or all communication is off by that much. Plans are for two micro-batches of BERT-SGMoE with 8 layers
+// ($HEDDLE_REFERENCE_DATA/models/hidup_bert_sgmoe_L4_d8.json, with its layers repeated) on two machines of four V100 at
+// 100 Gbit/s. Each is priced by the right estimates and divided by the plan that is found with these.
 #include "deeper_model.hpp"
 #include "hidup_setting.hpp"
 #include "strategy_search.hpp"
@@ -23,7 +24,7 @@ void scale(kernel& k, double by) {
     k.beside = by * k.beside;
 }
 
-/// All steps with the times of one operator, and of collectives on one tensor, off by one factor.
+/// Returns all steps with the times of one operator, or of collectives on one tensor, off by one factor.
 std::vector<step> with_noise(bench::strategy_search const& s, double most, std::uint64_t seed) {
     std::mt19937_64 engine(seed);
     auto const draw = [&](std::size_t count) {

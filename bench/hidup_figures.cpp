@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: BSL-1.0 HiDup's setting of two machines of four V100 by our cost model: the plan in two
-// micro-batches beside that of the whole batch with gradient overlap, as bandwidth falls (figure 8) and as the batch
-// shrinks (figure 9a); how parameters are stored as it falls (figure 11), and how the gates are computed (figure 12).
-// Of $HEDDLE_REFERENCE_DATA/models/hidup_bert_sgmoe_L4_d8.json.
+// SPDX-License-Identifier: BSL-1.0
+// HiDup's setting of two machines of four V100 by our cost model: compares the plan in two micro-batches with that of
+// the whole batch with gradient overlap, as bandwidth falls (figure 8) and as the batch shrinks (figure 9a); shows how
+// parameters are stored as bandwidth falls (figure 11), and how the gates are computed (figure 12). It uses
+// $HEDDLE_REFERENCE_DATA/models/hidup_bert_sgmoe_L4_d8.json.
 #include "hidup_setting.hpp"
 #include "strategy_search.hpp"
 

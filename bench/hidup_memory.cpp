@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: BSL-1.0 HiDup's table 3: gigabytes at the peak on each of four V100, with Adam, 8 layers, 32
-// sequences per device. Of $HEDDLE_REFERENCE_DATA/models/hidup_{bert_sgmoe,vit_switch}_L4_d8.json, their layers
-// repeated, with the table's experts; sparsely gated models have two places per token where switch models have one, so
-// that each is made of the other by halving or doubling the experts' capacity.
+// SPDX-License-Identifier: BSL-1.0
+// HiDup's table 3: gigabytes at the peak on each of four V100, with Adam, 8 layers and 32 sequences per device. It uses
+// $HEDDLE_REFERENCE_DATA/models/hidup_{bert_sgmoe,vit_switch}_L4_d8.json, with their layers repeated and the table's
+// experts. Sparsely gated models have two places per token where switch models have one, so each is made of the other
+// by halving or doubling the experts' capacity.
 #include "deeper_model.hpp"
 #include "hidup_setting.hpp"
 #include "strategy_search.hpp"
@@ -23,7 +24,7 @@ namespace {
 using namespace heddle;
 using bench::strategy_search;
 
-/// The factors of one dimension of the tensors whose names have this part, or of what gates make.
+/// Returns the factors of one dimension of the tensors whose names have this part, or of what gates make.
 std::vector<cut_factor> factors_of(indexed_program const& p, std::string const& part, std::uint16_t dimension) {
     std::vector<cut_factor> all;
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
@@ -34,7 +35,8 @@ std::vector<cut_factor> factors_of(indexed_program const& p, std::string const& 
     return all;
 }
 
-/// For four devices: half the batch, half the experts, each with twice the capacity, times what is asked for.
+/// Makes the program for four devices: half the batch, and half the experts, each with twice the capacity, times what
+/// is asked for.
 program setting(std::filesystem::path const& file, extent numerator, extent denominator) {
     auto p = with_batch_size(bench::deeper_model(file, 2, 8).program, 128);
     auto experts = factors_of(index_program(p), ".w1", 0);

@@ -1,8 +1,9 @@
-// SPDX-License-Identifier: BSL-1.0 The time of HiDup's strategy search: shipped and reference transformers with
-// mixtures of experts ($HEDDLE_REFERENCE_DATA/models/hidup_*), and BERT-SGMoE with as many layers again and again, in
-// two micro-batches, on 4 to 1024 equal devices, over all orders of operators. CPU milliseconds by part of one search,
-// the program's seconds, and its proven gap; then of the planner as a whole, which also proves its plan, but without
-// the whole batch beside it. Reading is left out.
+// SPDX-License-Identifier: BSL-1.0
+// Times HiDup's strategy search: shipped and reference transformers with mixtures of experts
+// ($HEDDLE_REFERENCE_DATA/models/hidup_*), and BERT-SGMoE with more and more layers, in two micro-batches, on 4 to 1024
+// equal devices, over all orders of operators. Prints the CPU milliseconds of each part of one search, the program's
+// seconds, and its proven gap; then those of the whole planner, which also proves its plan, but does not plan the whole
+// batch beside it. Reading is not timed.
 #include "deeper_model.hpp"
 
 #include <heddle/clp/all.hpp>

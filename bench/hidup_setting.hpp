@@ -13,7 +13,7 @@
 
 namespace heddle::bench {
 
-/// Two of four V100 each, so many gigabits per second apart.
+/// Makes two machines of four V100 each, with links of this many gigabits per second between them.
 inline cluster two_machines(double gigabits) {
     auto c = json::read_cluster(HEDDLE_EXAMPLES "/clusters/v100x4_nvlink.json");
     c.machines = {{0, 4, 2}};
@@ -22,8 +22,8 @@ inline cluster two_machines(double gigabits) {
     return c;
 }
 
-/// Where HiDup's models are: in models/ of $HEDDLE_REFERENCE_DATA, if all of these are there. Else says that the bench
-/// is skipped.
+/// Returns the folder of HiDup's models, models/ of $HEDDLE_REFERENCE_DATA, if all of these are there. Otherwise says
+/// that the bench is skipped.
 inline std::optional<std::filesystem::path> hidup_models(std::initializer_list<char const*> files) {
     char const* const data = std::getenv("HEDDLE_REFERENCE_DATA");
     auto const folder = std::filesystem::path(data ? data : "") / "models";

@@ -1,10 +1,11 @@
-// SPDX-License-Identifier: BSL-1.0 Predicted against measured iterations of the mixture of experts traced on 4 x
-// V100-SXM2-32GB ($HEDDLE_REFERENCE_DATA/hidup_traces): HiDup's own run ("ours") as micro-batches in turn with experts
-// in parallel and matrices gathered, as its collectives say, and PyTorch's data parallelism with gradient overlap
-// ("ddp"); both with stochastic gradient descent without momentum, as their kernels say. What is fitted: rates,
-// overheads and the two collectives of examples/clusters/v100x4_nvlink.json, on the kernels and NCCL calls of the same
-// traces (fit_traces.cpp); how much slower kernels are beside collectives, on interference.csv; how much slower
-// collectives are beside kernels, and how long they wait for other ranks, on collective_calls.csv. Nothing is fitted on
+// SPDX-License-Identifier: BSL-1.0
+// Compares predicted with measured iterations of the mixture of experts traced on 4 x V100-SXM2-32GB
+// ($HEDDLE_REFERENCE_DATA/hidup_traces). HiDup's own run ("ours") is predicted as micro-batches in turn with experts in
+// parallel and matrices gathered, as its collectives show; PyTorch's data parallelism ("ddp") with gradient overlap;
+// both with stochastic gradient descent without momentum, as their kernels show. Rates, overheads and the two
+// collectives of examples/clusters/v100x4_nvlink.json are fitted to the kernels and NCCL calls of the same traces
+// (fit_traces.cpp); by how much kernels are slower beside collectives, to interference.csv; by how much collectives are
+// slower beside kernels, and how long they wait for other ranks, to collective_calls.csv. Nothing is fitted to
 // iterations. How the traced systems run a plan is in simulation_options and training_options; the evidence for it is
 // in docs/explanation/hidup_figures.md.
 #include "strategy_search.hpp"
@@ -32,8 +33,8 @@ using namespace heddle;
 namespace fs = std::filesystem;
 using bench::read_table;
 
-/// Seconds of computation by kind of operator, of the whole iteration, of what is busy, and the part of the shorter
-/// that is beside the other.
+/// The seconds of computation by kind of operator, those of the whole iteration, those in which either is busy, and the
+/// part of the shorter that is beside the other.
 struct iteration {
     double products = 0, normalisations = 0, other = 0, wall = 0, compute = 0, communication = 0, ratio = 0;
 };
@@ -66,7 +67,7 @@ iteration measured(fs::path const& folder, std::string const& system) {
     return sum;
 }
 
-/// Mean factor by which kernels beside collectives take longer than alone, weighted by their time alone.
+/// Returns the mean factor by which kernels beside collectives take longer than alone, weighted by their time alone.
 double interference(fs::path const& folder, std::string const& system) {
     double alone = 0, beside = 0;
     for (auto const& r : read_table(folder / "interference.csv")) {
@@ -78,8 +79,8 @@ double interference(fs::path const& folder, std::string const& system) {
     return alone > 0 ? beside / alone : 1;
 }
 
-/// By how much collectives of one kind and size take longer beside kernels than alone: means over calls, weighted by
-/// their time alone. Both hold the time for which calls wait for other ranks.
+/// Returns the factor by which collectives of one kind and size take longer beside kernels than alone, as a mean over
+/// calls weighted by their time alone. Both times include the wait of calls for other ranks.
 double collective_interference(fs::path const& folder, std::string const& system) {
     struct times {
         double alone = 0, beside = 0, alone_count = 0, beside_count = 0;
@@ -101,8 +102,8 @@ double collective_interference(fs::path const& folder, std::string const& system
     return alone > 0 ? beside / alone : 1;
 }
 
-/// Seconds for which a collective waits for other ranks: by how much calls of known size take longer alone than the
-/// least of their kind and size, on average.
+/// Returns the seconds that a collective waits for other ranks: the average by which calls of known size take longer
+/// alone than the fastest call of their kind and size.
 double wait_for_ranks(fs::path const& folder, std::string const& system) {
     struct calls {
         double sum = 0, count = 0, least = std::numeric_limits<double>::infinity();
@@ -121,7 +122,8 @@ double wait_for_ranks(fs::path const& folder, std::string const& system) {
     return count > 0 ? waits / count * 1e-6 : 0;
 }
 
-/// Experts in parallel, large matrices stored in shards and gathered once, everything else on all devices.
+/// Allows experts in parallel, large matrices that are stored in shards and gathered once, and everything else on all
+/// devices.
 instruction_filter as_traced(indexed_program const& p) {
     auto const whole = expert_parallel(p, parameter_storage::replicated),
                gathered = expert_parallel(p, parameter_storage::sharded_gradients);
@@ -134,8 +136,8 @@ instruction_filter as_traced(indexed_program const& p) {
             whole.mark};
 }
 
-/// A stage begins with what it communicates, and that is where a parameter is gathered or its gradient reduced: HiDup's
-/// stages, as the traces have them.
+/// Makes a stage begin with what it communicates, which is where a parameter is gathered or its gradient reduced: these
+/// are HiDup's stages, as the traces have them.
 void begin_stages_at_parameters(plan& p) {
     p.stages.clear();
     bool computed = false;

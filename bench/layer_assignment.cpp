@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: BSL-1.0 Layers to stages at three sizes: random layers, and blocks as in GPT-2 between an
-// embedding and a head; on devices of one type and of three; by Oobleck's estimate too. AMP's recurrence at the
-// smallest size only; there both must cost the same. Counters: thresholds and cells of the search.
+// SPDX-License-Identifier: BSL-1.0
+// Times the assignment of layers to stages at three sizes: random layers, and blocks as in GPT-2 between an embedding
+// and a head; on devices of one type and of three; under Oobleck's estimate too. AMP's recurrence runs at the smallest
+// size only; there both must cost the same. The counters are thresholds and cells of the search.
 #include "../test/support/amp_recurrence.hpp"
 
 #include <heddle/pipeline/layer_assignment.hpp>
@@ -34,7 +35,7 @@ layer_assignment_problem make(instance const& i) {
     for (int t = 0; t < (i.mixed ? 3 : 1); ++t) {
         auto& on = p.times.emplace_back();
         for (std::size_t l = 0; l < i.layers; ++l) {
-            // Measured times of equal blocks differ by a few percent.
+            // The measured times of equal blocks differ by a few percent.
             double const block = l == 0              ? 0.06
                                  : l == 1            ? 0.02
                                  : l + 3 >= i.layers ? 0.7 * static_cast<double>(l + 3 - i.layers)

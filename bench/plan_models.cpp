@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: BSL-1.0 Whole planning runs, reading excluded: the shipped models on the shipped cluster of
-// 2 V100 and 6 P100 and, where $HEDDLE_REFERENCE_DATA is set, the models there; and the shipped models on 8 device
-// groups of 8, and on one device of each. Every plan is verified. Counters: seconds per iteration of the plan, proven
-// gap in percent, speed-up over the best data-parallel baseline.
+// SPDX-License-Identifier: BSL-1.0
+// Times whole planning runs without reading: the shipped models on the shipped cluster of 2 V100 and 6 P100 and, if
+// $HEDDLE_REFERENCE_DATA is set, the models there; and the shipped models on 8 device groups of 8, and on one device of
+// each. Every plan is verified. The counters are seconds per iteration of the plan, the proven gap in percent, and the
+// speed-up over the best data-parallel baseline.
 #include <heddle/benchmark/all.hpp>
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>

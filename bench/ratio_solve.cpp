@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: BSL-1.0 One solve of sharding ratios on 8 and 64 devices, each of a type of its own: the
-// stages of programs found (the shipped models and, where $HEDDLE_REFERENCE_DATA is set, the models there) and random
-// ones. The plan is made once, on 2 V100 and 6 P100, and not timed. By CLP from the preferred ratios and from the
-// solution, and by Ipopt where it is installed; a solution whose objective is not CLP's is an error. Counters: stages,
-// and distinct ones of them.
+// SPDX-License-Identifier: BSL-1.0
+// Times one solve of sharding ratios on 8 and 64 devices, each of a type of its own: for the stages of programs found
+// (the shipped models and, if $HEDDLE_REFERENCE_DATA is set, the models there) and for random stages. The plan is made
+// once, on 2 V100 and 6 P100, and not timed. CLP starts from the preferred ratios and from the solution; Ipopt runs if
+// it is installed. A solution whose objective is not CLP's is an error. The counters are stages, and distinct stages.
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
@@ -25,7 +25,7 @@ namespace {
 using namespace heddle;
 namespace fs = std::filesystem;
 
-/// `size` machines of one device each, all different: rates over a range of ten, bandwidths over one of four.
+/// Makes `size` machines of one device each, all different: rates over a range of ten, bandwidths over one of four.
 cluster unequal_cluster(int size) {
     std::mt19937_64 random(7);
     auto const between = [&](double low, double high) {
@@ -56,7 +56,7 @@ ratio_problem problem_of(program_steps const& program, int devices) {
     return make_ratio_problem(program, model, compute_proportional(model, element_type::float32));
 }
 
-/// How a program is cut: as is fastest, or along anything but the batch, which makes many stages.
+/// Says how a program is cut: as is fastest, or along anything but the batch, which makes many stages.
 enum class cut { freely, not_along_batch };
 
 /// The steps of a program of a model, made once.
@@ -89,7 +89,7 @@ program_steps const& steps_of(fs::path const& file, fs::path const& on, cut how)
     return made;
 }
 
-/// Stages that have nothing in common: the hardest case.
+/// Makes stages that have nothing in common, which is the hardest case.
 ratio_problem random_problem(int stages, int types) {
     std::mt19937_64 random(static_cast<std::uint64_t>(stages + types));
     auto const unit = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
@@ -109,7 +109,7 @@ ratio_problem random_problem(int stages, int types) {
     return p;
 }
 
-/// Solves the problem again and again, `warm` from its solution.
+/// Solves the problem again and again; with `warm`, from its solution.
 template <class Solver>
 void solve(benchmark::State& state, ratio_problem const& p, Solver const& solver, bool warm) {
     if (p.stages.empty()) return state.SkipWithError("no program");

@@ -26,7 +26,8 @@ struct path {
     std::vector<cell> cells;
 };
 
-/// Of this file alone, as a program's own problem would be: compilers then inline as freely as in a loop by hand.
+/// This problem belongs to this file alone, as a program's own would: compilers then inline as freely as in a loop by
+/// hand.
 struct own_problem : grid_problem {};
 
 [[gnu::noinline]] path by_engine(grid const& map) {

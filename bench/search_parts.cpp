@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 The parts of a search one by one, see heddle/benchmark/search.hpp: on chains side by
-// side, on a grid, and on the theories of $HEDDLE_REFERENCE_DATA, where it is set.
+// SPDX-License-Identifier: BSL-1.0
+// Times the parts of a search one by one (see heddle/benchmark/search.hpp): on chains side by side, on a grid and, if
+// $HEDDLE_REFERENCE_DATA is set, on the theories there.
 #include "grid.hpp"
 
 #include <heddle/benchmark/search.hpp>
@@ -22,8 +23,8 @@ namespace {
 
 using namespace heddle;
 
-/// `branches` chains of `length` links side by side, joined at the end. Each link has two forms, each made from either
-/// form of the link before at costs of their own.
+/// Makes `branches` chains of `length` links side by side, joined at the end. Each link has two forms, each made from
+/// either form of the link before, at costs of their own.
 json::bare_theory chains(std::uint32_t branches, std::uint32_t length) {
     json::bare_theory theory;
     auto const form_of = [=](std::uint32_t branch, std::uint32_t link, std::uint32_t form) {

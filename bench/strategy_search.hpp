@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The best programs of some instructions at even ratios on one kind of device, found again and again with other
+/// @brief Finds the best programs of some instructions at even ratios on one kind of device, again and again with other
 /// estimates.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace heddle::bench {
 
 struct found_plan {
     plan what;
-    /// Of the search: by its estimates.
+    /// The gap of the search, by its estimates.
     double gap = 0;
 };
 
@@ -57,7 +57,7 @@ public:
     [[nodiscard]] found_plan best() const {
         return best<Accumulator>(steps_, cluster_);
     }
-    /// The plan that is best if steps and cluster were as estimated, priced as they are.
+    /// Returns the plan that is best under the estimated steps and cluster, priced by the real ones.
     template <class Accumulator>
     [[nodiscard]] found_plan best(std::vector<step> const& estimates, cluster const& estimated) const {
         device_types const types(cluster_);

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 Plans a program that is a Boost.Graph adjacency_list with bundled properties, where
-// it is: a vertex is an operator or what an iteration starts from, an edge the use of a vertex's tensor.
+// SPDX-License-Identifier: BSL-1.0
+// Plans a program that is a Boost.Graph adjacency_list with bundled properties, where it is: a vertex is an operator or
+// a source, and an edge is the use of a vertex's tensor.
 #include <heddle/clp/all.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/hap.hpp>
@@ -17,13 +18,13 @@
 
 namespace mine {
 
-/// Of a vertex: the tensor it yields and, unless it is a source, how.
+/// A vertex has the tensor that it yields and, unless it is a source, how.
 struct node {
     heddle::tensor_info tensor;
     heddle::index_rule rule{};
     heddle::operator_work work{};
 };
-/// Of an edge: which operand of its target it is.
+/// An edge says which operand of its target it is.
 struct use {
     int operand = 0;
 };
@@ -53,7 +54,7 @@ vertex add_operator(graph& g, std::string name, char const* rule, std::vector<ve
     return v;
 }
 
-/// The graph and the order of its operators, which an adjacency_list does not keep.
+/// Holds the graph and the order of its operators, which an adjacency_list does not keep.
 class ordered_graph {
 public:
     explicit ordered_graph(graph const& g) : graph_(&g) {
@@ -63,7 +64,7 @@ public:
             if (g[v].tensor.role == heddle::tensor_role::value) operators_.push_back(v);
     }
 
-    // The members that Heddle asks for.
+    // These are the members for which Heddle asks.
     std::size_t tensor_count() const { return num_vertices(*graph_); }
     std::size_t operator_count() const { return operators_.size(); }
     heddle::tensor_info const& tensor(heddle::tensor_id t) const { return (*graph_)[t].tensor; }

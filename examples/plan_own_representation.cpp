@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Plans a program in a representation of one's own, a structure of arrays, where it is: nothing is copied or converted.
+// Plans a program in a representation of one's own, a structure of arrays. It is planned in place: nothing is copied or
+// converted.
 #include <heddle/clp/all.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/hap.hpp>
@@ -15,7 +16,7 @@ namespace mine {
 
 enum class opcode { matmul, relu, sum };
 
-/// Columns of tensors and columns of operators; operands and results lie in one list, operator after operator.
+/// The columns of tensors and the columns of operators; operands and results lie in one list, operator after operator.
 struct graph {
     std::vector<std::string> tensor_names;
     std::vector<long> rows, columns; // 0 columns: a vector of `rows`; 0 rows as well: a scalar
@@ -49,7 +50,7 @@ struct graph {
     }
 
 private:
-    /// What Heddle needs to know of an operator beside its tensors: the rule, and the work.
+    /// Adds what Heddle needs to know of an operator beside its tensors: the rule, and the work.
     void describe(std::vector<std::uint32_t> const& operands) {
         static char const* const texts[] = {"(m k), (k n) -> (m n); 0*1", "(m n) -> (m n)", "(m n) -> (); 0"};
         auto const code = opcodes.back();
@@ -71,7 +72,7 @@ private:
 
 } // namespace mine
 
-/// How Heddle reads it.
+/// Tells how Heddle reads it.
 template <>
 struct heddle::program_access<mine::graph> {
     using graph = mine::graph;

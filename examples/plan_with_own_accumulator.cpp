@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <string>
 
-/// As `serial`, but a collective of the forward or the backward pass begins so much later. It takes longer than `serial`
-/// says, so that what bounds that bounds this, and what dominates there dominates here.
+/// Is like `serial`, but a collective of the forward or the backward pass begins later by a constant. It takes longer
+/// than `serial` says, so a bound of `serial` is a bound of this, and what dominates there dominates here.
 class skewed {
 public:
     static constexpr char const* name = "skewed";

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 Property tasks on a problem that has nothing to do with training: the three cheapest
-// ways to make a stool in a workshop. A property is something that one has; some of it is used up, the rest serves as
-// often as one likes.
+// SPDX-License-Identifier: BSL-1.0
+// Property tasks on a problem that has nothing to do with training: the three cheapest ways to make a stool in a
+// workshop. A property is something that one has; some of it is used up, the rest serves as often as one likes.
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/properties/landmark_bound.hpp>
 #include <heddle/search/properties/property_space.hpp>
@@ -33,7 +33,7 @@ struct workshop {
         std::ranges::sort(ids);
         return ids;
     }
-    /// `used_up` is needed too; what one job uses up, no job may make.
+    /// `used_up` is needed too; no job may make what another uses up.
     void job(std::string name, double takes, names needs, names const& used_up, names const& makes) {
         needs.insert(needs.end(), used_up.begin(), used_up.end());
         jobs.push_back(std::move(name));

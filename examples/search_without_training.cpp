@@ -10,7 +10,7 @@
 
 namespace {
 
-/// Bit p: person p is across; bit 4: so is the torch.
+/// Bit p says that person p is across; bit 4 says that the torch is.
 struct bridge {
     using state = unsigned;
     using label = double;

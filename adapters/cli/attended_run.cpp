@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Ctrl-C, and the line on a terminal that says how far the work is.
+// Handles Ctrl-C, and draws the line on a terminal that says how far the work is.
 #include "attended_run.hpp"
 
 #include <heddle/base/printable.hpp>
@@ -18,7 +18,7 @@ namespace heddle::cli {
 namespace {
 
 using namespace std::chrono_literals;
-/// How soon a stop is passed on, and the line drawn anew.
+/// The pace at which a stop is passed on and the line is redrawn.
 constexpr auto pace = 50ms;
 
 static_assert(std::atomic<bool>::is_always_lock_free); // so that a signal may set it

@@ -15,8 +15,8 @@
 
 namespace heddle::cli {
 
-/// While one lives, Ctrl-C asks the work for what it has so far; a second one ends the process. If stderr is a
-/// terminal, a line on it says what is being done, for how long, how good the best is and how far from its bound.
+/// While an object lives, Ctrl-C asks the work for what it has so far; a second Ctrl-C ends the process. If stderr is a
+/// terminal, a line on it says what is being done, for how long, how good the best is and how far it is from its bound.
 class attended_run {
 public:
     attended_run();

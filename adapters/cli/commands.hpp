@@ -51,7 +51,7 @@ struct ditto_arguments {
 struct plan_arguments {
     std::string model, cluster, profile, out;
     std::string planner = "hap", layers = "repeats";
-    /// Whether no planner was asked for: then the others are asked too.
+    /// Tells whether no planner was asked for; then the others are asked too.
     bool asks_others = false;
     std::optional<double> time_limit, memory_limit;
     std::optional<std::size_t> label_limit;

@@ -36,7 +36,7 @@ struct held_memory {
     bytes needed, limit;
 };
 
-/// A plan of either kind on the cluster named.
+/// The price of a plan of either kind on the named cluster.
 struct plan_price {
     double total = 0, when_planned = 0;
     std::vector<std::pair<std::string, double>> terms;
@@ -78,7 +78,7 @@ plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const&
     return out;
 }
 
-/// Why the plan does not fit; empty if it does.
+/// Says why the plan does not fit; it is empty if it does.
 std::string reason_of(plan_price const& p) {
     for (std::size_t d = 0; d < p.devices.size(); ++d)
         if (auto const& [type, needed, limit] = p.devices[d]; needed > limit)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle fit: measurements in; models of collectives and operators out, alone or in a cluster.
+// heddle fit reads measurements and writes models of collectives and operators, alone or in a cluster.
 #include "commands.hpp"
 #include "output.hpp"
 
@@ -19,7 +19,7 @@ namespace heddle::cli {
 
 namespace {
 
-/// The number of ranks whose collectives are written: the one asked for, the cluster's, or the only one.
+/// Returns the number of ranks whose collectives are written: the one asked for, the cluster's, or the only one.
 int choose_ranks(fit_arguments const& arguments, fit_report const& report, std::optional<cluster> const& base) {
     auto const measured = rank_counts(report);
     if (arguments.ranks) {
@@ -37,7 +37,7 @@ int choose_ranks(fit_arguments const& arguments, fit_report const& report, std::
     return *measured.rbegin();
 }
 
-/// Where the cluster predicts the samples worse than the fits do: what a fit leaves open is the device's.
+/// Warns where the cluster predicts the samples worse than the fits do: what a fit leaves open is the device's.
 std::vector<std::string> check_in_cluster(fit_report const& report, cluster const& c) {
     std::vector<std::string> warnings;
     for (auto const& f : report.operators) {

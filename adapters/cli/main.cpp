@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The command `heddle`: parses arguments, runs one command, turns what it throws into one line.
+// The command `heddle` parses arguments, runs one command, and turns what it throws into one line.
 #include "commands.hpp"
 #include "output.hpp"
 #include "plan_options.hpp"
@@ -25,7 +25,7 @@ namespace heddle::cli {
 
 namespace {
 
-/// Names the files of a run in what it refuses, unless that begins with one of them or with an option.
+/// Names the files of a run in what it refuses, unless the message begins with one of them or with an option.
 template <class Run>
 int of_files(std::string const& place, std::initializer_list<std::string_view> files, Run&& run) {
     try {

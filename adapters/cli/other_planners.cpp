@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The planners that were not asked for.
+// Asks the planners that were not asked for.
 #include "other_planners.hpp"
 #include "program_plans.hpp"
 
@@ -32,7 +32,7 @@ std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input c
     attended_run attended;
     search::deadline const until({.seconds = time, .stop = attended.stop()});
     std::vector<other_plan> others;
-    // Those that take least come first, each with its part of the time left.
+    // Planners that take least come first; each gets its part of the time left.
     auto const ask = [&](std::string const& planner, std::string const& leaves_out, std::size_t still_to_come,
                          auto const& plan) {
         double const left = *until.left() / static_cast<double>(1 + still_to_come);

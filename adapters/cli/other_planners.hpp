@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the other planners say to a model and a cluster, while there is no one planner that chooses among all.
+/// @brief What the other planners say about a model and a cluster, as long as no single planner chooses among all.
 #pragma once
 
 #include "plan_input.hpp"
@@ -14,25 +14,25 @@
 
 namespace heddle::cli {
 
-/// What a planner found, by its own price.
+/// What a planner found, at its own price.
 struct other_plan : search::outcome<> {
     std::string planner;
     std::optional<double> cost;
-    /// What status and bound are of; what the price leaves out.
+    /// What status and bound refer to, and what the price leaves out.
     std::string space, leaves_out;
-    /// Not even asked: the input is none of its.
+    /// The planner was not asked, because the input is none that it takes.
     bool is_refused = false;
     double seconds = 0;
 };
 
-/// Asks the planners other than hap, for so many seconds in all; `common` is what hidup shares with hap. What of a
-/// plan's options they do not know, they do not heed.
+/// Asks the planners other than hap, for this many seconds in all; `common` is what hidup shares with hap. Planners
+/// ignore those of a plan's options that they do not know.
 std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input const& input, hap_options const& common,
                                    double time);
 
-/// As a section of the plan's table.
+/// Prints them as a section of the plan's table.
 void print_others(std::ostream& out, std::vector<other_plan> const& others, plan const& beside);
-/// The object of `--json` with them.
+/// Adds them to the object of `--json`.
 std::string with_others(std::string const& summary, std::vector<other_plan> const& others);
 
 } // namespace heddle::cli

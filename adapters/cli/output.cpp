@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The end of a command: standard output, then files.
+// Ends a command: standard output, then files.
 #include "output.hpp"
 
 #include <poll.h>

@@ -9,8 +9,8 @@
 
 namespace heddle::cli {
 
-/// Sees to it that what was printed has arrived. The reader of a pipe who has gone wants no more of it: nothing is lost
-/// then.
+/// Makes sure that what was printed has arrived. If the reader of a pipe has gone, it wants no more, and nothing is
+/// lost.
 /// *Throws* `file_error`.
 void finish_printing();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle plan: picks the planner; of HAP and HiDup, model and cluster in; table, plan and trace out.
+// heddle plan picks the planner; for HAP and HiDup it reads model and cluster and writes table, plan and trace.
 #include "attended_run.hpp"
 #include "other_planners.hpp"
 #include "output.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle plan --planner amp: a model and a cluster, or a profile of layers, to a pipeline strategy.
+// heddle plan --planner amp turns a model and a cluster, or a profile of layers, into a pipeline strategy.
 #include "plan_input.hpp"
 
 #include <heddle/json/file.hpp>

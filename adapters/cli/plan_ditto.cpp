@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle plan --planner ditto: a model and a cluster, or a profile of layers, to a pipeline template.
+// heddle plan --planner ditto turns a model and a cluster, or a profile of layers, into a pipeline template.
 #include "plan_input.hpp"
 
 #include <heddle/json/file.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the planners of `heddle plan` have in common: reading a model and a cluster, and the end of a plan.
+/// @brief What the planners of `heddle plan` have in common: they read a model and a cluster, and end with a plan.
 #pragma once
 
 #include "attended_run.hpp"
@@ -20,46 +20,47 @@ namespace heddle::cli {
 struct plan_input {
     json::model model;
     heddle::cluster cluster;
-    /// All of it but the planner's part.
+    /// Everything about the plan's origin except for the planner's part.
     provenance from;
 };
 
-/// A model of which there is a plan, with the batch and element type that were planned; a warning if it has changed
-/// since.
+/// Reads a model of which there is a plan, with the batch and element type that were planned. Adds a warning if the
+/// model has changed since.
 json::model read_planned_model(std::string const& path, provenance const& from);
 
-/// Whether the text of a file is a pipeline plan. *Throws* `input_error` if it is no plan at all.
+/// Tells whether the text of a file is a pipeline plan. *Throws* `input_error` if it is no plan at all.
 bool is_pipeline_plan(std::string const& path, std::string const& text);
 
-/// A cluster for a plan; adds a warning if it is not the one that was planned for.
+/// Reads a cluster for a plan; adds a warning if it is not the one that was planned for.
 cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings);
 
-/// The model with batch and element type, and the cluster with memory, that the arguments ask for.
+/// Reads the model with the batch and element type, and the cluster with the memory, that the arguments ask for.
 plan_input read_input(plan_arguments const& arguments);
 
 /// The optimizer that the arguments ask for.
 training_options training_of(plan_arguments const& arguments);
 
-/// What a plan of the input comes from.
+/// Adds where a plan of the input comes from.
 void add_origin(provenance& from, plan_input const& input);
 
-/// Layers of a model: `repeats`, `names`, a number of them, or prefixes of parameters' names with commas.
+/// Returns layers of a model by `repeats`, by `names`, by a number of them, or by prefixes of parameters' names with
+/// commas.
 program_layers layers_of(plan_arguments const& arguments, plan_input const& input);
 
-/// Parts of a text between commas.
+/// Returns the parts of a text between commas.
 std::vector<std::string> split_at_commas(std::string const& text);
 
-/// What a planner tells, shown after its name. *Lifetime:* the run's.
+/// Shows what a planner tells after the planner's name. *Lifetime:* that of the run.
 progress_function shown_by(attended_run& attended, std::string const& planner);
 
-/// *Throws* as the planners.
+/// *Throws* what the planners throw.
 pipeline_plan plan_by_amp(plan_arguments const& arguments, plan_input const& input, attended_run& attended);
 pipeline_plan plan_by_ditto(plan_arguments const& arguments, plan_input const& input, attended_run& attended);
 
-/// Writes and prints a plan; returns the exit status. The input is none where a profile was planned.
+/// Writes and prints a plan; returns the exit status. The input is null if a profile was planned.
 int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const* input);
 
-/// Of a plan.
+/// Returns the exit status of a plan.
 int exit_status_of(search::status status, bool exists);
 
 } // namespace heddle::cli

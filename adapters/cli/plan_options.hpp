@@ -9,7 +9,7 @@
 
 namespace heddle::cli {
 
-/// Adds them to the command; those that the planner asked for does not have are refused once all are parsed.
+/// Adds the options to the command; those that the chosen planner does not have are refused once all are parsed.
 void add_plan_options(CLI::App& command, plan_arguments& plan);
 
 } // namespace heddle::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle plan, of HAP and HiDup.
+// heddle plan with HAP and HiDup.
 #include "program_plans.hpp"
 
 #include <heddle/plan/simulate.hpp>

@@ -12,12 +12,12 @@
 
 namespace heddle::cli {
 
-/// *Throws* as `plan_hap`.
+/// *Throws* what `plan_hap` does.
 plan plan_whole(program const& p, cluster const& c, hap_options const& options, chosen_ratio_solver const& solver);
-/// *Throws* as `plan_hidup`.
+/// *Throws* what `plan_hidup` does.
 plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments,
                       chosen_ratio_solver const& solver);
-/// The events of one iteration of any plan.
+/// Returns the events of one iteration of any plan.
 timeline timeline_of(plan const& p, cluster const& c);
 
 } // namespace heddle::cli

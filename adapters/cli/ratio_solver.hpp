@@ -14,10 +14,10 @@
 
 namespace heddle::cli {
 
-/// CLP, or Ipopt for problems of one segment; chosen at run time, so that planners are compiled once.
+/// Is CLP, or Ipopt for problems of one segment; it is chosen at run time, so that planners are compiled once.
 class chosen_ratio_solver {
 public:
-    /// *Throws* `input_error` for one that the executable was built without.
+    /// *Throws* `input_error` for a solver without which the executable was built.
     explicit chosen_ratio_solver([[maybe_unused]] std::string const& name) {
 #ifdef HEDDLE_HAS_IPOPT
         is_ipopt_ = name == "ipopt";

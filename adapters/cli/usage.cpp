@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Help, and what was meant by arguments that are not understood.
+// Prints help, and guesses what was meant by arguments that are not understood.
 #include "usage.hpp"
 
 #include <heddle/base/printable.hpp>
@@ -25,7 +25,8 @@ std::string in_lower_case(std::string text) {
     return text;
 }
 
-/// Letters inserted, left out, changed, or exchanged with the next, that make one word of another.
+/// Returns how many letters have to be inserted, left out, changed, or exchanged with the next to make one word the
+/// other.
 std::size_t edits_between(std::string_view a, std::string_view b) {
     std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
     std::iota(least[0].begin(), least[0].end(), std::size_t{0});
@@ -41,8 +42,8 @@ std::size_t edits_between(std::string_view a, std::string_view b) {
     return least[a.size()][b.size()];
 }
 
-/// The word that a misspelt one is most like, if any is at all: it begins so, or a third of the letters are wrong at
-/// the most.
+/// Returns the word that a misspelt one is most like, if there is one: it begins with it, or at most a third of the
+/// letters are wrong.
 std::optional<std::string> meant_by(std::string const& misspelt, std::vector<std::string> const& words) {
     auto const written = in_lower_case(misspelt);
     std::optional<std::string> nearest;
@@ -62,7 +63,7 @@ std::vector<std::string> commands_of(CLI::App const& app) {
     return names;
 }
 
-/// With those of its groups of options, without hyphens.
+/// Returns the options, with those of its groups, without hyphens.
 std::vector<std::string> options_of(CLI::App const& command) {
     std::vector<std::string> names;
     for (auto const* option : command.get_options())
@@ -74,7 +75,7 @@ std::vector<std::string> options_of(CLI::App const& command) {
     return names;
 }
 
-/// Between what is wrong and where to read on.
+/// Returns the words between what is wrong and where to read on.
 std::string question(std::optional<std::string> const& meant, char const* before = "") {
     return meant ? "; did you mean " + (before + *meant) + "? " : "; ";
 }

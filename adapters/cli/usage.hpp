@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the command line says of itself: help, and what was meant where it does not understand.
+/// @brief What the command line says about itself: help, and what may have been meant.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,8 +12,8 @@ namespace heddle::cli {
 /// Adds the command `help`, which prints how to use the commands or one of them, once all others are there.
 void add_help(CLI::App& app);
 
-/// One line of what is wrong with the arguments, with the command or option that may have been meant and where to read
-/// on.
+/// Returns one line on what is wrong with the arguments, with the command or option that may have been meant and where
+/// to read on.
 std::string explain(CLI::App const& app, CLI::ParseError const& e);
 
 } // namespace heddle::cli

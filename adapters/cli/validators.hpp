@@ -9,7 +9,7 @@
 
 namespace heddle::cli {
 
-/// More than zero, and less than 2^63, so that it may stand for a count.
+/// Accepts numbers above zero and below 2^63, so that they may stand for a count.
 inline CLI::Validator const positive(
     [](std::string const& text) {
         double value = 0;
@@ -19,7 +19,7 @@ inline CLI::Validator const positive(
     },
     "POSITIVE");
 
-/// From zero to `most`, and a number.
+/// Accepts numbers from zero to `most`.
 inline CLI::Validator up_to(double most) {
     return {[most](std::string const& text) {
                 double value = 0;

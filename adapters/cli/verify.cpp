@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 heddle verify: does a plan compute what its model does, and is what it says of
-// itself so? By its properties and figures, then by running both.
+// SPDX-License-Identifier: BSL-1.0
+// heddle verify checks whether a plan computes what its model does, and whether what it says of itself is so: first by
+// its properties and figures, then by running both.
 #include "commands.hpp"
 #include "plan_input.hpp"
 #include "verify_run.hpp"

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 heddle verify, of a pipeline plan: is every layer somewhere once, does it cost what
-// it says, and compute what its model does?
+// SPDX-License-Identifier: BSL-1.0
+// heddle verify of a pipeline plan checks whether every layer is somewhere once, costs what the plan says, and the
+// stages compute what the model does.
 #include "commands.hpp"
 #include "plan_input.hpp"
 #include "verify_run.hpp"

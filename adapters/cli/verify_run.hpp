@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What heddle verify does with plans of either kind: what it runs at most, a minute or two on one core, and how
-/// it says how that went.
+/// @brief What heddle verify does with plans of either kind: it runs at most a minute or two on one core, and says how
+/// that went.
 #pragma once
 
 #include "commands.hpp"
@@ -28,7 +28,7 @@ extern template class heddle::eigen_kernels<double>;
 
 namespace heddle::cli {
 
-/// The cluster to price a plan on again, if one is given.
+/// Reads the cluster to price a plan on again, if one is given.
 inline std::optional<cluster> read_cluster_of(verify_arguments const& arguments, provenance const& from,
                                               std::vector<std::string>& warnings) {
     if (arguments.cluster.empty()) return std::nullopt;
@@ -36,7 +36,7 @@ inline std::optional<cluster> read_cluster_of(verify_arguments const& arguments,
     return arguments.group_machines ? with_grouped_machines(std::move(c)) : std::move(c);
 }
 
-/// What was checked, and the fields that nothing was derived of.
+/// Prints what was checked, and the fields that nothing was derived from.
 inline void print_extent(char const* what, std::vector<std::string> const& claims) {
     std::cout << what << "; claims of its planner:";
     char const* separator = " ";
@@ -63,7 +63,7 @@ inline void check_size(verify_arguments const& arguments, execution_size const& 
     throw input_error(arguments.model, text);
 }
 
-/// A plan of either kind, with its program, beside the single device.
+/// Runs a plan of either kind, with its program, beside the single device.
 template <class Planned>
 proof run(verify_arguments const& arguments, Planned const& planned) {
     try {
@@ -71,7 +71,7 @@ proof run(verify_arguments const& arguments, Planned const& planned) {
     } catch (input_error const& e) { throw input_error(arguments.model, e.what()); }
 }
 
-/// How the object of `--json` begins.
+/// Begins the object of `--json`.
 inline nlohmann::ordered_json verdict(std::string const& problem) {
     nlohmann::ordered_json out;
     out["valid"] = problem.empty();
@@ -89,7 +89,7 @@ inline void add_differences(nlohmann::ordered_json& out, proof const& shown) {
     out["ranks"] = shown.ranks;
     out["loss"] = shown.loss;
     out["single_device_loss"] = shown.expected_loss;
-    // Null where it is no number.
+    // It is null if it is no number.
     out["max_relative_error"] = shown.worst_error;
     out["worst_tensor"] = shown.worst_tensor;
 }

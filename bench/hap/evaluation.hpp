@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
 /// @brief Section 7 of HAP: iterations beside baselines (figures 13, 14), ablation (15), concurrent models (16), uneven
-/// experts (17),
-/// time of synthesis (19).
+/// experts (17), time of synthesis (19).
 #pragma once
 
 #include "../layers.hpp"
@@ -82,7 +81,7 @@ inline void figure_14() {
     std::puts("4 machines of P100, 1 to 8 GPUs each");
     compare(homogeneous);
 }
-/// What the program (Q), the ratios (B) and the communication options (C) add to data parallelism at even ratios.
+/// Shows what the program (Q), the ratios (B) and the communication options (C) add to data parallelism at even ratios.
 inline void figure_15() {
     constexpr int each = 8;
     auto const c = heterogeneous(each);
@@ -121,7 +120,7 @@ inline void figure_15() {
     }
 }
 
-/// One model on everything beside two, each on the devices of one type.
+/// Compares one model on everything with two, each on the devices of one type.
 inline void figure_16() {
     std::printf("samples per second: one model on all devices, beside a model on the V100s and another on the P100s\n");
     std::printf("%-10s %5s %10s %10s %10s %12s %10s\n", "model", "GPUs", "all", "V100s", "P100s", "concurrent",
@@ -141,7 +140,7 @@ inline void figure_16() {
         }
 }
 
-/// How many of the first mixture's experts each device has.
+/// Returns how many of the first mixture's experts each device has.
 inline std::string experts_by_device(indexed_program const& program, plan const& p) {
     auto const experts = expert_factors(program);
     for (auto const& cut : p.cuts) {
@@ -162,8 +161,8 @@ inline std::string experts_by_device(indexed_program const& program, plan const&
                                                                                 : "all on every device";
 }
 
-/// Experts in numbers that devices do not divide: padded to equal numbers, as expert parallelism places them, or in
-/// any.
+/// Compares numbers of experts that devices do not divide: padded to equal numbers, as expert parallelism places them,
+/// and in any numbers.
 inline void figure_17() {
     auto const c = a100_and_p100();
     auto const shipped = shipped_program("bert_moe_12");
@@ -195,7 +194,8 @@ inline void figure_17() {
     }
 }
 
-/// CPU seconds of planning, by depth; beside those of HAP's published search on its own theories, where they are there.
+/// Prints CPU seconds of planning by depth, beside those of HAP's published search on its own theories if they are
+/// there.
 inline void figure_19() {
     auto c = heterogeneous(1);
     for (auto& type : c.types) type.memory = 100 * type.memory; // room for the deepest

@@ -10,8 +10,8 @@
 
 namespace heddle::bench {
 
-/// What intra-operator parallelism may do that gathers and scatters activations: nothing along the batch, matrices in
-/// shards, no all-reduce of activations.
+/// Allows what intra-operator parallelism that gathers and scatters activations does: nothing along the batch, matrices
+/// in shards, no all-reduce of activations.
 inline instruction_filter gathered_activations(indexed_program const& p) {
     auto const batch = batch_factors(p);
     auto const allows = [&p, batch](instruction const& i) {
@@ -30,8 +30,8 @@ inline instruction_filter gathered_activations(indexed_program const& p) {
     return {allows, [batch](tensor_id t) { return factor_set::mark({&batch}, t); }};
 }
 
-/// Ratios proportional to computation (CP) against even ones (EV), and the best between, as the width of a transformer
-/// grows.
+/// Compares ratios proportional to computation (CP) with even ones (EV) and the best ones between, as the width of a
+/// transformer grows.
 inline void figure_2() {
     auto c = a100_and_p100();
     for (auto& type : c.types) type.memory = bytes(1e15);
@@ -61,8 +61,8 @@ inline void figure_2() {
     }
 }
 
-/// Bandwidth of a padded all-gather and of broadcasts from every device, 4 MB whose largest shard is the first
-/// device's.
+/// Compares the bandwidth of a padded all-gather with that of broadcasts from every device, for 4 MB whose largest
+/// shard is the first device's.
 inline void figure_4() {
     auto const c = make_cluster({{presets::a100, 2}}, 2);
     auto const model = per_device_model(c, element_type::float32);
@@ -84,7 +84,7 @@ inline void figure_4() {
     }
 }
 
-/// Data parallelism with whole gradients, or with sufficient factors instead, of a fully connected layer.
+/// Compares data parallelism with whole gradients and with sufficient factors instead, for a fully connected layer.
 inline void sufficient_factors() {
     std::printf(
         "a layer of 4096 x 4096, data parallel at even ratios; gathered: MB of factors, of 67.1 MB of gradients\n");

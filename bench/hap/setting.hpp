@@ -21,11 +21,12 @@ namespace heddle::bench {
 /// Gradients are reduced after the backward pass (HAP section 3.2).
 inline training_options const hap_training{.overlaps_gradients = false};
 
-/// 10.4 Gbit/s between machines (HAP section 7.1), PCIe inside; both latencies and the latter's bandwidth are guesses.
+/// Machines are joined by 10.4 Gbit/s (HAP section 7.1), devices inside by PCIe; both latencies and the bandwidth
+/// inside are guesses.
 inline constexpr network_link ethernet{bytes_per_second(1.3e9), seconds(50e-6)},
     pcie{bytes_per_second(12e9), seconds(10e-6)};
 
-/// Machines of some devices each, of presets with 16 GB but for the A100.
+/// Makes machines of some devices each, from presets with 16 GB except for the A100.
 inline cluster make_cluster(std::vector<std::pair<presets::published_peaks, int>> const& machines, int devices) {
     cluster c;
     for (auto const& [peaks, count] : machines) {
@@ -44,7 +45,7 @@ inline cluster heterogeneous(int devices) { return make_cluster({{presets::v100,
 inline cluster homogeneous(int devices) { return make_cluster({{presets::p100, 4}}, devices); }
 inline cluster a100_and_p100() { return make_cluster({{presets::a100, 1}, {presets::p100, 1}}, 2); }
 
-/// Collectives of large messages: links whose latency does not matter.
+/// Leaves the time of collectives of large messages, for which the latency of links does not matter.
 inline cluster without_latencies(cluster c) {
     for (auto* link : {&c.intra, &c.inter}) (*link)->latency = seconds(0);
     return c;
@@ -58,7 +59,7 @@ inline int device_count(cluster const& c) {
 
 struct benchmark_model {
     std::string_view name, file;
-    /// Per device, in samples and, of a mixture, experts (HAP section 7.1, table 1).
+    /// The samples and, for a mixture, the experts per device (HAP section 7.1, table 1).
     extent batch, experts;
 };
 inline constexpr std::array hap_models{
@@ -69,7 +70,7 @@ inline program shipped_program(std::string_view file) {
     return json::read_model(std::string(HEDDLE_EXAMPLES "/models/") + std::string(file) + ".json.gz").program;
 }
 
-/// A mixture with another number of experts, each of which takes as many tokens of a batch together as before, rounded
+/// Returns a mixture with another number of experts, each of which takes as many tokens of a batch as before, rounded
 /// up.
 inline program with_experts(program const& p, extent experts) {
     auto const indexed = index_program(p);
@@ -92,7 +93,7 @@ inline program with_experts(program const& p, extent experts) {
     return rescaled(with_slots, of_experts, experts, before);
 }
 
-/// Weak scaling: as many samples and experts per device at every number of devices.
+/// Scales weakly: there are as many samples and experts per device at every number of devices.
 inline program scaled_model(benchmark_model const& m, int devices) {
     auto p = with_batch_size(shipped_program(m.file), m.batch * devices);
     return m.experts > 0 ? with_experts(p, m.experts * devices) : p;
@@ -101,11 +102,11 @@ inline program scaled_model(benchmark_model const& m, int devices) {
 /// The instructions of the fastest programs of the whole batch.
 inline constexpr auto fastest = [](indexed_program const& p) { return fastest_programs(p); };
 
-/// The fastest programs of some instructions on a cluster, for ratios of its device types.
+/// Finds the fastest programs of some instructions on a cluster, for ratios of its device types.
 class strategy {
 public:
-    /// `make_filter(indexed_program const&)` gives the instructions; `pads_shards`: uneven ones are never moved one by
-    /// one.
+    /// `make_filter(indexed_program const&)` returns the instructions. With `pads_shards`, uneven shards are never
+    /// moved one by one.
     template <class MakeFilter>
     strategy(program const& p, cluster c, MakeFilter const& make_filter, bool pads_shards = false)
         : indexed_(index_program(p)), cluster_(std::move(c)), types_(cluster_),
@@ -125,13 +126,13 @@ public:
         return compute_proportional(model_, element_type::float32);
     }
 
-    /// The fastest program found at some ratios that fits into memory, as a plan.
+    /// Returns the fastest program found at some ratios that fits into memory, as a plan.
     [[nodiscard]] std::optional<plan> at(std::vector<double> const& ratios) const {
         auto const path = program_at(ratios);
         return path ? realised(*path, ratios) : std::nullopt;
     }
 
-    /// The best pair met on the way from some ratios: program, ratios, program, ... (HAP section 3.1).
+    /// Returns the best pair met from some ratios on: program, ratios, program, ... (HAP section 3.1).
     [[nodiscard]] std::optional<plan> alternated(std::vector<double> ratios, int rounds = 6) const {
         std::optional<plan> best;
         auto const take = [&](std::optional<plan> p) {

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 Plans of every kind with one value after the other changed in their files: what is
-// no longer so is told, but where nobody could derive it.
+// SPDX-License-Identifier: BSL-1.0
+// Changes the values in files of plans of every kind, one after the other: what is then no longer so is noticed, except
+// where nobody could derive it.
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
@@ -26,7 +27,7 @@ namespace {
 using namespace heddle;
 using document = nlohmann::ordered_json;
 
-/// Other values that might stand in a value's place; of a word those of its kind.
+/// Returns other values that might take a value's place; for a word, those of its kind.
 std::vector<document> others_than(document const& value) {
     if (value.is_boolean()) return {!value.get<bool>()};
     if (value.is_number()) {
@@ -55,7 +56,7 @@ std::vector<document> others_than(document const& value) {
     return others;
 }
 
-/// Calls `visit(path, is_order)` with each value changed in each of the ways, one at a time, and with neighbours of
+/// Calls `visit(path, is_order)` with each value changed in each of the ways, one at a time, and with neighbours in
 /// each list exchanged.
 template <class Visit>
 void for_each_change(document& value, std::string const& path, Visit const& visit) {
@@ -79,7 +80,7 @@ void for_each_change(document& value, std::string const& path, Visit const& visi
         for (std::size_t n = 0; n < value.size(); ++n) for_each_change(value[n], path + "/" + std::to_string(n), visit);
 }
 
-/// Text, names, what a list in any order says, and equal devices of a stage.
+/// Tells whether a value may be anything: text, names, what a list in any order says, and equal devices of a stage.
 bool is_free(std::string const& path, bool is_order) {
     auto const ends_with = [&](std::vector<char const*> const& ends) {
         return std::ranges::any_of(ends, [&](auto end) { return path.ends_with(end); });
@@ -92,12 +93,12 @@ bool is_free(std::string const& path, bool is_order) {
                       "/provenance/heddle", "/provenance/model_digest", "/provenance/cluster_digest"}) ||
            path.find("/warnings") != std::string::npos;
 }
-/// What a plan may choose: told only where the other choice has another price.
+/// Tells whether a value is a choice of the plan: it is noticed only if the other choice has another price.
 bool is_choice(std::string const& path) {
     return path.ends_with("/how") || path.ends_with("/overlaps_gradients") || path.ends_with("/bucket_bytes") ||
            path.starts_with("/schedule/stages");
 }
-/// Of a plan of a group too, which is a plan. Claims are of fields, and with points of those in lists.
+/// Tells whether a path is claimed, also within the plan of a group. Claims are of fields; fields in lists have points.
 bool is_claimed(std::string path, std::vector<std::string> const& claims) {
     std::string fields;
     for (std::size_t begin = 1, end = 0; end != std::string::npos; begin = end + 1) {
@@ -109,21 +110,22 @@ bool is_claimed(std::string path, std::vector<std::string> const& claims) {
         claims, [&](std::string const& claim) { return fields == claim || fields.starts_with(claim + "."); });
 }
 
-/// How a plan of either kind is judged: what is wrong with its text, by the model, and with the cluster too.
+/// How a plan of either kind is judged: what is wrong with its text, what the model shows, and what the cluster shows
+/// too.
 struct judges {
     std::function<std::string(std::string const& text)> without, with;
     std::vector<std::string> claims_without, claims_with;
 };
 
-/// What there is much of, and alike.
+/// Tells whether there is much of a value, and all of it alike.
 bool is_bulk(std::string const& path) {
     return std::ranges::any_of(
         std::vector{"/steps", "/tensors", "/groups/", "/trajectory", "/cuts/", "/operators", "/segments"},
         [&](auto field) { return path.starts_with(field); });
 }
 
-/// Whether each of the changes, of the bulk of them a share, of the others ten times that, is told, but where it may be
-/// so. A change is told without the cluster unless it is of seconds or of the cluster.
+/// Checks whether each change is noticed unless it may be allowed: a share of the changes of the bulk, and ten times
+/// that share of the others. A change is noticed without the cluster unless it is one of seconds or of the cluster.
 void check_changes(std::string const& text, judges const& by, double share) {
     REQUIRE(by.without(text) == "");
     REQUIRE(by.with(text) == "");
@@ -282,7 +284,7 @@ TEST_CASE("claims that belong together are refused together") {
         };
     };
     CHECK(said([](plan&) {}, true) == "");
-    // Cost, times and bounds of another cluster: told by this one.
+    // Cost, times and bounds are those of another cluster, which this cluster shows.
     CHECK(said(scaled(0.5), false) == "");
     CHECK(said(scaled(0.5), true).starts_with("the time of "));
     CHECK(said(
@@ -327,7 +329,7 @@ TEST_CASE("claims that belong together are refused together") {
               .starts_with("the counts of a cut are not what the ratios give"));
     CHECK(said([](plan& q) { std::ranges::reverse(q.devices); }, true) ==
           "device 0 is 'fast', the cluster's is 'slow'");
-    // Counts of other shares, with the cost of these.
+    // Counts are those of other shares, with the cost of these.
     CHECK(said(
               [](plan& q) {
                   for (auto& cut : q.cuts) std::ranges::reverse(cut.counts);
@@ -335,7 +337,7 @@ TEST_CASE("claims that belong together are refused together") {
               },
               false)
               .starts_with("device 0: its memory for "));
-    // One that nobody can refute without searching, and that is named so.
+    // Nobody can refute this one without searching; it is named as a claim.
     auto const claims = claims_of(made, true);
     CHECK(said(
               [](plan& q) {
@@ -430,7 +432,7 @@ TEST_CASE("what is moved for memory is told from what contradicts the ratios") {
     made.trajectory.clear();
     CHECK(verify_figures(made).problem ==
           "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
-    // Said to be priced, it might be cheaper; the cluster tells.
+    // If it is said to be priced, it might be cheaper; the cluster shows that it is not.
     made.trajectory = {{priced.origin, made.ratios, made.cost()}};
     CHECK(verify_figures(made).problem == "");
     CHECK(std::ranges::count(claims_of(made, false), "ratios") == 1);

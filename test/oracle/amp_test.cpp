@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 Strategies costed by a second, plain model; AMP's planner against every strategy of
-// small problems and against itself on changed ones.
+// SPDX-License-Identifier: BSL-1.0
+// Strategies cost what a second, plain model says; AMP's planner agrees with every strategy of small problems, and with
+// itself on changed ones.
 #include <heddle/pipeline/strategy_baselines.hpp>
 #include <heddle/planner/amp.hpp>
 
@@ -108,7 +109,7 @@ std::string text(strategy_problem const& p) {
     return out.str();
 }
 
-/// Nothing where the batch and the devices leave no degrees.
+/// Returns nothing if the batch and the devices leave no degrees.
 std::optional<strategy> draw(strategy_problem const& p, std::uint64_t seed) {
     search::random_stream random(seed);
     try {
@@ -121,7 +122,7 @@ struct plain_cost {
     bool fits = true;
 };
 
-/// Of each device its machine; bytes that each device sums.
+/// The machine of each device, and the bytes that each device sums.
 struct plain_ring {
     machine_list machines;
     double size = 0;
@@ -129,7 +130,7 @@ struct plain_ring {
 
 double plain_all_reduce(strategy_problem const& p, std::vector<plain_ring> const& rings) {
     auto const sums = [](plain_ring const& ring) { return ring.machines.size() > 1 && ring.size > 0; };
-    // How many rings span each machine and another one.
+    // How many rings join each machine to another one.
     std::vector<double> crossing(p.machines.size());
     for (auto const& ring : rings) {
         std::set<std::size_t> const span(ring.machines.begin(), ring.machines.end());
@@ -163,7 +164,7 @@ double plain_all_reduce(strategy_problem const& p, std::vector<plain_ring> const
     return slowest;
 }
 
-/// The model once more, from its definition, device by device.
+/// Computes the cost from its definition, device by device.
 plain_cost plain(strategy_problem const& p, strategy const& s) {
     machine_list machine_of;
     for (std::size_t m = 0; m < p.machines.size(); ++m)
@@ -236,7 +237,7 @@ plain_cost plain(strategy_problem const& p, strategy const& s) {
     return out;
 }
 
-/// The least time of all strategies that fit, over every permutation of devices that keeps tensor groups on one
+/// Returns the least time of all strategies that fit, over every permutation of devices that keeps tensor groups on one
 /// machine.
 double best_of_all(strategy_problem const& p) {
     double best = infinite;
@@ -379,7 +380,7 @@ TEST_CASE("a strategy on a changed problem") {
             }
         CHECK(evaluate(slower, s).total.value == doctest::Approx(2 * before).epsilon(1e-12));
 
-        // The same links as a matrix.
+        // This matrix has the same links.
         auto matrix = p;
         strategy_model const model(p);
         matrix.bandwidths.assign(p.device_count(), std::vector<bytes_per_second>(p.device_count()));

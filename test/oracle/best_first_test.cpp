@@ -65,7 +65,7 @@ struct task {
     }
 };
 
-/// Facts, of which some hold at first, and budgets, which all do and which no action adds.
+/// Draws facts, some of which hold at first, and budgets, all of which hold at first and which no action adds.
 task random_task(random_source& random) {
     task t;
     auto const facts = static_cast<std::uint32_t>(random.between(3, 8));
@@ -102,7 +102,7 @@ task random_task(random_source& random) {
     return t;
 }
 
-/// Least cost to the goal from every set of properties, by Bellman and Ford.
+/// Returns the least cost to the goal from every set of properties, by Bellman and Ford.
 std::vector<double> costs_to_goal(task const& t) {
     std::vector<double> cost(std::size_t{1} << t.properties, infinite);
     for (mask s = 0; s < cost.size(); ++s)
@@ -148,7 +148,7 @@ landmark_space with_landmarks(task const& t, std::vector<std::uint32_t> const& g
     search::additive_cost const costs(t.costs);
     return {*t.indexed, costs, search::landmark_bound(*t.indexed, costs, groups), pruning};
 }
-/// Properties thrown together at random: good groups or bad ones, the bound must hold.
+/// Puts properties together at random: the groups may be good or bad, and the bound must hold.
 std::vector<std::uint32_t> random_groups(task const& t, random_source& random) {
     std::vector<std::uint32_t> groups;
     auto const most = static_cast<std::size_t>(random.between(1, static_cast<int>(t.properties)));
@@ -157,7 +157,7 @@ std::vector<std::uint32_t> random_groups(task const& t, random_source& random) {
 }
 constexpr search::property_pruning prunings[] = {{true, true}, {true, false}, {false, true}, {false, false}};
 
-/// The actions lead from the initial set to the goal at the cost that was returned.
+/// Checks that the actions lead from the initial set to the goal at the cost that was returned.
 void check_solution(task const& t, search::result<std::uint32_t> const& r) {
     REQUIRE(r.cost);
     mask s = task::of(t.initial);
@@ -277,7 +277,7 @@ TEST_CASE("one order of commuting actions expands less, and grows mildly with in
     });
     CHECK(one < all);
 
-    // k branches of three steps, each with a dear and a cheap way, joined at the end.
+    // There are k branches of three steps, each with a dear and a cheap way, joined at the end.
     auto const branches = [](std::uint32_t k) {
         task t;
         t.properties = 3 * k + 1;
@@ -307,7 +307,7 @@ TEST_CASE("one order of commuting actions expands less, and grows mildly with in
 TEST_CASE("the k cheapest programs are those of enumeration") {
     int several = 0;
     for_random_tasks(11001, 400, [&](auto& random, task const& t, auto const&, double optimum) {
-        // Every program without an action that adds nothing, by its set of actions.
+        // Holds every program without an action that adds nothing, by its set of actions.
         std::map<std::vector<std::uint32_t>, double> programs;
         std::vector<std::uint32_t> path;
         std::set<std::pair<mask, std::vector<std::uint32_t>>> seen;
@@ -363,7 +363,7 @@ TEST_CASE("the k cheapest programs are those of enumeration") {
                 last = other.cost;
             }
             CHECK(last >= costs[r.runners_up.size()]);
-            // Pruning hides programs with an action too many, and those only.
+            // Pruning hides only programs with an action too many.
             for (std::size_t n = 0; n < std::min(needed.size(), options.solution_count); ++n) {
                 REQUIRE(n <= r.runners_up.size());
                 CHECK((n ? r.runners_up[n - 1].cost : *r.cost) <= needed[n]);
@@ -532,11 +532,11 @@ TEST_CASE("a visitor and a stop token end a search") {
     }
 }
 
-// ---- labels that are no numbers
+// ---- labels that are not numbers
 
 namespace {
 
-/// Two clocks and a barrier: a label's front matters, and order of actions does too.
+/// Has two clocks and a barrier: a label's front matters, and the order of actions does too.
 class clocks {
 public:
     struct label {
@@ -627,7 +627,7 @@ TEST_CASE("labels with clocks and barriers: the optimum over all orders of actio
 
 TEST_CASE(
     "open stages: the work of independent branches grows mildly, and stays exact where orders can be enumerated") {
-    // Each branch: two steps in two forms, and barriers that turn one form into the other.
+    // Each branch has two steps in two forms, and barriers that turn one form into the other.
     auto const branches = [](std::uint32_t k, std::vector<clocks::label>& steps) {
         random_source random(77);
         task t;
@@ -681,7 +681,7 @@ TEST_CASE("labels with clocks and barriers: the k cheapest sets of actions, each
     for (std::uint64_t seed = 1; seed <= 500; ++seed) {
         random_source random(seed + 200000);
         auto t = random_task(random);
-        // Of each action a second one at other costs: sets of actions that lead to the same state.
+        // Each action has a second one at other costs, so that different sets of actions lead to the same state.
         t.actions.resize(std::min<std::size_t>(t.actions.size(), 5));
         for (std::size_t a = t.actions.size(); a-- > 0;) t.actions.push_back(t.actions[a]);
         std::vector<clocks::label> steps;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Bounds against every program: at given shares, and at the ratios of a grid.
+/// @brief Bounds hold for every program: at given shares, and at the ratios of a grid.
 #include "support/random_plans.hpp"
 #include "support/random_programs.hpp"
 
@@ -26,7 +26,7 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-/// Calls with all vectors of `count` shares that are multiples of 1 / `steps` and sum to one.
+/// Calls `visit` with all vectors of `count` shares that are multiples of 1 / `steps` and sum to one.
 void for_all_shares(std::size_t count, int steps, std::function<void(share_vector const&)> const& visit) {
     share_vector shares(count);
     std::function<void(std::size_t, int)> const fill = [&](std::size_t d, int left) {
@@ -43,7 +43,7 @@ void for_all_shares(std::size_t count, int steps, std::function<void(share_vecto
     fill(0, steps);
 }
 
-/// The least seconds of any path that fits.
+/// Returns the least seconds of any path that fits.
 template <class Accumulator>
 double least_seconds(priced_graph const& priced) {
     double best = test::infinite;
@@ -73,7 +73,7 @@ double count_paths(cut_graph const& graph) {
     return count[0];
 }
 
-/// Programs of few operators on few devices, and all their paths.
+/// Has programs of few operators on few devices, and all their paths.
 struct small_case {
     explicit small_case(random_source& random, bool saturates = false)
         : made(test::random_program(random, {.most_operators = 4, .most_extent = 6})),
@@ -98,7 +98,7 @@ struct small_case {
     cut_graph graph;
 };
 
-/// Statuses met.
+/// Counts the statuses met.
 struct outcomes {
     int optimal = 0, bounded = 0, infeasible = 0;
 };
@@ -119,7 +119,7 @@ void check_synthesis(priced_graph const& priced, outcomes& met) {
     ++(found.status == search::status::optimal ? met.optimal : met.bounded);
 }
 
-/// Bounds of plans at any ratios against every program at those of a grid.
+/// Checks the bounds of plans at any ratios with every program at the ratios of a grid.
 void check_global_bounds(std::uint64_t first_seed, int count, bool saturates) {
     int checked = 0, close = 0, tight = 0;
     for (std::uint64_t seed = 1; checked < count && seed <= 3000; ++seed) {
@@ -142,7 +142,7 @@ void check_global_bounds(std::uint64_t first_seed, int count, bool saturates) {
         auto const model = per_device_model(x.devices, main_type(x.p), options.training.bucket);
         double best = found.cost();
         for_all_shares(model.class_count(), 12, [&](share_vector const& ratios) {
-            // As they are, and rounded as a plan would.
+            // Ratios are taken as they are, and rounded as a plan would round them.
             for (bool const rounded : {false, true}) {
                 auto const least = [&](priced_graph const& priced) {
                     return overlaps ? least_seconds<overlapped>(priced) : least_seconds<serial>(priced);

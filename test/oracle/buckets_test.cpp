@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Gradients in buckets: what is put together, its price, its bound, and the events of it.
+/// @brief Gradients in buckets: what is put together, its price, its bound, and its events.
 #include "support/interleaved_plans.hpp"
 #include "support/random_plans.hpp"
 #include "support/random_programs.hpp"
@@ -26,7 +26,7 @@ struct bucketed_case {
     plan what;
 };
 
-/// Buckets of no, some or all gradients of a random plan. Micro-batches: how many take turns, 1 for none.
+/// Draws buckets of no, some or all gradients of a random plan. `micro_batches` is how many take turns, 1 for none.
 bucketed_case random_bucketed_case(random_source& random, int micro_batches = 1) {
     auto const p = test::random_program(random, {.least_operators = 6, .most_operators = 20});
     auto const indexed = index_program(p);
@@ -45,7 +45,7 @@ double seconds_with_buckets(plan p, cluster const& c, bytes bucket) {
     return evaluate(p, c).time.total();
 }
 
-/// The time of a plan as searches add it up: every gradient by what it adds to its bucket.
+/// Returns the time of a plan as searches add it up: every gradient by what it adds to its bucket.
 double added_up_by_gradient(plan const& p, cluster const& c) {
     auto const model = per_device_model(c, p);
     auto const shares = shares_of(p);

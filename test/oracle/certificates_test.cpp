@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Plans against plans of fewer choices: no bound is undercut, and a cheaper plan that is allowed is taken.
+// Plans are compared with plans of fewer choices: no bound is undercut, and a cheaper plan that is allowed is taken.
 #include "support/random_programs.hpp"
 
 #include <heddle/clp/ratio_solver.hpp>
@@ -46,7 +46,7 @@ plan plan_by(planner which, program const& p, cluster const& c, std::vector<pinn
     return plan_hap(p, c, solver, options);
 }
 
-/// What another plan's program costs at the shares that a plan's bound is of, if it fits there.
+/// Returns what another plan's program costs at the shares to which a plan's bound refers, if it fits there.
 std::optional<double> cost_at_shares_of(indexed_program const& p, plan const& bounded, plan other, cluster const& c) {
     integral_shares const shares(p, bounded.ratios, bounded.cuts);
     for (auto& cut : other.cuts) {
@@ -63,8 +63,8 @@ std::optional<double> cost_at_shares_of(indexed_program const& p, plan const& bo
     return cost.fits ? std::optional(cost.time.total()) : std::nullopt;
 }
 
-/// The plan with each class rounded alone, so that remainders of all are on the same devices: nothing where that
-/// changes nothing or does not fit.
+/// Returns the cost of the plan if each class is rounded alone, so that remainders of all are on the same devices;
+/// nothing if that changes nothing or does not fit.
 std::optional<double> cost_of_counts_together(plan other, cluster const& c) {
     auto const before = other.cuts;
     for (auto& cut : other.cuts) cut.counts = apportion(cut.atoms, other.ratios.at(cut.segment));
@@ -73,8 +73,8 @@ std::optional<double> cost_of_counts_together(plan other, cluster const& c) {
     return cost.fits ? std::optional(cost.time.total()) : std::nullopt;
 }
 
-/// A form for some tensor. A parameter is gathered along its finest factor alone, pinned along another: such pins are
-/// no fewer choices.
+/// Draws a form for some tensor. A parameter is gathered along its finest factor; if it is pinned to another factor,
+/// along that one. Such pins are not fewer choices.
 std::vector<pinned_tensor> random_pin(random_source& random, indexed_program const& p) {
     auto const t = static_cast<tensor_id>(random.below(p.tensors.size()));
     std::vector<form> forms{form::replicated(), form::mirrored(), form::partial()};
@@ -84,13 +84,13 @@ std::vector<pinned_tensor> random_pin(random_source& random, indexed_program con
 }
 
 struct comparison {
-    /// The plan's cost in parts of the least of one of fewer choices.
+    /// The plan's cost relative to the least cost of one of fewer choices.
     double dearer = 1;
-    /// Plans of fewer choices, and those of them that are compared at the shares that the bound is of.
+    /// The number of plans of fewer choices, and of those that are compared at the shares to which the bound refers.
     std::size_t plans = 0, at_equal_shares = 0;
 };
 
-/// Nothing where the planner takes no such program.
+/// Returns nothing if the planner takes no such program.
 std::optional<comparison> check(planner which, std::uint64_t seed) {
     random_source random(seed + 700'000);
     bool const is_wide = seed % 20 == 0; // of more devices than bounds keep clocks for

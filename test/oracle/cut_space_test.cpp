@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The space of cuts against the full theory under added costs, and `synthesise` against
-/// exhaustive enumeration of its paths under serial costs.
+/// @brief The space of cuts has a program as cheap as any of the full theory under added costs, and `synthesise` finds
+/// the best of its paths under serial costs.
 #include "support/random_programs.hpp"
 
 #include <heddle/cost/atoms.hpp>
@@ -32,12 +32,12 @@ using test::infinite;
 
 // ---- added costs
 
-/// A price for every instruction of a program's theory.
+/// Has a price for every instruction of a program's theory.
 ///
 /// Reads and conversions of one tensor cost within 15 % of each other, so that a straight conversion is never dearer
-/// than two steps, and no set of forms is cheaper to reach by way of a form nobody uses. Masking the loss is not
-/// cheaper than mirroring it, and of sharded storage the finest is the cheapest. Whatever saves memory alone costs what
-/// it would without.
+/// than two steps, and no set of forms is cheaper to reach by way of a form that nobody uses. Masking the loss is not
+/// cheaper than mirroring it, and the finest sharded storage is the cheapest. What saves memory alone costs what it
+/// would cost without it.
 class random_prices {
 public:
     random_prices(random_source& random, indexed_program const& p) {
@@ -101,10 +101,9 @@ std::vector<form> possible_forms(indexed_tensor const& tensor) {
     return forms;
 }
 
-/// Least cost to hold each set of forms of one tensor at once, from the form its operator gives it or
-/// from reads, by enumeration of sets. A set's entry is the least cost of any set that includes it.
-/// A parameter's read is fused with its first use: it is stored in the form used there, or, where that is
-/// whole, along its finest factor.
+/// Returns the least cost to hold each set of forms of one tensor at once, from the form that its operator gives it or
+/// from reads, by enumeration of sets. A set's entry is the least cost of any set that includes it. A parameter's read
+/// is fused with its first use: it is stored in the form used there or, if that is whole, along its finest factor.
 std::vector<double> cheapest_sets(indexed_program const& p, tensor_id t, std::optional<form> given,
                                   std::optional<form> first_use, random_prices const& prices) {
     auto const& tensor = p.tensors[t];
@@ -141,8 +140,8 @@ std::vector<double> cheapest_sets(indexed_program const& p, tensor_id t, std::op
     return cost;
 }
 
-/// The least added cost of a program that computes each operator once: all choices of a computation for
-/// every operator, and for each the cheapest way to the forms they need, tensor by tensor.
+/// Returns the least added cost of a program that computes each operator once: over all choices of a computation for
+/// every operator, with the cheapest way to the forms that they need, tensor by tensor.
 double cheapest_program(indexed_program const& p, random_prices const& prices) {
     using optional_form = std::optional<form>;
     std::map<std::pair<tensor_id, std::pair<optional_form, optional_form>>, std::vector<double>> sets;
@@ -243,7 +242,7 @@ TEST_CASE("under added costs the shortest path over cuts is the cheapest program
 
 namespace {
 
-/// What must still be spent on operators whose results nobody holds and on sources not held at all.
+/// Bounds what must still be spent on operators whose results nobody holds and on sources that are not held at all.
 class unmet_bound : public search::memoryless_bound {
 public:
     unmet_bound(indexed_program const& p, property_table const& table, random_prices const& prices) {
@@ -284,7 +283,7 @@ struct planning_task {
     std::vector<double> costs;
 };
 
-/// The background theory as it is, or with a budget that lets each operator be computed once.
+/// Makes the background theory as it is, or with a budget that lets each operator be computed once.
 planning_task task_of(indexed_program const& p, property_table const& table, random_prices const& prices,
                       bool compute_once) {
     auto const all = make_theory(p, table);
@@ -331,7 +330,7 @@ TEST_CASE("under added costs best_first over the theory agrees with the cuts") {
             continue;
         }
         REQUIRE(found.status == search::status::optimal);
-        // The theory may store a parameter of several uses in a form of a later one.
+        // The theory may store a parameter with several uses in a form of a later one.
         bool const tied =
             std::ranges::any_of(p.tensors, [](auto const& t) { return t.is_parameter() && t.consumers.size() > 1; });
         if (tied) CHECK(*found.cost <= shortest * (1 + 1e-9));
@@ -357,7 +356,7 @@ struct priced_instance {
     cost_model model;
     share_vector ratios;
     priced_graph priced;
-    /// By instruction.
+    /// The costs of each instruction.
     std::vector<step_cost> costs;
 
     priced_instance(random_source& random, test::cluster_limits limits, int most_operators)
@@ -381,7 +380,7 @@ private:
         for (auto const& s : steps) result.push_back(model.price(s, shares));
         return result;
     }
-    /// One class per device: shares are then integral and sum to one.
+    /// Makes one class per device: shares are then integral and sum to one.
     std::vector<device_class> classes() const {
         std::vector<device_class> result;
         for (auto type : on.devices()) result.push_back({type, 1});
@@ -396,7 +395,7 @@ private:
     }
 };
 
-/// Number of paths from the start, at most `most`.
+/// Returns the number of paths from the start, at most `most`.
 double path_count(cut_graph const& graph) {
     std::vector<double> count(graph.node_count());
     for (std::size_t n = graph.node_count(); n-- > 0;) {
@@ -409,8 +408,8 @@ double path_count(cut_graph const& graph) {
     return count[0];
 }
 
-/// The most bytes that come and go: of every collective its buffer, beside the whole copies unsharded so far for the
-/// operator that it is for, and those copies with their gradients.
+/// Returns the most bytes that come and go: for every collective its buffer, beside the whole copies unsharded so far
+/// for the operator that it is for; and these copies with their gradients.
 double most_that_passes(priced_instance const& x, std::vector<std::uint32_t> const& instructions) {
     double most = 0;
     std::map<operator_id, double> unsharded;
@@ -433,8 +432,8 @@ double most_that_passes(priced_instance const& x, std::vector<std::uint32_t> con
     return most;
 }
 
-/// Seconds and bytes of a list of instructions by the definition: forward, then the adjoints in reverse
-/// on one clock per class, then the gradients' collectives, then the update.
+/// Returns the seconds and bytes of a list of instructions by the definition: forward, then the adjoints in reverse on
+/// one clock per class, then the gradients' collectives, then the update.
 path_cost cost_by_definition(priced_instance const& x, std::vector<std::uint32_t> const& instructions) {
     auto const classes = x.model.class_count();
     std::vector<double> clock(classes), memory(classes);
@@ -459,8 +458,8 @@ path_cost cost_by_definition(priced_instance const& x, std::vector<std::uint32_t
     clock.assign(classes, std::ranges::max(clock) + gradients);
     for (auto i : instructions)
         for (std::size_t k = 0; k < classes; ++k) clock[k] += x.costs[i].update[k];
-    // What is kept for the backward pass: each tensor once in each form, and a parameter not in the form
-    // in which it is stored (replicated and mirrored copies are the same bytes).
+    // The backward pass keeps each tensor once in each form, but not a parameter in the form in which it is stored
+    // (replicated and mirrored copies are the same bytes).
     integral_shares const shares(x.p, x.ratios);
     std::map<tensor_id, form> stored;
     std::set<std::pair<tensor_id, form>> kept;
@@ -563,7 +562,7 @@ TEST_CASE("under serial costs the theory searched in any order is never dearer t
 
 namespace {
 
-/// What `synthesise` says, against the best of all paths.
+/// Checks what `synthesise` says with the best of all paths.
 void check_synthesis(priced_instance const& x, synthesis_result const& r, double best) {
     if (best == infinite) {
         CHECK(r.status == search::status::infeasible);
@@ -660,7 +659,7 @@ TEST_CASE("synthesise is never above a baseline, nor below its bound") {
         CHECK(r.lower_bound <= r.cost.seconds * (1 + 1e-9));
         for (auto storage : {parameter_storage::replicated, parameter_storage::sharded_state,
                              parameter_storage::sharded_gradients, parameter_storage::sharded}) {
-            // The same instructions and moves, numbered alike, of which only some are in the graph.
+            // The space has the same instructions and moves, numbered alike, but only some are in the graph.
             auto restricted = x.space;
             restricted.restrict_to(data_parallel(x.p, storage));
             auto const graph = search::explore(restricted);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What plans on device groups cost: against a simulation from forms alone, and how it must move with the
-/// groups.
+/// @brief The costs of plans on device groups are those of a simulation from forms alone, and move with the groups as
+/// they must.
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/hap.hpp>
@@ -23,7 +23,7 @@ namespace {
 
 using namespace heddle;
 
-/// One iteration, clock by clock, from the forms of a plan's instructions.
+/// Simulates one iteration, clock by clock, from the forms of a plan's instructions.
 class simulation {
 public:
     simulation(indexed_program const& program, plan const& p, cluster const& c)
@@ -62,7 +62,7 @@ private:
     }
 
     void meet() { std::ranges::fill(clocks_, std::ranges::max(clocks_)); }
-    /// The time of a step inside group `d`: reduce, broadcast, gather, scatter, Gather to all, All-reduce.
+    /// Returns the time of a step inside group `d`: reduce, broadcast, gather, scatter, Gather to all, All-reduce.
     [[nodiscard]] double inside(char step, double bytes, std::size_t d) const {
         double const n = members(d), a = cluster_.intra->latency.value, b = bytes / cluster_.intra->bandwidth.value;
         if (n == 1) return 0;
@@ -80,7 +80,7 @@ private:
     }
     void inside_all(char step, tensor_id t, form f) { inside_all(step, size(t), t, f); }
 
-    /// A collective of a tensor: what is cut inside, or `gathers`, goes to the first devices, across and back as
+    /// Runs a collective of a tensor: what is cut inside, or `gathers`, goes to the first devices, across, and back as
     /// `after` says (0: not at all).
     void across(collective kind, tensor_id t, form from, form to, uneven how, bool gathers, char after) {
         double whole = size(t), most_from = 0, most_to = 0, first = 0, last = 0, each = 0;
@@ -117,7 +117,7 @@ private:
         kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0, bytes);
     }
 
-    /// Whether a factor's parts are each in one piece, in the tensor or in what it is a view of.
+    /// Tells whether a factor's parts are each in one piece, in the tensor or in what it is a view of.
     bool is_first_in_memory(tensor_id t, factor_number f) const {
         for (auto const& op : program_.operators) {
             auto const k = static_cast<std::size_t>(std::ranges::find(op.results, t) - op.results.begin());
@@ -132,7 +132,7 @@ private:
         for (std::size_t d = 0; d < factor.dimension; ++d) before *= tensor.info.shape[d];
         return before == 1;
     }
-    /// The cotangents of all uses but the first are added to it.
+    /// Adds the cotangents of all uses except the first.
     void sum_uses(tensor_id t, std::size_t d, double bytes) {
         if (!program_.tensors[t].has_cotangent) return;
         std::ptrdiff_t uses = 0;
@@ -140,7 +140,7 @@ private:
         for (; uses > 1; --uses) copy(t, d, 3 * bytes);
     }
 
-    /// What is cut or joined along an inner factor is read and written once more.
+    /// Reads and writes once more what is cut or joined along an inner factor.
     void pack(tensor_id t, form from, form to, form cut) {
         auto const& tensor = program_.tensors[t];
         for (form f : {from, to}) {
@@ -153,7 +153,7 @@ private:
         }
     }
 
-    /// One half of a conversion, from one form to another.
+    /// Runs one half of a conversion, from one form to another.
     void convert(tensor_id t, form from, form to, conversion_half const& half, uneven how, form cut, bool forward) {
         if (half.collective) {
             auto const& factors = program_.tensors[t].factors;

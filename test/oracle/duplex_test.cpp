@@ -25,7 +25,7 @@ using test::random_source;
 
 using pair_list = std::vector<std::pair<double, double>>; // communication and computation of one half, by stage
 
-/// Slot by slot: halves take turns, each with one processor and one network.
+/// Counts slot by slot: halves take turns, each with one processor and one network.
 double paper_seconds(pair_list const& stages) {
     double now = 0;
     for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -113,11 +113,11 @@ struct stage {
     per_class work;
 };
 
-/// A network that carries what a slot has to, and in the rest of it what may wait.
+/// A network that carries what a slot has to, and in the rest of the slot what may wait.
 class explicit_schedule {
 public:
     double now = 0;
-    /// Runs a slot: computation beside collectives; what may wait and is there follows them.
+    /// Runs a slot: computation beside collectives; what may wait and is ready follows them.
     void slot(double computation, double collectives) {
         double const length = std::max(computation, collectives);
         now += length;
@@ -130,7 +130,7 @@ private:
     double pending_ = 0;
 };
 
-/// Seconds by the definition, slot by slot in time.
+/// Returns the seconds by the definition, slot by slot in time.
 double explicit_seconds(staged_list const& steps, std::size_t classes, int count, double turn) {
     std::vector<std::array<stage, 2>> stages;
     double update = 0, refresh = 0;
@@ -158,7 +158,7 @@ double explicit_seconds(staged_list const& steps, std::size_t classes, int count
     update = std::ranges::max(updates);
     auto const most = [](per_class const& x) { return std::ranges::max(x); };
     std::size_t const last = stages.size() - 1;
-    // Forward: a parameter comes when the network was free, and only then in time of its own.
+    // Forward, a parameter comes when the network was free; if it comes too late, it takes time of its own.
     double now = 0, free = 0;
     for (std::size_t i = 0; i <= last; ++i) {
         auto const& f = stages[i][0];
@@ -194,8 +194,8 @@ double explicit_seconds(staged_list const& steps, std::size_t classes, int count
 
 training_options halves(int count = 2, double turn = 0) { return {.micro_batches = count, .turn = seconds(turn)}; }
 
-/// A stage of one kind of cost each, or of computation alone, and the end of what was open: together they show a
-/// difference where there is one.
+/// Makes stages that have one kind of cost each, or computation alone, and that end what was open: together they show a
+/// difference if there is one.
 std::vector<staged_list> telling_continuations(std::size_t classes) {
     std::vector<staged_list> result{{}};
     constexpr double much = 4096;
@@ -205,7 +205,7 @@ std::vector<staged_list> telling_continuations(std::size_t classes) {
         s.cost.forward.assign(classes, 0.0), s.cost.backward.assign(classes, 0.0), s.cost.update.assign(classes, 0.0);
         return s;
     };
-    // Of each direction: nothing, a long collective or much for the network that may wait; and long computation or
+    // Each direction has nothing, a long collective, or much that may wait for the network; and long computation or
     // none.
     for (int f = 0; f < 6; ++f)
         for (int b = 0; b < 6; ++b)
@@ -380,7 +380,7 @@ TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
             CHECK(clock.relaxed(part, w, n) + rest <= total * (1 + 1e-12) + 1e-12);
         }
     }
-    // Where there is nothing but turning, or a parameter to gather, the bound is exact, whatever the weights.
+    // If there is nothing but turning, or a parameter to gather, the bound is exact, whatever the weights.
     auto const bound = [](duplex const& c, duplex::label const& l) {
         relaxation_weights w{{1}};
         w.forward = w.backward = {0.25, 0.75, 0.5};
@@ -392,8 +392,8 @@ TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
     turning.extend(gathered,
                    {.forward_transfer = 9, .forward = {0}, .backward = {0}, .update = {0}, .memory = {}, .once = true});
     CHECK(bound(turning, gathered) == turning.total(gathered));
-    // The time up to a stage and that without its computation, both directions together: less of both, and slower after
-    // a collective.
+    // The first label has less time up to a stage and less without its computation, in both directions together, and
+    // yet is slower after a collective.
     duplex const clock(1, halves());
     auto const staged = [&](double transfer, double forward, double backward) {
         auto l = clock.initial();

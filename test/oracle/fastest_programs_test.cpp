@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a planner searches where memory is loose, against all programs.
+// What a planner searches if memory is loose includes the fastest of all programs.
 #include "support/random_plans.hpp"
 #include "support/random_programs.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What HAP (EuroSys '24, section 7) finds about its plans, on the shipped models and clusters.
+// What HAP (EuroSys '24, section 7) finds about its plans holds on the shipped models and clusters.
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
@@ -18,7 +18,7 @@ using namespace heddle;
 program shipped(std::string const& name) { return json::read_model("examples/models/" + name + ".json.gz").program; }
 cluster shipped_cluster(std::string const& name) { return json::read_cluster("examples/clusters/" + name + ".json"); }
 
-/// HAP's own setting.
+/// Plans in HAP's own setting.
 plan hap(program const& p, cluster const& c) {
     return find_plan(p, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = false}});
 }
@@ -58,7 +58,7 @@ program scaled_mixture(int devices) {
     return rescaled(fewer_slots, experts, 2 * devices, expert_count);
 }
 
-/// Every program of a baseline's instructions that a search of its own finds, priced: a plan may not be dearer. Returns
+/// Prices every program that a search of its own finds for a baseline's instructions: a plan may not be dearer. Returns
 /// how many fit.
 int check_against_own_searches(program const& model, cluster const& c, plan const& p) {
     auto const indexed = index_program(model);
@@ -98,7 +98,7 @@ void check_against_baselines(program const& model, cluster const& c) {
     CHECK(check_against_own_searches(model, c, p) > 0);
 }
 
-/// Parameters of experts, as a plan stores them: in shards, and nowhere whole.
+/// Checks that a plan stores the parameters of experts in shards, and nowhere whole.
 void check_experts_are_cut(program const& model, plan const& p) {
     auto const indexed = index_program(model);
     auto const experts = expert_factors(indexed);

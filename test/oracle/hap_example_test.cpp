@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 The worked example of HAP (EuroSys '24, section 4.3, figure 11): a batch, a
-// parameter, their product and its sum, the batch cut along its first dimension and the parameter along its second.
+// SPDX-License-Identifier: BSL-1.0
+// The worked example of HAP (EuroSys '24, section 4.3, figure 11): a batch, a parameter, their product and its sum,
+// with the batch cut along its first dimension and the parameter along its second.
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/search/best_first.hpp>
@@ -36,16 +37,16 @@ struct example {
         return made;
     }
 
-    /// The form of a tensor cut along a dimension: HAP's All-Gather(d).
+    /// Returns the form of a tensor cut along a dimension: HAP's All-Gather(d).
     [[nodiscard]] form cut(tensor_id t, std::uint16_t dimension) const {
         auto const& factors = program.tensors[t].factors;
         auto const found = std::ranges::find(factors, dimension, &factor::dimension);
         return form::shard(static_cast<factor_number>(found - factors.begin()));
     }
 
-    /// HAP's instructions alone: whole copies (Identity), shards (All-Gather(d)) and, of the loss, summands
-    /// (All-Reduce). The batch is read in shards only (Placeholder-Shard), the parameter is not communicated (section
-    /// 4.5).
+    /// Allows HAP's instructions alone: whole copies (Identity), shards (All-Gather(d)) and, for the loss, summands
+    /// (All-Reduce). The batch is read in shards only (Placeholder-Shard), and the parameter is not communicated
+    /// (section 4.5).
     [[nodiscard]] bool is_of_example(instruction const& i) const {
         auto const allowed = [&](tensor_id t, form f) {
             if (t == e1) return f == form::replicated() || f == cut(e1, 0);
@@ -71,7 +72,7 @@ struct example {
         return std::ranges::any_of(all.triples, [&](auto const& t) { return t.pre == pre && t.add == add; });
     }
 
-    /// Seconds of each triple on two equal devices, all its costs added up.
+    /// Returns the seconds of each triple on two equal devices, with all its costs added up.
     [[nodiscard]] std::vector<double> prices() const {
         cluster c;
         c.types = {{"any",
@@ -92,7 +93,8 @@ struct example {
         return result;
     }
 
-    /// The least cost of all programs: sets of properties in order of cost, every triple tried on each.
+    /// Returns the least cost of all programs: takes sets of properties in order of cost, and tries every triple on
+    /// each.
     [[nodiscard]] double least_cost(std::vector<double> const& prices) const {
         std::map<std::set<property_id>, double> known{{{all.initial.begin(), all.initial.end()}, 0}};
         std::set<std::set<property_id>> done;
@@ -155,7 +157,7 @@ TEST_CASE("figure 11: the triples of the example") {
 
 namespace {
 
-/// The computation split along the loop that these operands have.
+/// Returns the computation that is split along the loop that these operands have.
 instruction compute(example const& e, operator_id op, form_list operands, form result) {
     auto const& loops = e.program.operators[op].loops;
     auto const is_split = [&](split_loop const& l) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Ratios of micro-batches in turn: the problem against the recurrence, its solution against all ratios of a grid.
+// The ratio problem of micro-batches in turn agrees with the recurrence, and its solution with all ratios of a grid.
 #include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/cost/duplex.hpp>
@@ -67,7 +67,7 @@ struct turned_program {
     [[nodiscard]] ratio_problem problem_near(std::vector<double> const& ratios) const {
         return make_interleaved_ratio_problem(steps, model, even(model), training, ratios);
     }
-    /// Ratios of which the first type's devices have `part` of all.
+    /// Returns ratios at which the first type's devices have `part` of all.
     [[nodiscard]] std::vector<double> split_at(double part) const {
         return {part / model.classes()[0].count, (1 - part) / model.classes()[1].count};
     }

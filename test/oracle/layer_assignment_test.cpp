@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Layer assignment against all cuts, against AMP's recurrence, and against itself on changed problems.
+// Layer assignment agrees with all cuts, with AMP's recurrence, and with itself on changed problems.
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/search/partition/partition_with_tail.hpp>
 
@@ -77,7 +77,7 @@ any_schedule random_schedule(random_source& random, layer_assignment_problem con
     one_f_one_b const interleaved{2};
     return random.chance(0.5) && interleaved.can_run(p.shape()) ? interleaved : one_f_one_b{};
 }
-/// The weight of the slowest stage and the micro-batches held, written out once more.
+/// Writes down once more the weight of the slowest stage and the micro-batches held.
 std::size_t chunks_of(any_schedule const& s) {
     return std::holds_alternative<one_f_one_b>(s) ? std::get<one_f_one_b>(s).chunks : 1;
 }
@@ -108,7 +108,7 @@ double limit(any_schedule const& schedule, layer_assignment_problem const& p, st
     return p.devices[stage % p.devices.size()].memory_limit.value / static_cast<double>(chunks_of(schedule));
 }
 
-/// None where something does not fit.
+/// Returns nothing if something does not fit.
 std::optional<double> seconds_of(any_schedule const& schedule, layer_assignment_problem const& p, cuts const& c) {
     double sum = 0, slowest = 0, tail = 0;
     for (std::size_t s = 0; s + 1 < c.size(); ++s) {
@@ -135,7 +135,7 @@ struct enumeration {
     std::optional<double> best;
     cuts first_best;
 };
-/// All cuts in lexicographic order.
+/// Tries all cuts in lexicographic order.
 enumeration try_all(any_schedule const& schedule, layer_assignment_problem const& p) {
     enumeration found;
     std::size_t const stages = p.devices.size() * chunks_of(schedule), layers = p.layer_count();
@@ -223,7 +223,7 @@ TEST_CASE("layer assignment is the best of all cuts, the first of equals") {
             CHECK(s.needed.value == doctest::Approx(needed(schedule, p, s.stage, s.first, s.end)));
             CHECK(s.limit.value == doctest::Approx(limit(schedule, p, s.stage)));
             CHECK(s.needed > s.limit);
-            // Enough memory there and everything else as it is never makes the same shortage again.
+            // With enough memory there and everything else as it is, the same shortage is never reported again.
             auto more = p;
             more.devices[more.device_of(s.stage)].memory_limit = 2 * s.needed;
             auto const again = solve(schedule, more);
@@ -385,7 +385,7 @@ TEST_CASE("layer assignment: scaled, lengthened and loosened problems") {
             CHECK(loose.cost->total.value <= found.cost->total.value * (1 + 1e-12));
         }
 
-        // A layer more: without it the last stage is left with less, unless it was its only one.
+        // With a layer more, the last stage would be left with less, unless it was its only one.
         auto longer = p;
         for (auto& on : longer.times) {
             on.forward.push_back(seconds(random.between(0.0, 4.0)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief How costs must move when the problem does: at fixed ratios by `synthesise`, and what a plan of
-/// `plan_hap` promises.
+/// @brief Costs move as they must when the problem does: at fixed ratios by `synthesise`, and in what `plan_hap`
+/// promises of a plan.
 #include "support/random_programs.hpp"
 
 #include <heddle/cost/priced_graph.hpp>
@@ -63,7 +63,7 @@ private:
     std::vector<step> steps_;
 };
 
-/// `better` may not cost more than `worse`, as far as each is proven.
+/// Checks that `better` does not cost more than `worse`, as far as each is proven.
 void check_no_dearer(synthesis_result const& better, synthesis_result const& worse) {
     if (!worse.path) return;
     REQUIRE(better.status != search::status::infeasible);
@@ -100,7 +100,7 @@ cluster with_faster_device(cluster c, std::size_t type, double factor) {
     return c;
 }
 
-/// Everything takes twice as long.
+/// Makes everything take twice as long.
 cluster twice_as_slow(cluster c) {
     for (std::size_t t = 0; t < c.types.size(); ++t) c = with_faster_device(std::move(c), t, 0.5);
     for (auto* l : {&*c.intra, &*c.inter}) {
@@ -209,7 +209,7 @@ hap_options quick() {
     return options;
 }
 
-/// Everything a plan says of itself.
+/// Checks everything that a plan says of itself.
 void check_plan(program const& made, cluster const& c, plan const& p) {
     if (!p.exists()) {
         CHECK((p.status == search::status::infeasible || p.status == search::status::limit));
@@ -360,7 +360,7 @@ TEST_CASE("a plan's bound holds for every program at its integral shares") {
         auto const p = plan_hap(made, c, solver, options);
         auto const model = per_device_model(c, element_type::float32, options.training.bucket);
         auto const steps = steps_of_space(space);
-        // Without a plan, no program fits at even shares.
+        // If there is no plan, no program fits at even shares.
         auto const ratios =
             p.exists() ? p.ratios[0]
                        : std::vector<double>(c.devices().size(), 1.0 / static_cast<double>(c.devices().size()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// `pareto_dp` against all paths and against `best_first`, on random graphs in levels with costs of two parts.
+// `pareto_dp` agrees with all paths and with `best_first`, on random graphs in levels with costs of two parts.
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/pareto_dp.hpp>
 
@@ -22,7 +22,8 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-/// States 0 .. n - 1, arcs to higher ones; a path costs its sum and so many times its largest arc, less a gift.
+/// Has states 0 .. n - 1 and arcs to higher ones; a path costs its sum plus a weight times its largest arc, less a
+/// gift.
 struct graph {
     using state = std::uint32_t;
     struct label {
@@ -36,7 +37,7 @@ struct graph {
     state count = 2;
     double weight = 0, gift = 0;
     std::vector<arc> arcs;
-    /// What the rest of the path sums to at the least, scaled down.
+    /// What the rest of the path sums to at least, scaled down.
     std::vector<double> rest;
 
     [[nodiscard]] std::pair<state, label> initial() const { return {0, {}}; }
@@ -80,7 +81,7 @@ struct graph {
     }
 };
 
-/// Small whole numbers, so that sums are exact and ties common. Arcs lead to a higher level.
+/// Draws small whole numbers, so that sums are exact and ties common. Arcs lead to a higher level.
 graph random_graph(random_source& random) {
     graph g;
     g.count = static_cast<graph::state>(random.between(2, 12));

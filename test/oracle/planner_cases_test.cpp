@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Programs and clusters that planners have stumbled over.
+// Programs and clusters on which planners have failed.
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 
@@ -27,7 +27,7 @@ cluster two_devices(double first_memory, double second_memory) {
     return c;
 }
 
-/// Eight layers whose weights and activations are of one size, wide enough that neither may be whole on a device of
+/// Makes eight layers whose weights and activations are of one size, wide enough that neither fits whole on a device of
 /// little memory.
 program wide_layers() {
     program_builder b;
@@ -97,8 +97,8 @@ TEST_CASE("the stages of ZeRO: memory and bytes") {
     auto const c = two_devices(16e9, 16e9);
     auto const model = per_device_model(c, element_type::float32);
     std::vector const even{0.5, 0.5};
-    // In weights of one layer: value, gradient and two numbers of state; the first layer's backward pass does not read
-    // its weight.
+    // In units of the weights of one layer: value, gradient and two numbers of state. The first layer's backward pass
+    // does not read its weight.
     struct expectation {
         parameter_storage storage;
         double values, gradients, state, passing, reduced, scattered, gathered;
@@ -156,7 +156,7 @@ TEST_CASE("parameters are gathered twice where nothing else fits, and not where 
           }) == 7);
     CHECK(tight.memory[0].total() <= 2.6e9);
 
-    // Without them nothing fits.
+    // Without these nothing fits.
     auto const indexed = index_program(p);
     auto const c = two_devices(2.6e9, 2.6e9);
     auto const model = per_device_model(c, element_type::float32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Curved ratio problems against a grid, and against the linear problem they are where their curves are lines.
+/// @brief Curved ratio problems agree with a grid, and with the linear problem if their curves are lines.
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include "unit/balance/random_ratio_problems.hpp"
 

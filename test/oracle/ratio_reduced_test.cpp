@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The solver, which reduces problems and writes down rows as they are broken, against the whole linear program.
+/// @brief The solver, which reduces problems and adds rows as they are broken, agrees with the whole linear program.
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include "unit/balance/random_ratio_problems.hpp"
 
@@ -21,7 +21,7 @@ namespace {
 
 using namespace heddle;
 
-/// All rows and columns of the epigraph form, as the documentation of `ratio_problem` states it; times are not
+/// Has all rows and columns of the epigraph form, as the documentation of `ratio_problem` states it; times are not
 /// negative.
 class whole_program {
 public:
@@ -57,9 +57,9 @@ public:
         }
     }
 
-    /// The least objective, without its constant, in units of the objective of even ratios.
+    /// Returns the least objective, without its constant, in units of the objective of even ratios.
     std::optional<double> least() { return solve(); }
-    /// The least distance to the preferred ratios of an objective of at most `most`.
+    /// Returns the least distance to the preferred ratios for an objective of at most `most`.
     std::optional<double> least_distance(double most) {
         std::vector<std::pair<int, double>> objective;
         for (int c = 0; c < static_cast<int>(costs_.size()); ++c)
@@ -139,14 +139,14 @@ TEST_CASE("the solver finds what the whole linear program does") {
         CHECK(found.objective == p.objective(found.ratios));
         CHECK(p.fits(found.ratios, 1e-8));
 
-        // None as good is nearer to the preferred ratios.
+        // No ratios that are as good are nearer to the preferred ones.
         double const distance = distance_to_preferred(p, found.ratios);
         if (auto const nearest = whole.least_distance(*least)) {
             CHECK(distance <= *nearest + 1e-5);
             tied += *nearest < 1e-6;
         }
 
-        // Wherever the search starts.
+        // The result does not depend on where the search starts.
         for (auto const& start : {found.ratios, test::random_ratios(random, p)}) {
             auto const again = solver.solve(p, start);
             REQUIRE(again.feasible);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Ratio problems: the linear-programming solver against a fine grid, and the objective against
-/// the time of the program it was made from.
+/// @brief The linear-programming solver agrees with a fine grid, and the objective of a ratio problem with the time of
+/// the program that it was made from.
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include "support/random_programs.hpp"
 
@@ -32,7 +32,7 @@ double value(convex_pieces const& pieces, double x) {
     return most;
 }
 
-/// The objective as the documentation states it.
+/// Computes the objective as the documentation states it.
 double objective(ratio_problem const& p, std::vector<double> const& ratios) {
     double sum = p.constant, largest = 0;
     for (double r : ratios) largest = std::max(largest, r);
@@ -61,7 +61,7 @@ double distance(ratio_problem const& p, std::vector<double> const& ratios) {
     return sum;
 }
 
-/// Calls `visit` with all ratios on a grid of `steps` parts: the share of each type's devices together.
+/// Calls `visit` with all ratios on a grid of `steps` parts; a part is the share of each type's devices together.
 void for_grid(ratio_problem const& p, int steps, std::function<void(std::vector<double> const&)> const& visit) {
     std::vector<double> ratios(p.type_count());
     std::function<void(std::size_t, int)> const fill = [&](std::size_t t, int left) {
@@ -85,7 +85,7 @@ double grid_optimum(ratio_problem const& p, int steps) {
     return best;
 }
 
-/// How much the objective can change within one cell of the grid, memory apart.
+/// Returns how much the objective can change within one cell of the grid, memory aside.
 double cell_error(ratio_problem const& p, int steps) {
     double slope = 0;
     auto const steepest = [](convex_pieces const& pieces) {
@@ -220,7 +220,7 @@ TEST_CASE("of equally good ratios the nearest to the preferred ones is taken") {
     for (std::uint64_t seed = 1001; seed <= 1200; ++seed) {
         random_source random(seed);
         auto p = random_problem(random, random.chance(0.3) ? memory_rows::tight : memory_rows::none);
-        // Flat objectives, so that there are ties: constant work on all types but one, no transfers.
+        // Objectives are flat, so that there are ties: constant work on all types but one, and no transfers.
         auto const busy = random.below(p.type_count());
         double const floor = 1000;
         p.transfers.clear();

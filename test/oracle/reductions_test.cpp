@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// HAP's reductions: what each saves and what each loses, against the theory without it.
+// Shows what each of HAP's reductions saves and loses, compared with the theory without it.
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/properties/property_space.hpp>
@@ -118,10 +118,10 @@ TEST_CASE("fusing sources and filling in what is unused lose nothing; converting
     MESSAGE(compared, " programs; expanded: ", plain_expanded, " plain, ", filled_expanded, " filled in, ",
             once_expanded, " converting once as well, ", fused_expanded, " fused as well");
     CHECK(compared >= 45);
-    // Without a bound, what is filled in can lead astray: in a few programs to twice as many labels.
+    // Without a bound, what is filled in can mislead: in a few programs to twice as many labels.
     MESSAGE("filled in fewer in ", filled_fewer, ", more in ", filled_more);
     CHECK(filled_fewer > 2 * filled_more);
     CHECK(once_expanded < filled_expanded);
-    // Fusing pays where sources are not converted; else each fused conversion is one more triple.
+    // Fusing pays if sources are not converted; otherwise each fused conversion is one more triple.
     CHECK(fused_expanded < once_expanded);
 }

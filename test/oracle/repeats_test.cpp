@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Programs with repeated blocks: what is explored, priced and searched once for all blocks, against the same for each.
+// What is explored, priced and searched once for all repeated blocks agrees with the same for each block.
 #include "support/random_programs.hpp"
 
 #include <heddle/cost/priced_graph.hpp>
@@ -22,7 +22,7 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-/// What one block does to a value of (b k), now and then differently.
+/// Says what one block does to a value of (b k), now and then differently.
 struct block {
     std::vector<int> operators;
     program_builder& b;
@@ -89,7 +89,7 @@ private:
     }
 };
 
-/// A space of which repeated operators are or are not of one kind, and its graph.
+/// A space in which repeated operators are or are not of one kind, and its graph.
 struct explored {
     cut_space space;
     cut_graph graph;
@@ -101,7 +101,7 @@ struct explored {
         graph = search::explore(space);
         for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
     }
-    /// The instructions of a move at a level, and what it saves.
+    /// Returns the instructions of a move at a level, and what it saves.
     [[nodiscard]] std::pair<std::vector<instruction>, std::vector<std::pair<tensor_id, form>>> at(
         std::size_t level, cut_space::action a) const {
         std::pair<std::vector<instruction>, std::vector<std::pair<tensor_id, form>>> result;
@@ -117,7 +117,7 @@ std::vector<instruction_filter> filters(indexed_program const& p) {
                                            converting_before_views(p, fastest_programs(p))};
     for (auto storage : {replicated, sharded_state, sharded_gradients, sharded})
         result.push_back(data_parallel(p, storage));
-    // One that says nothing of what it depends on.
+    // This filter does not tell what it depends on.
     result.push_back([](instruction const& i) {
         return !i.change() || i.change()->tensor % 3 != 0 || i.change()->to != form::shard(1);
     });
@@ -175,7 +175,7 @@ TEST_CASE("what repeats has the prices and the best programs that it has each ti
         double sum = 0;
         for (std::size_t d = 0; d < model.class_count(); ++d) sum += ratios.emplace_back(random.between(0.1, 1.0));
         for (auto& ratio : ratios) ratio /= sum;
-        // Of some factors, atoms that differ from block to block.
+        // These atoms of some factors differ from block to block.
         std::vector<atom_class> cuts;
         if (random.chance(0.7))
             for (tensor_id t = 0; t < r.p.tensors.size(); ++t)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Ratios per segment: the joint linear program against random ratios and against the solver of one segment;
-/// plans with
-/// segments against plans without.
+/// @brief The joint linear program of segments is as good as random ratios and as the solver of one segment; plans with
+/// segments are as good as plans without.
 #include "support/random_programs.hpp"
 
 #if __has_include(<heddle/clp/all.hpp>)
@@ -61,7 +60,7 @@ std::vector<double> random_segment_ratios(random_source& random, ratio_problem c
     return ratios;
 }
 
-/// The two ends of one type's strength: products on one, traffic on the other; a network that hardly counts.
+/// Makes two types with opposite strengths, products on one and traffic on the other, and a network that hardly counts.
 cluster specialists() {
     cluster c;
     c.types = {{"products",

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The `serial` and `overlapped` accumulators: their totals against an event-by-event run, their dominance
-/// against
-/// continuations, at random and constructed.
+/// @brief The totals of `serial` and `overlapped` are those of an event-by-event run, and their dominance holds for
+/// continuations, random and constructed.
 #include "support/random_programs.hpp"
 
 #include <heddle/cost/cost_model.hpp>
@@ -46,7 +45,7 @@ std::vector<step_cost> random_steps(random_source& random, std::size_t classes, 
     return steps;
 }
 
-/// Seconds of a list of steps by the definition: one clock per class, forward, adjoints in reverse,
+/// Returns the seconds of a list of steps by the definition: one clock per class, forward, adjoints in reverse,
 /// deferred collectives, or those beside the adjoints, update, refreshes.
 double seconds_of(std::vector<step_cost> const& steps, std::size_t classes, bool overlaps_gradients) {
     std::vector<double> clock(classes);
@@ -75,8 +74,8 @@ double seconds_of(std::vector<step_cost> const& steps, std::size_t classes, bool
         update = std::max(update, mine);
     }
     double const last = std::ranges::max(clock);
-    // Between two moments at which anything starts, ends or gets ready the network carries a collective of the pass, or
-    // else gradients.
+    // Between two moments at which anything starts, ends or becomes ready, the network carries a collective of the
+    // pass, or else gradients.
     std::vector<double> moments;
     for (auto const& t : transfers) moments.insert(moments.end(), {t.first, t.second});
     for (auto const& g : gradients) moments.push_back(g.first);
@@ -131,8 +130,8 @@ std::string text(std::vector<step_cost> const& steps) {
     return out.str();
 }
 
-/// The step that tells most against `a`: work that makes each direction's open clock, and the update, be
-/// decided by the class where `a` is furthest behind `b`, then barriers in both directions.
+/// Makes the step that tells most against `a`: work that lets the class in which `a` is furthest behind `b` decide each
+/// direction's open clock, and the update; then barriers in both directions.
 std::vector<step_cost> worst_continuation(serial::label const& a, serial::label const& b, std::size_t classes) {
     auto const behind = [](per_class const& x, per_class const& y) {
         std::size_t worst = 0;
@@ -212,7 +211,7 @@ TEST_CASE("overlapped: the total of a label is the time of its steps, and never 
         CHECK(clock.total(label) == seconds_of(steps, classes, true));
         CHECK(clock.total(label) <= serial_seconds(steps, classes));
         (clock.total(label) < serial_seconds(steps, classes) ? hidden : exposed)++;
-        // Under any weights that the accumulator allows costs add up to a bound, whatever part of them is in a label.
+        // Under any weights that the accumulator allows, costs add up to a bound, whatever part of them is in a label.
         relaxation_weights weights{{}, gradient_turns()};
         for (int n = random.between(0, 4); n-- > 0;)
             weights.turns->move(random.unit(),

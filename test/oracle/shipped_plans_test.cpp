@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Plans of the shipped models on random clusters: verified, within memory, never dearer than a baseline.
+// Plans of the shipped models on random clusters are verified, within memory, and never dearer than a baseline.
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace heddle;
 
-/// 1 to 16 devices whose speeds, memories and links differ by up to two orders of magnitude.
+/// Makes 1 to 16 devices whose speeds, memories and links differ by up to two orders of magnitude.
 cluster unequal_cluster(test::random_source& random) {
     cluster c;
     c.name = "random";
@@ -72,7 +72,7 @@ void check_plans(std::string const& name, int clusters) {
             CAPTURE(baseline);
             if (seconds) CHECK(p.cost() <= *seconds);
         }
-        // A plan survives being written and read.
+        // A plan is the same after it was written and read.
         auto const again = json::parse_plan(json::write_plan(p));
         CHECK(verify(indexed, again));
         CHECK(evaluate(again, c).time.total() == p.cost());

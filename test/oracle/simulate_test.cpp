@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The simulator of micro-batches in turn: with barriers it takes as long as the recurrence says, without never
-/// longer.
+/// @brief The simulator of micro-batches in turn takes as long as the recurrence says with barriers, and never longer
+/// without them.
 #include "support/interleaved_plans.hpp"
 #include "support/random_programs.hpp"
 
@@ -38,7 +38,7 @@ interleaved_case random_case(std::uint64_t seed, bool turns) {
     return result;
 }
 
-/// No device does two things of a kind at once.
+/// Checks that no device does two things of a kind at once.
 bool is_in_order(timeline const& t) {
     std::map<std::pair<std::size_t, bool>, double> until;
     auto events = t.events;

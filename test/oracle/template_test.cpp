@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Pipeline templates against all templates, against the generic searches, and against themselves on changed problems.
+// Pipeline templates agree with all templates, with the generic searches, and with themselves on changed problems.
 #include <heddle/pipeline/template.hpp>
 #include <heddle/pipeline/template_space.hpp>
 #include <heddle/search/best_first.hpp>
@@ -35,7 +35,7 @@ any_schedule random_schedule(random_source& random, template_problem const& p) {
     return one_f_one_b{};
 }
 
-/// The objective and the memory, written out once more.
+/// Writes down once more the objective and the memory.
 std::optional<double> seconds_of(any_schedule const& schedule, template_problem const& p,
                                  std::vector<template_stage> const& stages) {
     bool const all_in_flight = std::holds_alternative<gpipe>(schedule);
@@ -72,7 +72,7 @@ std::optional<double> seconds_of(any_schedule const& schedule, template_problem 
     return sum + (m - 1) * slowest;
 }
 
-/// How a machine may be shared out.
+/// Returns how a machine may be divided.
 std::vector<std::vector<std::size_t>> shares(std::size_t devices, machine_split split) {
     std::vector<std::vector<std::size_t>> all{{devices}};
     auto const append = [&](auto const& front, auto const& back) {
@@ -140,8 +140,8 @@ pipeline_template solve(any_schedule const& schedule, template_problem const& p,
     return std::visit([&](auto const& s) { return plan_template(p, o, s); }, schedule);
 }
 
-/// The devices of every stage are of one machine, every machine's of consecutive stages, all are used, or all of a
-/// machine or none where there are too many.
+/// Checks that the devices of every stage are of one machine, that those of every machine are in consecutive stages,
+/// and that all are used; if there are too many machines, all of a machine or none.
 void check_structure(template_problem const& p, std::vector<template_stage> const& stages) {
     std::vector<std::vector<std::size_t>> taken;
     for (auto const& t : p.types) taken.emplace_back(t.devices_per_machine == 0 ? 0 : t.machines, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Programs that convert before views, against all of them.
+// Programs that convert before views are as good as all programs.
 #include "support/random_plans.hpp"
 #include "support/random_programs.hpp"
 
@@ -22,8 +22,8 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-/// Matrices and stacks of matrices of one size, by way of views that turn, join and split their dimensions, and what
-/// uses them.
+/// Makes matrices and stacks of matrices of one size, by way of views that turn, join and split their dimensions, and
+/// operators that use them.
 program program_of_views(random_source& random) {
     program_builder b;
     extent const n = random.of(std::vector<extent>{2, 3, 4});
@@ -85,7 +85,7 @@ program program_of_views(random_source& random) {
     return b.finish(b.apply("sum", x.is_stack ? "(b c k) -> (); 0" : "(r k) -> (); 0", {x.tensor}));
 }
 
-/// On which a straight conversion takes no longer than two in its place; measured collectives are random.
+/// Makes devices on which a straight conversion takes no longer than two in its place; measured collectives are random.
 cluster devices_of_links(random_source& random) {
     auto c = test::random_cluster(random, {.most_types = 3, .most_devices = 3});
     c.measured.clear();

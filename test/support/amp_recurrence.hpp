@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief AMP's own dynamic programme for layers to stages, as the yardstick (AMP section 3.5, eqs. (6)-(8)).
+/// @brief AMP's own dynamic programme for layers to stages, to compare with (AMP section 3.5, eqs. (6)-(8)).
 #pragma once
 
 #include <heddle/search/partition/partition.hpp>
@@ -12,7 +12,8 @@
 
 namespace heddle::test {
 
-/// Least `largest_weight * largest + sizes + cuts`, by O(parts * items^4) steps as published. Knows no `reach`.
+/// Returns the least `largest_weight * largest + sizes + cuts`, by O(parts * items^4) steps as published. It ignores
+/// `reach`.
 inline double amp_recurrence(search::partition_problem const& p) {
     std::size_t const items = p.item_count();
     auto const weight = static_cast<double>(p.largest_weight);
@@ -31,7 +32,7 @@ inline double amp_recurrence(search::partition_problem const& p) {
         return static_cast<std::size_t>(std::ranges::lower_bound(tolerances, x) - tolerances.begin());
     };
 
-    // last[end][t]: the first `end` items in the parts so far, with tolerance t.
+    // last[end][t] is for the first `end` items in the parts so far, with tolerance t.
     std::size_t const width = tolerances.size();
     constexpr double unreached = std::numeric_limits<double>::infinity();
     std::vector<double> last((items + 1) * width, unreached), next;

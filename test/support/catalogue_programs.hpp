@@ -14,7 +14,7 @@ class catalogue_growth : public place_growth {
 public:
     using place_growth::place_growth;
 
-    /// So many recipes, then a loss that depends on every value.
+    /// Applies this many recipes, then a loss that depends on every value.
     program build(int recipes) {
         auto const& table = all_recipes();
         auto const x = input(sizes(2 + random_.below(3)));
@@ -147,7 +147,7 @@ private:
             return keep(not_plain(same(kind, x, {}, {{"p", real(0.4)}, {"training", flag(random_.chance(0.8))}})));
         keep(same(kind, x));
     }
-    /// Whole numbers of an input, counted in the loss by way of floating-point ones; or more precision.
+    /// Counts the whole numbers of an input in the loss by way of floating-point ones, or raises the precision.
     void convert_type(tensor_id x) {
         if (random_.chance(0.5)) return keep(call("to", {T(x)}, dims(x), {}, element_type::float64));
         auto const x0 = input(sizes(2));
@@ -198,7 +198,7 @@ private:
         if (random_.chance(0.5)) named["eps"] = real(1e-3);
         keep(norm(kind, x, tail, named));
     }
-    /// Of each sample's channels, in groups or each by itself.
+    /// Normalises each sample's channels, in groups or each by itself.
     void sample_norm(std::string const& kind) {
         auto const x = at_least_rank(2);
         extent const channels = dims(x)[1];
@@ -293,7 +293,7 @@ private:
         return call(kind, {T(x), T(weight(dims(x)))}, reduction == std::string("none") ? dims(x) : shape{},
                     {{"reduction", text(reduction)}});
     }
-    /// The sum of a scalar of every value that no operator uses.
+    /// Returns the sum of a scalar of every value that no operator uses.
     tensor_id total_loss() {
         std::optional<tensor_id> total;
         for (std::size_t n = 0; n < values_.size(); ++n) {

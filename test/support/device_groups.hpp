@@ -22,7 +22,7 @@ struct grouped_case {
     heddle::plan plan;
 };
 
-/// A random program of the catalogue and a random walk through its theory, on one to three groups of one to four
+/// Draws a random program of the catalogue and a random walk through its theory, on one to three groups of one to four
 /// devices, one of which has several.
 inline grouped_case random_grouped_case(std::uint64_t seed) {
     random_source random(seed);
@@ -36,7 +36,7 @@ inline grouped_case random_grouped_case(std::uint64_t seed) {
     return made;
 }
 
-/// Machines of the sizes of a plan's groups, of two types in turn, one group each.
+/// Makes machines of the sizes of a plan's groups, of two types in turn, one group each.
 inline cluster cluster_of(plan const& p, double inside_bandwidth = 50e9, double inside_latency = 1e-5) {
     cluster c;
     c.name = "groups";

@@ -9,7 +9,7 @@
 
 namespace heddle::test {
 
-/// The message of the error that `action` throws.
+/// Returns the message of the error that `action` throws.
 template <class Error = input_error, class Action>
 std::string error_of(Action&& action) {
     try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Forms, in the letters of the pages.
+/// @brief Forms, by the letters that the pages use.
 #pragma once
 
 #include <heddle/theory/form.hpp>

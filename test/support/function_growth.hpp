@@ -19,7 +19,7 @@ protected:
     }
 
     tensor_id positive(tensor_id x) { return call("add", {T(same("sigmoid", x)), real(0.5)}, dims(x)); }
-    /// In (0, 1), and far enough from both.
+    /// Returns a value in (0, 1), far enough from both.
     tensor_id probability(tensor_id x) { return same("sigmoid", same("tanh", x)); }
 
     // ---- of one element
@@ -32,7 +32,7 @@ protected:
             return keep(same(kind, x, {random_.of(std::vector<literal>{number(2), real(0.5), real(-1)})}));
         keep(same(kind, x));
     }
-    /// What has a kink, or jumps.
+    /// Applies a function that has a kink, or jumps.
     void bent_function(std::string const& kind) {
         auto const x = plain_operand();
         keywords named;
@@ -58,7 +58,7 @@ protected:
 
     // ---- of several
 
-    /// A weight that broadcasts to `x`.
+    /// Returns a weight that broadcasts to `x`.
     tensor_id broadcasting(tensor_id x) {
         shape other = dims(x);
         if (random_.chance(0.5)) {
@@ -99,7 +99,7 @@ protected:
         auto const mask = call(kind, masks, dims(x), {}, element_type::boolean);
         keep(not_plain(call("float", {T(mask)}, dims(x), {}, element_type::float32)));
     }
-    /// Bits of whole numbers, counted in the loss by way of floating-point ones.
+    /// Counts the bits of whole numbers in the loss by way of floating-point ones.
     void combine_bits(std::string const& kind) {
         auto const x = input(sizes(2), element_type::int64);
         std::vector<literal> numbers{T(x)};
@@ -173,7 +173,7 @@ protected:
         }
         return r;
     }
-    /// A sum, or something else of whole rows.
+    /// Reduces by a sum, or by another function of whole rows.
     void reduce(std::string const& kind) {
         bool const sum = among(kind, {"sum", "mean", "logsumexp"});
         auto const good = [&](tensor_id t) { return rank(t) > 0 && is_plain(t); };
@@ -194,7 +194,7 @@ protected:
                                       : call(kind, {T(x), ints(r.axes)}, r.result, named);
         keep(spread ? not_plain(y) : y);
     }
-    /// Of one dimension, and what another tensor has at their places.
+    /// Takes extremes of one dimension, and what another tensor has at their places.
     void extremes(std::string const& kind, tensor_id x) {
         auto const d = any_axis(x);
         bool const keep_dims = random_.chance(0.5);

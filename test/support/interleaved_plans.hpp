@@ -11,7 +11,7 @@
 
 namespace heddle::test {
 
-/// A plan of one micro-batch, as the plan of so many of them; stages begin where they must, and now and then elsewhere.
+/// Turns a plan of one micro-batch into the plan of several; stages begin where they must, and now and then elsewhere.
 [[nodiscard]] inline plan interleaved(plan p, indexed_program const& program, training_options const& training,
                                       random_source& random) {
     p.provenance.training = training;
@@ -24,7 +24,7 @@ namespace heddle::test {
     return p;
 }
 
-/// The number of micro-batches that a program's batch can be divided into; none if it cannot.
+/// Returns a number of micro-batches into which a program's batch can be divided; none if it cannot.
 [[nodiscard]] inline int divisor_of_batch(program const& p, random_source& random) try {
     auto const indexed = index_program(p);
     auto const batch = batch_of_inputs(indexed);

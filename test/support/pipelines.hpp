@@ -15,7 +15,8 @@
 
 namespace heddle::test {
 
-/// Layers of one operator each, cut into stages; devices in order, in groups of one size for each stage, or of one.
+/// Makes layers of one operator each, cut into stages; devices are in order, in groups of one size for each stage, or
+/// alone.
 [[nodiscard]] inline pipeline_plan pipeline_of(program const& p, std::vector<std::size_t> const& cuts,
                                                std::size_t copies, std::int64_t micro_batches, std::int64_t size = 0,
                                                std::vector<std::size_t> const& degrees = {}) {
@@ -37,8 +38,8 @@ namespace heddle::test {
     return plan;
 }
 
-/// A random plan of the theory on a group that stages can run, if one is found in so many attempts: shares are random,
-/// some of them empty.
+/// Returns a random plan of the theory on a group that stages can run, if one is found in this many attempts. Shares
+/// are random; some of them are empty.
 [[nodiscard]] inline std::optional<plan> random_group(indexed_program const& p, batch_split const& batch,
                                                       std::size_t devices, random_source& random, int attempts) {
     for (int n = 0; n < attempts; ++n) {

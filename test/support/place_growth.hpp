@@ -14,7 +14,7 @@ public:
     using function_growth::function_growth;
 
 protected:
-    /// Places below `size`, held in a tensor.
+    /// Returns places below `size`, held in a tensor.
     tensor_id places(shape extents) { return input(std::move(extents), element_type::int64); }
 
     void repeat(std::string const& kind) {
@@ -113,7 +113,7 @@ protected:
         items.push_back(T(places(index)));
         keep(not_plain(call(kind, {T(x), list(items)}, y)));
     }
-    /// Of this dimension and the next one, by tensors that broadcast to `index`.
+    /// Looks up along this dimension and the next one, by tensors that broadcast to `index`.
     void look_up_several(std::string const& kind, tensor_id x, std::size_t d, shape const& index) {
         auto const from = dims(x);
         shape y(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(d));
@@ -133,7 +133,7 @@ protected:
         auto const index = places(kind == "index_add" ? shape{from[d]} : from);
         keep(call(kind, {T(x), axis(d, from.size()), T(index), T(weight(from))}, dims(x)));
     }
-    /// With elements of a tensor or a number in place of some.
+    /// Replaces some elements by those of a tensor or by a number.
     void replace_at(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
@@ -145,7 +145,7 @@ protected:
                              random_.chance(0.7) ? T(weight(from)) : real(random_.chance(0.5) ? 0 : 1.5)},
                             dims(x))));
     }
-    /// Of copies side by side, so that there is something to divide.
+    /// Shuffles copies side by side, so that there is something to divide.
     void shuffle_pixels(std::string const& kind) {
         auto const x = of_rank(3 + random_.below(2));
         std::size_t const n = rank(x);
@@ -229,7 +229,7 @@ protected:
         for (auto y : call_multi(kind, arguments, std::vector<shape>(kind == "lstm_cell" ? 2 : 1, state)))
             keep(not_plain(y));
     }
-    /// One layer or two, in one direction or both.
+    /// Adds one layer or two, in one direction or both.
     void recurrent_layers(std::string const& kind) {
         auto const x = of_rank(3, true);
         shape const e = dims(x);

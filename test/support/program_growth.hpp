@@ -16,10 +16,10 @@
 
 namespace heddle::test {
 
-/// What recipes for single operators share. Extents are small, some are one.
+/// What recipes for single operators share. Extents are small, and some are one.
 ///
-/// A value is *plain* if its elements are neither equal nor zero but by accident: what a kink (`relu`) or a
-/// choice (a maximum) may be applied to, where sums in another order must not decide between branches.
+/// A value is *plain* if its elements are equal or zero only by accident. A kink (`relu`) or a choice (a maximum) may
+/// be applied only to a plain value, since sums in another order must not decide between branches.
 class program_growth {
 public:
     explicit program_growth(random_source& random) : random_(random) {}
@@ -27,7 +27,7 @@ public:
 protected:
     using keywords = std::map<std::string, literal, std::less<>>;
 
-    /// A copy: the builder's own moves when a tensor is added.
+    /// Returns a copy, since the builder's own moves when a tensor is added.
     [[nodiscard]] shape dims(tensor_id t) const { return builder_.tensor(t).shape; }
     [[nodiscard]] std::size_t rank(tensor_id t) const { return dims(t).size(); }
     [[nodiscard]] bool is_trained(tensor_id t) const { return trained_.contains(t); }
@@ -51,7 +51,7 @@ protected:
         if (is_floating(type)) plain_.insert(t);
         return t;
     }
-    /// New, or one of this shape that is there already (tied); now and then frozen, or a buffer.
+    /// Returns a new weight, or one of this shape that is there already (tied); now and then it is frozen, or a buffer.
     tensor_id weight(shape const& extents) {
         if (random_.chance(0.4))
             for (auto t : weights_)
@@ -74,7 +74,7 @@ protected:
 
     // ---- calls
 
-    /// Results are of one type, but for the last one where it is said.
+    /// Results are of one type, except for the last one if it is said.
     std::vector<tensor_id> call_multi(std::string const& target, std::vector<literal> arguments,
                                       std::vector<shape> const& results, keywords named = {},
                                       std::optional<element_type> type = {},
@@ -137,7 +137,7 @@ protected:
         }
         values_.push_back(t);
     }
-    /// Mostly the newest; of the others, some are used several times.
+    /// Returns mostly the newest value; of the others, some are used several times.
     tensor_id operand() { return random_.chance(0.6) ? values_.back() : random_.of(values_); }
     template <class Good>
     tensor_id operand_that(Good good, std::size_t wanted_rank) {
@@ -149,7 +149,7 @@ protected:
     tensor_id plain_operand() {
         return operand_that([&](tensor_id t) { return is_plain(t); }, 2);
     }
-    /// A value of some dimensions: one there is, a view of one, or an input.
+    /// Returns a value of this many dimensions: one that is there, a view of one, or an input.
     tensor_id of_rank(std::size_t wanted, bool plain = false) {
         auto const good = [&](tensor_id t) { return rank(t) == wanted && (!plain || is_plain(t)); };
         auto const x = operand();

@@ -15,13 +15,14 @@
 
 namespace heddle::test {
 
-/// A plan of instructions: the records that follow from them, and no times. `counts(cut)` gives each device's atoms.
+/// Makes a plan of instructions, with the records that follow from them and no times. `counts(cut)` returns each
+/// device's atoms.
 template <class Counts>
 [[nodiscard]] plan plan_of(indexed_program const& program, std::vector<instruction> const& instructions,
                            ratio_table ratios, Counts counts) {
     plan p = blank_plan(program);
     p.devices.resize(ratios[0].size(), {"device", bytes(1e12)});
-    // A parameter takes no further memory in the form it is stored in; whole copies are stored as one. What is
+    // A parameter takes no further memory in the form in which it is stored; whole copies are stored as one. What is
     // resharded is gathered again.
     std::map<tensor_id, form> stored;
     std::set<std::pair<tensor_id, form>> resharded;
@@ -32,7 +33,7 @@ template <class Counts>
         if (auto const* reshard = i.as<instruction::reshard>()) resharded.insert({reshard->tensor, reshard->from});
     std::set<std::pair<tensor_id, form>> saved;
     for (auto const& i : instructions) {
-        // Of a loop that is not there, as a mutant may ask for, nothing can be said.
+        // A mutant may ask for a loop that does not exist, of which nothing can be said.
         auto const* const compute = i.as<instruction::compute>();
         bool const has_step = !compute || compute->loop < static_cast<int>(program.operators[compute->op].loops.size());
         auto& s = p.steps.emplace_back(plan_step{i, has_step ? make_step(program, i, {}) : step{}, {}});
@@ -74,7 +75,8 @@ public:
     }
 
 private:
-    /// Split (with partial sums or without), replicated, mirrored or on partial sums: first which, then how.
+    /// Chooses a computation that is split (with partial sums or without), replicated, mirrored or on partial sums:
+    /// first which of these, then how.
     instruction::compute computation(operator_id o) {
         std::map<int, std::vector<instruction::compute>> ways;
         for (auto& i : computations(program_, o)) {
@@ -146,7 +148,7 @@ private:
                 is_possible(h, tensor) && !holds(t, h) && h != f && find_conversion(from, h) && find_conversion(h, f))
                 between.push_back(h);
         bool const straight = find_conversion(from, f).has_value();
-        // From a shard nothing leads straight to partial; where whole copies are held already, they lead there.
+        // Nothing leads straight from a shard to partial; if whole copies are held already, they lead there.
         if (!straight && between.empty())
             return convert(t, holds(t, form::replicated()) ? form::replicated() : form::mirrored(), f);
         if (straight && (between.empty() || random_.chance(0.8))) return convert(t, from, f);
@@ -171,7 +173,7 @@ private:
     return ratios;
 }
 
-/// One segment, or some, of operators in a row or here and there.
+/// Returns one segment, or some, of operators in a row or here and there.
 [[nodiscard]] inline std::vector<segment_number> random_segments(program const& p, random_source& random) {
     if (random.chance(0.6)) return {};
     std::vector<segment_number> segments(p.operator_count());
@@ -183,8 +185,8 @@ private:
     return segments;
 }
 
-/// A plan at random ratios, some zero; its cuts are apportioned, or divided at random, and its shards move in random
-/// ways.
+/// Makes a plan at random ratios, some of them zero. Its cuts are apportioned, or divided at random, and its shards
+/// move in random ways.
 [[nodiscard]] inline plan random_plan(indexed_program const& program, std::size_t ranks, random_source& random) {
     ratio_table ratios;
     for (std::size_t s = 0; s < segment_count(program); ++s)

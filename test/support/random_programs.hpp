@@ -22,18 +22,19 @@
 
 namespace heddle::test {
 
-/// Numbers of a seed. The standard fixes the engine, not the distributions, so those are its own.
+/// The random numbers of a seed. The standard fixes the engine, but not the distributions, so those are this class's
+/// own.
 class random_source {
 public:
     explicit random_source(std::uint64_t seed) : engine_(seed * 0x9e3779b97f4a7c15u + 1) {}
 
-    /// A whole number of [low, high].
+    /// Returns a whole number of [low, high].
     int between(int low, int high) {
         return low + static_cast<int>(engine_() % static_cast<std::uint64_t>(high - low + 1));
     }
     std::size_t below(std::size_t size) { return static_cast<std::size_t>(engine_() % size); }
     bool chance(double probability) { return unit() < probability; }
-    /// A number of [0, 1).
+    /// Returns a number of [0, 1).
     double unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
     double between(double low, double high) { return low + (high - low) * unit(); }
     double log_between(double low, double high) { return low * std::pow(high / low, unit()); }
@@ -49,7 +50,7 @@ private:
 inline constexpr double infinite = std::numeric_limits<double>::infinity();
 
 struct program_limits {
-    /// Operators, the loss included.
+    /// The numbers of operators include the loss.
     int least_operators = 2, most_operators = 6;
     int most_extent = 6;
 };
@@ -77,7 +78,7 @@ private:
         ++operators_;
         return last_;
     }
-    /// An operator whose result later ones may use.
+    /// Adds an operator whose result later ones may use.
     void add(char const* kind, std::string const& rule, std::vector<tensor_id> operands,
              operator_options options = {}) {
         bool const trained =
@@ -86,7 +87,7 @@ private:
         if (trained) trained_.insert(last_);
     }
 
-    /// A weight: new, or one of this shape that is already there; now and then frozen, or a buffer.
+    /// Returns a weight: a new one, or one of this shape that is there already; now and then it is frozen, or a buffer.
     tensor_id weight(shape const& dims, bool trained = false) {
         if (!trained && random_.chance(0.5))
             for (auto t : weights_)
@@ -96,7 +97,7 @@ private:
             builder_.parameter(fresh("weight"), dims, element_type::float32, trained || !random_.chance(0.2)));
         return weights_.back();
     }
-    /// A value to go on from: mostly the newest, so that little is left unused.
+    /// Returns a value to continue from: mostly the newest, so that little is left unused.
     tensor_id operand() { return random_.chance(0.65) ? values_.back() : random_.of(values_); }
 
     static std::string letters(std::size_t rank) {
@@ -230,7 +231,7 @@ private:
         }
     }
 
-    /// The sum, or a likelihood of targets, of the newest value that depends on a trained parameter.
+    /// Adds the sum, or a likelihood of targets, of the newest value that depends on a trained parameter.
     void finish_with_loss() {
         auto const x = *trained_.rbegin();
         auto const dims = info(x).shape;
@@ -257,8 +258,8 @@ private:
     int operators_ = 0, names_ = 0;
 };
 
-/// A program whose loss depends on a trained parameter. Operators the loss does not depend on are gone,
-/// so it may have fewer than asked for.
+/// Returns a program whose loss depends on a trained parameter. Operators on which the loss does not depend are
+/// removed, so it may have fewer than asked for.
 [[nodiscard]] inline program random_program(random_source& random, program_limits limits = {}) {
     return random_program_builder(random, limits).build();
 }
@@ -268,7 +269,7 @@ enum class memory_kind : bool { loose, tight };
 struct cluster_limits {
     int most_types = 4, most_devices = 16;
     memory_kind memory = memory_kind::loose;
-    /// Latencies and kernel overheads; without them everything is proportional to sizes.
+    /// Adds latencies and kernel overheads; without them everything is proportional to sizes.
     bool fixed_costs = true;
 };
 

@@ -20,7 +20,7 @@ struct template_sizes {
     int most_layers = 7, most_machines = 3, most_types = 2;
 };
 
-/// Half of the problems are of few small whole numbers, so that there are zeros, equals and ties.
+/// Half of the problems have few small whole numbers, so that there are zeros, equals and ties.
 inline template_problem random_template_problem(random_source& random, template_sizes sizes = {}) {
     bool const whole = random.chance(0.5), flat = random.chance(0.2);
     auto const amount = [&](int most) {

@@ -79,8 +79,8 @@ private:
     std::vector<instruction> instructions_;
 };
 
-/// Three layers and a wide head: the batch is split first, the head's outputs at the end. The first weight is
-/// stored in shards and gathered, the head's stays in shards.
+/// Makes three layers and a wide head: the batch is split first, the head's outputs at the end. The first weight is
+/// stored in shards and gathered; the head's stays in shards.
 inline plan layers_plan(cluster const& c, std::vector<double> ratios) {
     constexpr auto whole = form::replicated();
     program_builder b;
@@ -130,7 +130,7 @@ inline plan layers_plan(cluster const& c, std::vector<double> ratios) {
 
 inline plan layers_plan() { return layers_plan(two_devices(), {0.625, 0.375}); }
 
-/// One product and its sum, the batch split.
+/// Makes one product and its sum, with the batch split.
 inline plan tiny_plan() {
     program_builder b;
     auto const x = b.input("x", {6, 4});
@@ -152,7 +152,8 @@ inline plan tiny_plan() {
     return p;
 }
 
-/// Two products, the batch split: the state of the first weight is in shards, the second weight is gathered twice.
+/// Makes two products with the batch split: the state of the first weight is in shards, and the second weight is
+/// gathered twice.
 inline plan zero_plan() {
     constexpr auto rows = form::shard(0), whole = form::replicated();
     program_builder b;

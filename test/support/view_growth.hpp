@@ -63,7 +63,7 @@ protected:
         if (kind.ends_with("_as")) return keep(call(kind, {T(x), T(input(y))}, y));
         keep(reshaped(x, y, kind));
     }
-    /// Some ordered factors of a number.
+    /// Returns some ordered factors of a number.
     shape factors_of(extent n) {
         shape result;
         while (n > 1) {
@@ -157,7 +157,7 @@ protected:
         if (items.empty() || random_.chance(0.2)) items.push_back({literal::ellipsis{}});
         keep(call(kind, {T(x), list(items)}, y));
     }
-    /// By a mask of one dimension, with ones at the places of the largest of some numbers.
+    /// Picks by a mask of one dimension, with ones at the places of the largest of some numbers.
     void get_masked(std::string const& kind, tensor_id x) {
         auto const d = any_axis(x);
         shape y = dims(x);

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 The HAP planner on clusters whose efficiency depends on the size of kernels: curves
-// followed by Ipopt, and by CLP where they are convex.
+// SPDX-License-Identifier: BSL-1.0
+// The HAP planner on clusters whose efficiency depends on the size of kernels: Ipopt follows the curves, and CLP does
+// where they are convex.
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/ipopt/all.hpp>
@@ -17,7 +18,7 @@ namespace {
 
 using namespace heddle;
 
-/// CLP without curves or with convex ones, or Ipopt; one type, so that the planner is compiled once.
+/// Solves by CLP without curves or with convex ones, or by Ipopt; it is one type, so that the planner is compiled once.
 struct any_solver {
     enum class kind { of_lines, of_convex, of_all } what; // the curves it takes
 
@@ -63,8 +64,8 @@ cluster fast_and_steady(double least) {
     return c;
 }
 
-/// The least cost in turns of programs and ratios, the ratios by curves or by lines; what is tried after that may meet
-/// the same.
+/// Returns the least cost met while programs and ratios alternate, with the ratios found by curves or by lines; what is
+/// tried after that may meet the same.
 double least_cost(plan const& p, bool by_curves) {
     double result = std::numeric_limits<double>::infinity();
     for (auto const& point : p.trajectory) {
@@ -97,7 +98,7 @@ TEST_CASE("where efficiency is curved, a planner that follows the curve finds st
         CHECK(least_cost(curved, true) < 0.98 * least_cost(curved, false));
         CHECK(curved.cost() <= linear.cost());
         CHECK(convex_only.cost() == linear.cost()); // CLP takes no curve that is not convex
-        // No integral shares of this program are better, but for what rounds the curve off.
+        // No integral shares of this program are better, except for what rounds the curve off.
         double best = std::numeric_limits<double>::infinity();
         auto changed = curved;
         REQUIRE(changed.cuts.size() == 1);

@@ -37,20 +37,20 @@ using convex_pieces = std::vector<affine>;
 class convex_curve {
 public:
     convex_curve() = default;
-    /// The sum of an affine function and of maxima of affine ones on [low, high]. *Complexity.* n log n in the lines;
-    /// quadratic in the lines of one maximum, which are few.
+    /// Makes the sum of an affine function and of maxima of affine functions on [low, high].
+    /// *Complexity.* O(n log n) in the lines; quadratic in the lines of one maximum, which are few.
     convex_curve(affine straight, std::span<convex_pieces const> bent, double low, double high);
 
     [[nodiscard]] double low() const { return low_; }
     [[nodiscard]] double high() const { return high_; }
-    /// From left to right: of rising slope.
+    /// The lines go from left to right, so their slopes rise.
     [[nodiscard]] std::span<affine const> lines() const { return lines_; }
-    /// A line that is the largest at x. *Complexity.* Logarithmic in the lines.
+    /// Returns a line that is the largest at x. *Complexity.* Logarithmic in the lines.
     [[nodiscard]] affine tangent(double x) const {
         return lines_[static_cast<std::size_t>(algorithm::upper_bound(starts_, x) - starts_.begin())];
     }
     [[nodiscard]] double at(double x) const { return tangent(x).at(x); }
-    /// On the interval.
+    /// Returns the largest value on the interval.
     [[nodiscard]] double largest() const { return std::max(lines_.front().at(low_), lines_.back().at(high_)); }
     [[nodiscard]] double smallest() const;
 
@@ -61,7 +61,7 @@ private:
 
     double low_ = 0, high_ = 0;
     std::vector<affine> lines_;
-    /// Where each line but the first begins.
+    /// Holds where each line but the first begins.
     std::vector<double> starts_;
 };
 

@@ -20,11 +20,11 @@ namespace heddle {
 /// The ratio problem of a program in micro-batches that take turns, near some ratios, of one segment. `model` has one
 /// class per device type, without groups.
 ///
-/// Every slot of `duplex` is a maximum of work and network, so a stage of the problem. Where patient collectives make
-/// the network the last to be ready, at the stage at which they do at `ratios`, it counts up to there instead of the
-/// slots. So the objective is the recurrence's time where that stage is the same, and nowhere more: where it is the
-/// time at the problem's solution too, no ratios are better. (What is gathered again at the turn counts at every type's
-/// own ratio, less than at the largest.)
+/// Every slot of `duplex` is a maximum of work and network, so each becomes a stage of the problem. At `ratios`,
+/// patient collectives may make the network ready last at some stage; up to that stage the problem counts the network
+/// instead of the slots. The objective is never above the recurrence's time, and is equal to it where the network
+/// decides up to the same stage. If that holds at the problem's solution too, no ratios are better. (What is gathered
+/// again at the turn counts at every type's own ratio, which is less than at the largest.)
 [[nodiscard]] ratio_problem make_interleaved_ratio_problem(program_steps const& program, cost_model const& model,
                                                            std::vector<double> const& preferred,
                                                            training_options const& training,
@@ -38,8 +38,8 @@ inline stage_work operator+(stage_work a, stage_work const& b) { return a += b; 
 /// pieces.
 convex_pieces as_maximum(stage_work const& work);
 
-/// One direction of a program in stages, per type; what the network does is the same for all types, at the largest
-/// ratio.
+/// One direction of a program in stages, per type. The time of the network is the same for all types: it is taken at
+/// the largest ratio.
 struct side_curves {
     std::vector<stage_work> work;
     stage_work transfer, urgent, patient, again;
@@ -58,7 +58,7 @@ public:
     void finish(ratio_problem& into);
 
 private:
-    /// So many slots of the work of one micro-batch beside what the network does for another.
+    /// A number of slots, each with the work of one micro-batch beside the collectives of another.
     struct weighted_slot {
         double weight = 1;
         std::vector<stage_work> work;
@@ -67,7 +67,7 @@ private:
     };
 
     static stage_work most_of(stage_work const& a, stage_work const& b);
-    /// What the network takes grows with the largest ratio, so it may count at every type's own.
+    /// The network's time grows with the largest ratio, so it may be counted at every type's own ratio.
     static void add_slot(weighted_slot const& s, ratio_problem& into);
     static void add_network(stage_work const& curve, ratio_problem& into) {
         into.transfers.push_back({as_maximum(curve)});
@@ -76,7 +76,7 @@ private:
     std::size_t types_;
     training_options const& training_;
     std::span<double const> ratios_;
-    /// Forward and backward.
+    /// The curves of the forward and the backward pass, by stage.
     std::vector<std::pair<side_curves, side_curves>> stages_;
     std::vector<stage_work> update_;
     stage_work refresh_;
@@ -156,7 +156,8 @@ HEDDLE_INLINE void stages_in_turn::finish(ratio_problem& into) {
         auto const side = [&](std::size_t i) -> side_curves& {
             return is_forward ? stages_[i].first : stages_[i].second;
         };
-        // The slots of each stage, and what the network does up to its first one's end; and what it does in the others.
+        // `slots` has those of each stage; the rest is the network's time up to the end of the first slot, and in the
+        // other slots.
         std::vector<std::array<weighted_slot, 3>> slots;
         std::vector<stage_work> networks;
         auto const rest_of = [&](std::size_t i) {
@@ -171,7 +172,7 @@ HEDDLE_INLINE void stages_in_turn::finish(ratio_problem& into) {
                               {1, now.work, now.transfer + before.again}}});
             networks.push_back(first + now.patient);
         }
-        // Up to which stage the network decides, if any: as the recurrence has it.
+        // The stage up to which the network decides, if any, as the recurrence has it.
         std::optional<std::size_t> decides;
         double slot_time = 0, network_time = 0;
         for (std::size_t i = 0; i < stages_.size(); ++i) {
@@ -195,7 +196,8 @@ HEDDLE_INLINE void stages_in_turn::finish(ratio_problem& into) {
             add_slot(slots[i][1], into), add_slot(slots[i][2], into);
         }
     }
-    // At the turn, each type's work in both directions; or what must be gathered again, and then the work back.
+    // At the turn each type does its work of both directions, unless gathering again and then the backward work takes
+    // longer.
     auto const& [f, b] = stages_.back();
     auto& turn = into.stages.emplace_back();
     for (std::size_t t = 0; t < types_; ++t) turn.push_back(most_of(f.work[t] + b.work[t], b.again + b.work[t]));

@@ -55,21 +55,23 @@ inline affine times(double factor, affine a) { return {factor * a.constant, fact
 /// *Precondition:* no curves.
 stage_work times(double factor, stage_work w);
 
-/// A kernel whose efficiency depends on its size: the larger of arithmetic and memory traffic.
+/// A kernel whose efficiency depends on its size takes the larger of the times of arithmetic and of memory traffic.
 struct saturated_kernel {
     saturated_work arithmetic;
     affine traffic;
 
-    /// Smooth: where both are nearly equal it is up to 0.05 % of the whole kernel above the larger.
+    /// The curve is smooth: where both times are nearly equal it is above the larger, by up to 0.05 % of the whole
+    /// kernel's time.
     [[nodiscard]] smooth_curve curve() const;
-    /// Nowhere above.
+    /// These lines are nowhere above the kernel's time.
     [[nodiscard]] convex_pieces lines_below() const;
     friend bool operator==(saturated_kernel const&, saturated_kernel const&) = default;
 };
 
 saturated_kernel times(double factor, saturated_kernel k);
 
-/// The distinct ones of a list, in order, each with how many there are. *Complexity.* Their number times the list's.
+/// Lists the distinct items of a list in order, each with how often it occurs. *Complexity.* O(d n) for d distinct
+/// items among n.
 template <class Item>
 std::vector<std::pair<Item, int>> counted(std::vector<Item> const& list) {
     std::vector<std::pair<Item, int>> result;
@@ -81,14 +83,14 @@ std::vector<std::pair<Item, int>> counted(std::vector<Item> const& list) {
     return result;
 }
 
-/// Time of one type in one stage of a program.
+/// The time of one type in one stage of a program.
 struct program_work {
     affine straight{};
     std::vector<convex_pieces> bent{};
     std::vector<saturated_kernel> saturated{};
 
     program_work& operator+=(program_work const& other);
-    /// With lines in place of curves.
+    /// Replaces curves by lines.
     [[nodiscard]] stage_work in_lines() const;
     /// Of so many stages.
     [[nodiscard]] stage_work in_curves(int count) const;
@@ -97,12 +99,13 @@ struct program_work {
 
 /// A kernel's time on a type, as a function of its ratio.
 program_work kernel_work(cost_model const& model, kernel const& all, step const& s, std::size_t t, bool split);
-/// The same of what a group's devices exchange.
+/// Returns the time of what a group's devices exchange, as a function of the type's ratio.
 affine inside_line(cost_model const& model, inside_list const& list, std::size_t t);
-/// A collective's time as a function of the largest ratio, a gradient's with its part of its bucket's latency.
+/// Returns a collective's time as a function of the largest ratio. A gradient's includes its part of its bucket's
+/// latency.
 /// *Precondition:* there is more than one rank.
 convex_pieces transfer_curve(cost_model const& model, transfer const& t, bool is_gradient);
-/// The bytes of its buffer that are there at all ratios.
+/// Returns the bytes of its buffer that are needed at all ratios.
 inline double least_buffer(cost_model const& model, transfer const& t) {
     return payload(t, model.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
 }
@@ -154,7 +157,7 @@ public:
 private:
     [[nodiscard]] std::size_t segment_of(share_ref ref, share_ref other = {}) const;
     void add_memory(holding const& h, std::size_t segment);
-    /// A step of all groups, bounded by what it would be if all had the largest share.
+    /// Adds a step inside all groups, bounded by its time if every group had the largest share.
     void add_inside_groups(inside_step kind, bytes size, share_ref cut);
     [[nodiscard]] std::vector<transfer_work> times_of(transfer_list const& transfers, bool are_gradients);
 
@@ -301,7 +304,7 @@ HEDDLE_INLINE affine inside_line(cost_model const& model, inside_list const& lis
 
 HEDDLE_INLINE convex_pieces transfer_curve(cost_model const& model, transfer const& t, bool is_gradient) {
     uniform_shares const evenly(even(model));
-    // Launches and the sum of all shards: the same at all ratios, where the model is one line.
+    // Launches and the sum of all shards are the same at all ratios if the model is one line.
     if (t.how == uneven::grouped)
         return {{is_gradient ? model.time_in_bucket(t, evenly) : model.time_across(t, evenly), 0}};
     double const latencies = is_gradient ? model.part_of_bucket(t) : 1;

@@ -109,10 +109,11 @@ template <ratio_solver Solver>
     else return p.segments == 1 && !p.has_curves();
 }
 
-/// Ratios proportional to each type's speed on matrix products, per device; of a group, to that of all its devices.
+/// Returns ratios proportional to the speed of a device of each type on matrix products; a group has the speed of all
+/// its devices.
 [[nodiscard]] std::vector<double> compute_proportional(cost_model const& model, element_type type);
 
-/// Equal ratios.
+/// Returns equal ratios.
 [[nodiscard]] inline std::vector<double> even(cost_model const& model) {
     return std::vector<double>(model.class_count(), 1.0 / model.ranks());
 }

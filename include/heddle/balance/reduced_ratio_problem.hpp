@@ -23,20 +23,20 @@
 
 namespace heddle {
 
-/// The same problem as the `ratio_problem` it is made from, in at most as many terms: at all ratios within `lower` and
-/// `upper` that sum to one the objectives are equal, and outside them none fits into memory.
+/// Is equivalent to the `ratio_problem` that it is made from, in at most as many terms. At all ratios within `lower`
+/// and `upper` that sum to one the objectives are equal; no other ratios fit into memory.
 struct reduced_ratio_problem {
-    /// Time of a type in a stage.
+    /// The time of a type in a stage.
     struct type_curve {
         std::size_t type = 0;
         convex_curve linear;
         std::vector<smooth_curve> curves{};
 
         [[nodiscard]] double at(double ratio) const;
-        /// A line through the time at a ratio; nowhere above it, if all curves are convex.
+        /// Returns a line through the time at a ratio. If all curves are convex, it is nowhere above the time.
         [[nodiscard]] affine tangent(double ratio) const;
     };
-    /// Costs `weight * max(floor, max over types of their times)`.
+    /// A stage costs `weight * max(floor, max over types of their times)`.
     struct stage {
         double weight = 1, floor = 0;
         /// Only of types that can be above the floor; all of them in a stage with curves.
@@ -49,16 +49,17 @@ struct reduced_ratio_problem {
     std::vector<double> preferred, lower, upper;
     double constant = 0;
     std::vector<stage> stages;
-    /// All transfers, of the largest ratio; none where they are constant.
+    /// The sum of all transfers as a function of the largest ratio; absent if they are constant.
     std::optional<convex_curve> transfers;
 
     [[nodiscard]] std::size_t type_count() const { return counts.size(); }
     [[nodiscard]] double objective(std::span<double const> ratios) const;
-    /// Whether any ratios fit into memory.
+    /// Tells whether any ratios fit into memory.
     [[nodiscard]] bool is_feasible() const;
-    /// The feasible ratios nearest to these, by `tie_cost` (or anything strictly convex that is the same for every
-    /// device): all are moved by the same amount, and none out of its bounds. *Precondition:* `is_feasible()`.
-    /// *Complexity.* n log n in the types.
+    /// Returns the feasible ratios that are nearest to `ratios` by `tie_cost` (or by anything strictly convex that is
+    /// the same for every device): all are moved by the same amount, but none out of its bounds. *Precondition:*
+    /// `is_feasible()`.
+    /// *Complexity.* O(n log n) in the types.
     [[nodiscard]] std::vector<double> clamped(std::vector<double> ratios) const;
 };
 
@@ -68,7 +69,7 @@ namespace detail {
 std::size_t hash_of(std::vector<stage_work> const& stage);
 bool is_same(std::vector<stage_work> const& a, std::vector<stage_work> const& b);
 
-/// Bounds of the ratios that fit into memory, with the tolerance of `ratio_problem::fits`.
+/// Sets the bounds of the ratios that fit into memory, with the tolerance of `ratio_problem::fits`.
 void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into);
 
 } // namespace detail
@@ -77,7 +78,7 @@ void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into);
 /// without those that are nowhere the largest, types that are never last in a stage go, and so do stages that take the
 /// same time at all ratios; memory becomes bounds. Stages with smooth curves come after all others, each as it is.
 /// *Throws* what `validate` does, and `input_error` if there are several segments.
-/// *Complexity.* n log n in the size of the problem.
+/// *Complexity.* O(n log n) in the size of the problem.
 [[nodiscard]] reduced_ratio_problem reduce(ratio_problem const& p);
 
 } // namespace heddle

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Smooth functions of a ratio: what is measured to be curved, where lines do not do.
+/// @brief Smooth functions of a ratio, for what is measured to be curved and lines do not describe.
 #pragma once
 
 #include <heddle/balance/convex_curve.hpp>
@@ -15,39 +15,39 @@
 
 namespace heddle {
 
-/// A twice differentiable function on [0, 1]. Of one that `is_convex` an optimum found is global.
+/// A twice differentiable function on [0, 1]. If it `is_convex`, a local optimum is a global one.
 struct smooth_curve {
     std::function<curve_point(double)> at;
     bool is_convex = false;
 
-    /// The line through the function at x, with its slope there.
+    /// Returns the line through the function at x that has its slope there.
     [[nodiscard]] affine tangent(double x) const;
 };
 
-/// Seconds of work on a device that reaches a part of its rate that depends on its share: `work * r / efficiency(r)`.
-/// *Preconditions:* efficiency is positive on [0, 1]; `is_convex` states whether the quotient is convex.
+/// Seconds of work on a device whose efficiency depends on its share: `work * r / efficiency(r)`.
+/// *Preconditions:* the efficiency is positive on [0, 1]; `is_convex` states whether the quotient is convex.
 [[nodiscard]] smooth_curve work_at_efficiency(seconds work, std::function<curve_point(double)> efficiency,
                                               bool is_convex);
 
-/// The larger of a curve and a line, rounded off where they meet: above it by `width / 2` there and by less elsewhere;
-/// convex if the curve is.
+/// Returns the larger of a curve and a line, rounded off where they meet: it is above the larger by `width / 2` there
+/// and by less elsewhere. It is convex if the curve is.
 /// *Precondition:* width > 0.
 [[nodiscard]] smooth_curve larger_of(smooth_curve curve, affine line, double width);
 
-/// As a cost model has it.
+/// Returns the curve of a cost model's work.
 [[nodiscard]] inline smooth_curve curve_of(saturated_work const& work) {
     return {[work](double r) { return work.at(r); }, work.efficiency.is_convex()};
 }
 
-/// Seconds of work on a device whose efficiency saturates as 1 - (1 - least) exp(-r / scale): `work * r / efficiency`,
-/// convex if `least` is 0. At a small share it then takes `work * scale`, at a share of many scales `work * r`.
+/// Seconds of work on a device whose efficiency saturates as 1 - (1 - least) exp(-r / scale): `work * r / efficiency`.
+/// It is convex if `least` is 0; at a small share it then is `work * scale`, and at a share of many scales `work * r`.
 /// *Preconditions:* scale > 0; 0 <= least < 1.
 [[nodiscard]] inline smooth_curve saturating_work(seconds work, double scale, double least = 0) {
     return curve_of({work.value, 1 / scale, {flops(scale), least}});
 }
 
-/// Seconds of an all-to-all by what a device with share r sends: of its share all but what it keeps, `latency + whole *
-/// r * (1 - r)`; concave, so that an optimum is local. `whole` is the seconds that the whole tensor takes.
+/// Seconds of an all-to-all in which a device with share r sends all of its share except what it keeps: `latency +
+/// whole * r * (1 - r)`. This is concave, so an optimum is local. `whole` is the seconds that the whole tensor takes.
 [[nodiscard]] smooth_curve exchanged_volume(seconds latency, seconds whole);
 
 } // namespace heddle

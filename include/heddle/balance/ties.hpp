@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Which of equally good ratios to take: the library's choice, the same for every solver.
+/// @brief Which of equally good ratios are taken; the choice is the library's, and the same for every solver.
 #pragma once
 
 #include <heddle/balance/ratio_problem.hpp>
@@ -14,13 +14,13 @@
 
 namespace heddle {
 
-/// How much of the objective counts as equal, relative to it.
+/// Objectives whose relative distance is at most this count as equal.
 inline constexpr double tie_tolerance = 1e-9;
 
-/// How much the square of a distance counts beside the distance itself.
+/// The weight of the square of a distance beside the distance itself.
 inline constexpr double tie_square = 1e-3;
 
-/// Sum over devices of how far their ratios are from the preferred ones.
+/// Returns the sum over devices of how far their ratios are from the preferred ones.
 template <class Problem>
 [[nodiscard]] double distance_to_preferred(Problem const& p, std::span<double const> ratios) {
     double sum = 0;
@@ -28,9 +28,9 @@ template <class Problem>
     return sum;
 }
 
-/// What is least at the ratios to take among equals: their distance to the preferred ones plus `tie_square` times the
-/// sum over devices of its square. Where several ratios are nearest, the distance is spread over them. Strictly convex:
-/// of any convex set exactly one point is least.
+/// Returns the distance of the ratios to the preferred ones plus `tie_square` times the sum over devices of its square;
+/// among equally good ratios those with the least are taken. Where several ratios are nearest, the square spreads the
+/// distance over them. The function is strictly convex, so it has one least point in any convex set.
 template <class Problem>
 [[nodiscard]] double tie_cost(Problem const& p, std::span<double const> ratios) {
     double squares = 0;
@@ -39,9 +39,9 @@ template <class Problem>
     return distance_to_preferred(p, ratios) + tie_square * squares;
 }
 
-/// Of the ratios as good as `optimal`, within `tie_tolerance`, those of the least `tie_cost`. `nearest_within(most)`
-/// gives them among all feasible ones whose objective is at most `most`, or none where it fails; it is called only
-/// where the nearest of all feasible ratios are not optimal themselves.
+/// Returns the ratios of the least `tie_cost` among those as good as `optimal`, within `tie_tolerance`.
+/// `nearest_within(most)` returns the ratios of the least `tie_cost` among all feasible ones whose objective is at most
+/// `most`, or nothing if it fails. It is called only if the nearest of all feasible ratios are not optimal.
 template <class Problem, class NearestWithin>
 [[nodiscard]] std::vector<double> break_ties(Problem const& p, std::vector<double> optimal,
                                              NearestWithin&& nearest_within) {

@@ -29,29 +29,29 @@ inline constexpr std::size_t collective_count = 5;
     return names[static_cast<std::size_t>(kind)];
 }
 
-/// How shards of unequal size are moved: all padded to the largest, or each by an operation of its own: a gather as a
-/// broadcast from every rank, a scatter as a reduction to every rank (HAP section 2.5.1).
+/// How shards of unequal size are moved: all are padded to the largest, or each has an operation of its own. Then a
+/// gather is a broadcast from every rank, and a scatter is a reduction to every rank (HAP section 2.5.1).
 enum class uneven : std::uint8_t { padded, grouped };
 
 [[nodiscard]] constexpr char const* name(uneven how) { return how == uneven::padded ? "padded" : "grouped"; }
 
-/// Whether a collective moves shards of which there are two ways to move them.
+/// Tells whether a collective moves shards in one of two ways.
 [[nodiscard]] constexpr bool has_grouped_kind(collective kind) {
     return kind == collective::all_gather || kind == collective::reduce_scatter;
 }
 
-/// What kernels of one operator class reach. Without a rate it is the table's fallback, without the others the
-/// device's. Small kernels reach less of the rate: a kernel of `f` flops reaches f / (f + overhead * rate) of it, or,
-/// before its overhead, what `efficiency` says.
+/// What kernels of one operator class reach. If there is no rate, the table's fallback is used; the device's values
+/// stand in for the others. Small kernels reach less of the rate: a kernel of `f` flops reaches f / (f + overhead *
+/// rate) of it or, before its overhead, what `efficiency` says.
 struct class_speed {
     std::optional<flops_per_second> rate{};
     std::optional<bytes_per_second> bandwidth{};
     std::optional<seconds> overhead{};
-    /// None: all of the rate.
+    /// If absent, kernels reach all of the rate.
     std::optional<saturation> efficiency{};
 };
 
-/// Achievable arithmetic rates by operator class; `fallback` where a class has none of its own.
+/// Achievable arithmetic rates by operator class; `fallback` is used where a class has no rate of its own.
 struct rate_table {
     flops_per_second fallback;
     std::map<operator_class, class_speed> by_class{};
@@ -60,24 +60,25 @@ struct rate_table {
     [[nodiscard]] flops_per_second at(operator_class c) const { return of(c).rate.value_or(fallback); }
 };
 
-/// A kernel takes overhead + max(flops / rate / efficiency, bytes / bandwidth): a roofline.
+/// A kernel takes overhead + max(flops / rate / efficiency, bytes / bandwidth), which is a roofline.
 struct device_type {
     std::string name;
     bytes memory;
     bytes_per_second bandwidth;
-    /// Start of one kernel.
+    /// The time to start one kernel.
     seconds overhead;
     std::map<element_type, rate_table> rates;
 };
 
-/// `count` machines, each of `devices` devices of one type; each planned as one device, where they are groups.
+/// `count` machines, each with `devices` devices of one type. If they are groups, each machine is planned as one
+/// device.
 struct machine_group {
     std::size_t type = 0;
     int devices = 1;
     int count = 1;
     bool is_group = false;
 
-    /// Devices of a machine that plans tell apart, and how many each of them stands for.
+    /// The number of devices of a machine that plans tell apart, and how many devices each of them stands for.
     [[nodiscard]] int planned_devices() const { return is_group ? 1 : devices; }
     [[nodiscard]] int group_size() const { return is_group ? devices : 1; }
 };
@@ -87,8 +88,8 @@ struct network_link {
     seconds latency;
 };
 
-/// Time of a collective as the maximum of lines in its bytes, hence convex.
-/// Bytes are the payload of the busiest rank, padding included.
+/// The time of a collective as the maximum of lines in its bytes, which is convex. Bytes are the payload of the busiest
+/// rank, padding included.
 struct collective_model {
     struct piece {
         seconds latency;
@@ -97,7 +98,7 @@ struct collective_model {
     std::vector<piece> pieces;
 
     [[nodiscard]] seconds time(bytes payload) const;
-    /// The line that says the time of so many bytes.
+    /// Returns the line that gives the time of a payload.
     [[nodiscard]] piece line_at(bytes payload) const;
 };
 
@@ -106,16 +107,17 @@ struct cluster {
     std::string name;
     std::vector<device_type> types;
     std::vector<machine_group> machines;
-    /// Between devices of one machine, and between machines.
+    /// The links between devices of one machine, and between machines.
     std::optional<network_link> intra, inter;
-    /// Measured models of the whole device set, of a group its first device; where absent, derived from the links.
+    /// Measured models of collectives over all devices; if devices are groups, over their first devices. Where one is
+    /// absent it is derived from the links.
     std::map<collective, collective_model> measured;
 
-    /// Type of every planned device, machine by machine.
+    /// Returns the type of every planned device, machine by machine.
     [[nodiscard]] std::vector<std::size_t> devices() const {
         return per_device([](machine_group const& m) { return m.type; });
     }
-    /// By planned device, how many it stands for: its group's size, or 1.
+    /// Returns how many devices each planned device stands for: the size of its group, or 1.
     [[nodiscard]] std::vector<int> group_sizes() const {
         return per_device([](machine_group const& m) { return m.group_size(); });
     }
@@ -131,24 +133,25 @@ private:
     }
 };
 
-/// Whether some device is a group of several.
+/// Tells whether some device is a group of several.
 [[nodiscard]] inline bool has_groups(cluster const& c) {
     return algorithm::any_of(c.machines, [](machine_group const& m) { return m.group_size() > 1; });
 }
 
-/// The cluster with every machine of several devices as one device group.
-/// Throws `input_error` if it has measured collectives: those of single devices are not those of groups.
+/// Returns the cluster with every machine of several devices as one device group.
+/// *Throws* `input_error` if the cluster has measured collectives: those of single devices are not those of groups.
 [[nodiscard]] cluster with_grouped_machines(cluster c);
 
-/// Slower than anything, and yet so fast that times are finite.
+/// This rate is slower than any real one, yet fast enough that times are finite.
 inline constexpr double least_rate = 1e-9;
 
-/// Throws `input_error` naming the first thing in a cluster that cannot be.
+/// *Throws* `input_error` that names the first thing in a cluster that is invalid.
 void validate(cluster const& c);
 
-/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses, which
-/// leaves every machine once: all other hops have the latency inside. An all-to-all has the latency of going round, too
-/// (else gathering and slicing might be faster), and shares each machine's link among the machine's devices.
+/// Returns the time of a collective over all planned devices. It is measured or, if not, that of a ring over the
+/// slowest link it crosses. The ring leaves every machine once; all other hops have the latency of the link inside. An
+/// all-to-all has the latency of the ring too (else gathering and slicing might be faster), and the devices of a
+/// machine share its link.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] collective_model model_of(cluster const& c, collective kind);
 

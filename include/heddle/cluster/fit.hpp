@@ -28,11 +28,12 @@ struct error_summary {
     double median = 0, ninth_decile = 0, worst = 0;
 };
 
-/// How well a model fits. Errors are at the sizes, each with the median of its measurements.
+/// How well a model fits. Errors are at the measured sizes; the time of a size is the median of its measurements.
 struct fit_quality {
     std::size_t samples = 0, sizes = 0;
     error_summary in_sample;
-    /// Of models fitted without the size they predict, choice of pieces included; absent below three sizes.
+    /// Errors of models that are fitted without the size that they predict, the choice of pieces included; absent if
+    /// there are fewer than three sizes.
     std::optional<error_summary> held_out;
     std::vector<std::string> warnings;
 };
@@ -145,11 +146,11 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
 
 } // namespace detail
 
-/// Fits a model to each collective of each number of ranks, and to each operator class of each element type and device
+/// Fits a model to each collective on each number of ranks, and to each operator class of each element type and device
 /// type. Repeated measurements of a size count once, with their median. Errors are relative to the measured time, so
-/// that a slow outlier has bounded weight: k times too slow, it pulls as one that is off by (1 - 1/k) / k, at most a
-/// quarter.
-/// *Throws* `input_error` if a sample cannot be.
+/// that a slow outlier has bounded weight: one that is k times too slow pulls like one that is off by (1 - 1/k) / k,
+/// which is at most a quarter.
+/// *Throws* `input_error` if a sample is invalid.
 [[nodiscard]] inline fit_report fit(std::span<sample const> samples) {
     std::map<std::pair<collective, int>, std::map<double, std::vector<double>>> collectives;
     std::map<std::tuple<std::string, element_type, operator_class>,
@@ -174,15 +175,15 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
     return report;
 }
 
-/// The numbers of ranks that collectives were measured on, ascending.
+/// Returns the numbers of ranks that collectives were measured on, ascending.
 [[nodiscard]] inline std::set<int> rank_counts(fit_report const& report) {
     std::set<int> result;
     for (auto const& c : report.collectives) result.insert(c.ranks);
     return result;
 }
 
-/// The models of a report, collectives on `ranks` ranks alone. An operator class without rate and bandwidth is left
-/// out.
+/// Returns the models of a report, with the collectives on `ranks` ranks alone. An operator class without rate and
+/// bandwidth is left out.
 [[nodiscard]] inline fitted_models models_of(fit_report const& report, int ranks) {
     fitted_models result;
     result.ranks = ranks;

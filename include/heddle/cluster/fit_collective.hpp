@@ -42,7 +42,7 @@ inline collective_model::piece fit_line(std::span<timed_transfer const> points) 
     return {seconds(found[1]), seconds_per_byte(found[0])};
 }
 
-/// The best maximum of at most `most` lines, each fitted to a contiguous range of at least two sizes.
+/// Finds the best maximum of at most `most` lines, each fitted to a contiguous range of at least two sizes.
 class best_lines {
 public:
     best_lines(std::vector<timed_transfer> const& points, int most)
@@ -53,7 +53,7 @@ public:
     [[nodiscard]] lines const& result() const { return best_; }
 
 private:
-    /// Covers the points from a cut on with up to `left` more lines. One range alone may be shorter than two sizes.
+    /// Covers the points from a cut on with up to `left` more lines. A single range may be shorter than two sizes.
     void extend(std::size_t from, int left) {
         for (std::size_t to = cuts_.size(); --to > from;) {
             bool const is_last = to + 1 == cuts_.size();
@@ -95,10 +95,11 @@ inline lines fit_lines(std::vector<timed_transfer> const& points) {
 
 } // namespace detail
 
-/// Least squares on relative error with one line or, where that predicts held-out sizes better, a maximum of up to
-/// three: the best over all ways to cut the sizes into ranges of a line each. One size gives a line without latency.
-/// *Preconditions:* sizes ascend and are not negative, times are positive, there is a point.
-/// *Complexity:* linear in the points, with a factor of some ten thousand.
+/// Fits by least squares on relative errors one line or, if that predicts held-out sizes better, a maximum of up to
+/// three lines, the best over all ways to cut the sizes into a range for each line. One size gives a line without
+/// latency.
+/// *Preconditions:* sizes ascend and are not negative; times are positive; there is a point.
+/// *Complexity.* Linear in the points, with a factor of some ten thousand.
 [[nodiscard]] inline collective_model fit_collective(std::vector<timed_transfer> const& points) {
     auto found = detail::fit_lines(points);
     auto& pieces = found.pieces;

@@ -33,7 +33,7 @@ struct roofline_fit {
     }
 };
 
-/// Least squares with the first `traffic` of the points, in order of intensity, bound by memory and the others by
+/// Fits by least squares, where the first `traffic` points in order of intensity are bound by memory, and the others by
 /// arithmetic.
 inline roofline_fit fit_sides(std::vector<timed_kernel> const& points, std::size_t traffic) {
     auto const count = static_cast<Eigen::Index>(points.size());
@@ -48,7 +48,7 @@ inline roofline_fit fit_sides(std::vector<timed_kernel> const& points, std::size
     return {found[2], found[0], found[1]};
 }
 
-/// Whether kernels are bound by arithmetic, where their times do not tell.
+/// Tells whether kernels are taken to be bound by arithmetic if their times do not tell.
 inline bool is_arithmetic(std::vector<timed_kernel> const& points, operator_class c) {
     bool const product =
         c == operator_class::matmul || c == operator_class::convolution || c == operator_class::attention;
@@ -57,7 +57,8 @@ inline bool is_arithmetic(std::vector<timed_kernel> const& points, operator_clas
     return some_work && (product || !some_traffic);
 }
 
-/// The best roofline: with one side for all points or, at level 2, with both and at least two points on each.
+/// Returns the best roofline: with one side for all points or, at level 2, with both sides and at least two points on
+/// each.
 inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, int level, operator_class category) {
     auto sides = cut_positions(points.size());
     std::erase_if(sides, [&](std::size_t cut) {
@@ -86,10 +87,11 @@ inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, operat
 
 } // namespace detail
 
-/// Least squares on relative error: an overhead, and a rate, a bandwidth, or both where that predicts held-out sizes
-/// better. What the points do not show is absent. One size gives no overhead; where rate and bandwidth explain the
-/// points alike, products and attention get a rate, other classes a bandwidth.
-/// *Preconditions:* in order of intensity; work and sizes are not negative, times are positive, there is a point.
+/// Fits by least squares on relative errors an overhead and a rate, a bandwidth or, if that predicts held-out sizes
+/// better, both. What the points do not show is absent. One size gives no overhead. If rate and bandwidth explain the
+/// points equally well, products and attention get a rate, and other classes get a bandwidth.
+/// *Preconditions:* points are in order of intensity; work and sizes are not negative; times are positive; there is a
+/// point.
 [[nodiscard]] inline class_speed fit_operator(std::vector<timed_kernel> const& points, operator_class category) {
     auto const found = detail::fit_roofline(points, category);
     class_speed result;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Models fitted to measurements, and how they go into a cluster.
+/// @brief Models fitted to measurements, and how they are put into a cluster.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -17,16 +17,17 @@ namespace heddle {
 struct fitted_models {
     using device_speeds = std::map<element_type, std::map<operator_class, class_speed>>;
 
-    /// The number of ranks the collectives were measured on.
+    /// The number of ranks that the collectives were measured on.
     int ranks = 1;
     std::map<collective, collective_model> collectives{};
-    /// By name of the device type.
+    /// The speeds by name of the device type.
     std::map<std::string, device_speeds> speeds{};
 };
 
-/// Puts models into a cluster, in place of its own. An element type that a device type lacks starts with
-/// the speeds that stand in for it: those of float32, or the first there are.
-/// Returns what was left out, for people: collectives of another number of ranks, devices that are not there.
+/// Replaces models of a cluster. An element type that a device type lacks starts with the speeds that stand in for it:
+/// those of float32, or else the first there are.
+/// *Returns* sentences on what was left out: collectives on another number of ranks, and devices that are not in the
+/// cluster.
 /// *Precondition:* `validate(c)` passed.
 std::vector<std::string> put_into(cluster& c, fitted_models const& models);
 

@@ -12,7 +12,8 @@
 
 namespace heddle {
 
-/// Communication inside a device group; `first` is the member that takes part in the collectives across groups.
+/// A kind of communication inside a device group; `first` is the member that takes part in the collectives across
+/// groups.
 ///
 /// HAP (EuroSys '24), section 6: a collective of groups has three steps, to the first device, across, and from it.
 enum class inside_step : std::uint8_t {
@@ -31,8 +32,8 @@ inline constexpr std::size_t inside_step_count = 7;
     return names[static_cast<std::size_t>(kind)];
 }
 
-/// The time of a step in the bytes of the whole tensor, among `members` devices over one link: a tree for whole tensors
-/// to or from the first, all others' parts over its link for parts, rings for the rest.
+/// Returns the time of a step among `members` devices over one link, as a line in the bytes of the whole tensor. Whole
+/// tensors go to or from the first device by a tree; parts to or from it all pass its link; the rest are rings.
 [[nodiscard]] collective_model::piece time_inside(inside_step kind, int members, network_link const& link);
 
 } // namespace heddle

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Device types ready for use: published peaks, times the part of them that programs reach.
+/// @brief Device types that are ready for use: published peaks times the part of them that programs reach.
 ///
-/// What the V100 reaches in float32 is fitted to measurements (`bench/fit_traces.cpp`); that convolutions reach what
-/// matrix products do is a guess. For every other device and element type all of it is: the V100's parts of the peaks,
-/// and its overheads. Measure and fit (`heddle fit`) where the plan matters.
+/// What the V100 reaches in float32 is fitted to measurements (`bench/fit_traces.cpp`). It is a guess that convolutions
+/// reach what matrix products do. For all other devices and element types everything is a guess: the peaks are the
+/// maker's, and the parts of them and the overheads are the V100's. Where the plan matters, measure and fit (`heddle
+/// fit`).
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -17,7 +18,7 @@
 
 namespace heddle::presets {
 
-/// What the maker publishes. Rates are dense, without sparsity; 0 where there is no such unit.
+/// What the maker publishes. Rates are dense, without sparsity; a rate is 0 if there is no such unit.
 struct published_peaks {
     std::string_view name;
     bytes memory;
@@ -26,8 +27,8 @@ struct published_peaks {
 };
 
 /// Source: NVIDIA's data sheets and architecture white papers of these products. Half precision is that of the tensor
-/// cores where there are some, accumulated in float32; float32 is that of the ordinary cores. V100: SXM2 32 GB. P100:
-/// SXM2. A100: SXM4 80 GB. H100: SXM5.
+/// cores, if there are any, accumulated in float32; float32 is that of the ordinary cores. The V100 is the SXM2 of 32
+/// GB, the P100 the SXM2, the A100 the SXM4 of 80 GB and the H100 the SXM5.
 inline constexpr published_peaks v100{
     "V100", bytes(32e9), bytes_per_second(900e9), flops_per_second(15.7e12), flops_per_second(125e12), {}};
 inline constexpr published_peaks p100{
@@ -54,20 +55,21 @@ inline constexpr published_peaks h100{"H100",
                                       flops_per_second(989.4e12)};
 inline constexpr std::array all{v100, p100, t4, a100, rtx_4090, h100};
 
-/// What the V100 reaches in float32: parts of the peaks, and seconds. Small products reach less of the rate, hence
-/// their overhead. Layer norms and softmax come close to neither peak; their rate is per byte/s of the peak bandwidth.
+/// What the V100 reaches in float32: parts of the peaks, and seconds. Small products reach less of the rate, which
+/// their overhead stands for. Layer norms and softmax come close to neither peak; their rate is per byte/s of the peak
+/// bandwidth.
 struct reached_parts {
     double arithmetic, bandwidth, normalisation;
     seconds overhead, matmul_overhead;
 };
-/// Fitted to 6 sizes of matrix products (errors on held-out sizes: median 6 %, worst 18 %), 11 of copies (3 %, 6 %) and
-/// 4 of layer norms and softmax (34 %, 38 %), traced on a V100-SXM2-32GB.
+/// These are fitted to 6 sizes of matrix products (errors on held-out sizes: median 6 %, worst 18 %), 11 of copies (3
+/// %, 6 %) and 4 of layer norms and softmax (34 %, 38 %), traced on a V100-SXM2-32GB.
 inline constexpr reached_parts reached{0.892, 0.828, 0.437, seconds(2.97e-6), seconds(55.9e-6)};
 
-/// A device type of the preset's name. A guess, except for the V100's float32.
+/// Makes a device type with the preset's name. Except for the V100's float32 it is a guess.
 [[nodiscard]] device_type make(published_peaks const& peaks);
 
-/// The preset of a name, if there is one.
+/// Returns the preset of a name, if there is one.
 [[nodiscard]] std::optional<device_type> find(std::string_view name);
 
 } // namespace heddle::presets

@@ -16,14 +16,14 @@ namespace heddle {
 /// One measurement of a collective on `ranks` ranks, or of an operator class on a device type.
 struct sample {
     std::variant<collective, operator_class> what;
-    /// Of an operator: the name of the device type.
+    /// The name of the device type, if an operator is measured.
     std::string device{};
-    /// Of a collective.
+    /// The number of ranks, if a collective is measured.
     int ranks = 0;
-    /// Of the operands; an operator has one.
+    /// The element type of the operands; an operator has one.
     std::optional<element_type> type{};
     flops work{};
-    /// Payload of the busiest rank, or memory read and written.
+    /// The payload of the busiest rank, or the memory read and written.
     bytes size{};
     seconds time{};
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Efficiency by size: small kernels reach a part of the rate that large ones reach.
+/// @brief Efficiency by size: small kernels reach only a part of the rate that large ones reach.
 #pragma once
 
 #include <heddle/base/curve_point.hpp>
@@ -11,18 +11,19 @@
 
 namespace heddle {
 
-/// A kernel reaches the part 1 - (1 - least) exp(-flops / scale) of its rate: `least` if it is small, all of it if it
-/// has many times `scale`.
+/// A kernel reaches the part 1 - (1 - least) exp(-flops / scale) of its rate: `least` if it is small, all of it if its
+/// flops are many times `scale`.
 ///
-/// With `least` 0 time is convex in the flops, and at least that of `scale` flops; otherwise it is concave at first:
-/// two halves of a small kernel take longer than all of it, by no launch but by what they reach.
+/// If `least` is 0, the time is convex in the flops, and at least that of `scale` flops. Otherwise it is concave at
+/// first: two halves of a small kernel take longer than all of it even without launch times.
 struct saturation {
     flops scale;
     double least = 0;
 
-    /// The flops that the full rate does in the time of `work`.
+    /// Returns the flops that the full rate does in the time of `work`.
     [[nodiscard]] flops at_full_rate(flops work) const;
-    /// `at_full_rate` in units of the scale, with its slope and curvature: u / (1 - (1 - least) exp(-u)) at u >= 0.
+    /// Returns `at_full_rate` in units of the scale, with its slope and curvature: u / (1 - (1 - least) exp(-u)) at u
+    /// >= 0.
     [[nodiscard]] curve_point at(double u) const;
     [[nodiscard]] bool is_convex() const { return least == 0; }
     friend bool operator==(saturation const&, saturation const&) = default;

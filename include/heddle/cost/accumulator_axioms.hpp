@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the concept `time_accumulator` asks beyond its syntax, as checks on random steps.
+/// @brief What the concept `time_accumulator` asks for beyond its syntax, as checks on random steps.
 ///
-/// For the tests of whoever writes an accumulator of their own: `CHECK(broken_axioms<mine>().empty())`, in any
+/// These are for the tests of whoever writes an accumulator: `CHECK(broken_axioms<mine>().empty())` works in any
 /// framework.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace heddle {
 
-/// How long `broken_axioms` tries. Equal options, equal cases, on any compiler.
+/// How long `broken_axioms` tries. Equal options give equal cases on any compiler.
 struct axiom_options {
     std::uint64_t seed = 1;
     int cases = 2000;
@@ -28,8 +28,8 @@ struct axiom_options {
 
 namespace detail {
 
-/// Priced steps as there may be in a program: collectives with and without work, of parameters once for all
-/// micro-batches.
+/// Makes priced steps as a program may have them: collectives with and without work, and collectives of parameters once
+/// for all micro-batches.
 class random_step_costs {
 public:
     explicit random_step_costs(std::uint64_t seed) : engine_(seed) {}
@@ -37,7 +37,7 @@ public:
     [[nodiscard]] std::size_t below(std::size_t n) { return static_cast<std::size_t>(engine_() % n); }
     [[nodiscard]] bool chance(double part) { return unit() < part; }
     [[nodiscard]] double unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
-    /// Often nothing; else of a few values, so that maxima are equal now and then.
+    /// Costs are often zero and else one of a few values, so that maxima are equal now and then.
     [[nodiscard]] double cost() { return chance(0.4) ? 0 : static_cast<double>(1 + below(8)); }
 
     [[nodiscard]] step_cost nothing(std::size_t classes) const {
@@ -64,7 +64,7 @@ public:
         for (auto n = below(most + 1); n > 0; --n) result.push_back(step(classes));
         return result;
     }
-    /// A step that costs more of something that it costs; what it costs nothing of may begin a stage.
+    /// Makes a step that costs more of something that it costs already. What it costs nothing of may begin a stage.
     [[nodiscard]] step_cost dearer(step_cost s) {
         std::vector<double*> parts{&s.forward_transfer, &s.backward_transfer, &s.deferred, &s.refresh};
         for (auto* list : {&s.forward, &s.backward, &s.update})
@@ -110,7 +110,7 @@ public:
     }
 
 private:
-    /// Room for rounding.
+    /// Allows for rounding.
     [[nodiscard]] static bool is_at_most(double a, double b) { return a <= b * (1 + 1e-12) + 1e-12; }
 
     void require(bool holds, std::string const& sentence) {
@@ -191,7 +191,8 @@ private:
 
 } // namespace detail
 
-/// Sentences on axioms of `time_accumulator` that random steps show to be broken, each once; none is no proof.
+/// Returns a sentence for each axiom of `time_accumulator` that random steps show to be broken. An empty result is no
+/// proof.
 template <time_accumulator Accumulator>
 [[nodiscard]] std::vector<std::string> broken_axioms(training_options const& training = {},
                                                      axiom_options const& options = {}) {

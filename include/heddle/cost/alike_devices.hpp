@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Devices that are priced as one class: of one type, in groups of one size, with equal shares.
+/// @brief Devices that are priced as one class: they are of one type, in groups of one size, and have equal shares.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -15,16 +15,16 @@
 
 namespace heddle {
 
-/// Classes in order of first device, unless they are renumbered.
+/// Classes are in the order of their first devices unless they are renumbered.
 struct alike_devices {
     std::vector<device_class> classes;
     std::vector<std::size_t> of_device;
 
-    /// By type and size of group.
+    /// Puts devices into classes by their type and the size of their group.
     explicit alike_devices(cluster const& c);
 
-    /// Tells apart devices of a class that have unequal amounts of something. *Complexity.* O(n log n) in the devices
-    /// for few amounts; else quadratic in their number.
+    /// Divides classes in which devices have unequal amounts of something. *Complexity.* O(n log n) in the devices if
+    /// there are few amounts; otherwise quadratic in their number.
     template <class Amounts>
     void refine(Amounts const& by_device) {
         struct known {
@@ -52,10 +52,10 @@ struct alike_devices {
         classes = std::move(finer);
     }
 
-    /// Numbers the classes anew: the class `order[k]` becomes class k.
+    /// Renumbers the classes: the class `order[k]` becomes class k.
     void renumber(std::vector<std::size_t> const& order);
 
-    /// One device of each class, the first.
+    /// Returns the first device of each class.
     [[nodiscard]] std::vector<std::size_t> first_devices() const;
 };
 

@@ -25,8 +25,8 @@
 
 namespace heddle {
 
-/// Factors that are cut at the same points. Device `d` has `counts[d]` of `atoms`; its share of a
-/// member is counts[d] * extent / atoms, contiguous after the shares of the devices before it.
+/// Factors that are cut at the same points. Device `d` has `counts[d]` of `atoms`; its share of a member is counts[d] *
+/// extent / atoms, and lies after the shares of the devices before it.
 struct atom_class {
     extent atoms = 0;
     std::vector<cut_factor> members;
@@ -34,40 +34,39 @@ struct atom_class {
     segment_number segment = 0;
 };
 
-/// By segment, one ratio per device.
+/// Holds one ratio per device for each segment.
 using ratio_table = std::vector<std::vector<double>>;
 
-/// The classes of what a program shards: factors tied by the loop a computation is split along.
-/// Atoms are the greatest common divisor of the members' extents. In order of first use.
+/// Returns the classes of what a program shards: factors that are tied by the loop a computation is split along. Atoms
+/// are the greatest common divisor of the members' extents. Classes are in the order of their first use.
 [[nodiscard]] std::vector<atom_class> atom_classes(indexed_program const& p, std::span<instruction const> instructions);
 
-/// Gives each device whole atoms, near its ratio: the floor of its part, and what is left to those with
-/// the largest remainder. `carry`, if given, is what rounding owes each device; it counts with the
-/// remainder and is brought up to date.
+/// Gives each device whole atoms near its ratio: the floor of its part, and what is left to the devices with the
+/// largest remainders. If `carry` is given, it says what rounding owes each device; it is added to the remainders and
+/// updated.
 [[nodiscard]] std::vector<extent> apportion(extent atoms, std::span<double const> ratios,
                                             std::vector<double>* carry = nullptr);
 
-/// Apportions class after class and carries remainders along, so that they do not always fall on the
-/// same devices.
+/// Apportions class after class and carries remainders along, so that they do not always go to the same devices.
 void apportion(std::vector<atom_class>& classes, ratio_table const& ratios);
 
-/// The shares of factors on each device, in whole atoms: those of a class that cuts the factor, else
-/// what apportioning the factor alone gives.
-/// *Thread safety.* Remembers what it has computed: one thread at a time.
+/// Returns the shares of a factor on each device, in whole atoms: those of the class that cuts the factor, or what
+/// apportioning the factor alone gives.
+/// *Thread safety.* Results are cached without a lock, so only one thread may use it at a time.
 class integral_shares {
 public:
     integral_shares(ratio_table ratios, std::span<atom_class const> classes = {});
-    /// As above, for factors of `program` that no class cuts.
+    /// Also has shares for factors of `program` that no class cuts.
     integral_shares(indexed_program const& program, ratio_table ratios, std::span<atom_class const> classes = {});
     /// As above, with the same ratios in every segment.
     integral_shares(indexed_program const& program, std::vector<double> const& ratios,
                     std::span<atom_class const> classes = {})
         : integral_shares(program, ratio_table(segment_count(program), ratios), classes) {}
 
-    /// Whether factors of equal extent have equal shares.
+    /// Tells whether factors of equal extent have equal shares.
     [[nodiscard]] bool is_by_extent() const { return cut_.empty(); }
 
-    /// Throws `input_error` if no class cuts the factor and there is no program.
+    /// *Throws* `input_error` if no class cuts the factor and there is no program.
     [[nodiscard]] share_vector const& operator()(share_ref ref) const;
 
 private:
@@ -81,11 +80,11 @@ private:
     mutable std::map<std::pair<segment_number, extent>, share_vector> alone_;
 };
 
-/// Whole shares of one class of devices that are all alike: the largest, at even ratios.
-/// *Thread safety.* Remembers what it has computed: one thread at a time.
+/// Returns whole shares of one class of devices that are all alike: the largest share at even ratios.
+/// *Thread safety.* Results are cached without a lock, so only one thread may use it at a time.
 class most_even_shares {
 public:
-    /// Refers to the program. *Precondition:* one device at least.
+    /// Keeps a reference to the program. *Precondition:* there is a device.
     most_even_shares(indexed_program const& program, int devices) : program_(&program), devices_(devices) {}
 
     [[nodiscard]] static bool is_by_extent() { return true; }
@@ -97,7 +96,7 @@ private:
     mutable std::map<extent, share_vector> by_extent_;
 };
 
-/// Shares as fractions, by segment and class of devices.
+/// Returns shares as fractions, by segment and class of devices.
 class segment_shares {
 public:
     segment_shares(indexed_program const& program, ratio_table ratios)
@@ -111,7 +110,7 @@ private:
     ratio_table ratios_;
 };
 
-/// Integral shares by class of devices: the largest that a device of the class has.
+/// Returns integral shares by class of devices: the largest share that a device of the class has.
 class largest_shares {
 public:
     largest_shares(integral_shares shares, std::vector<std::size_t> class_of_device)

@@ -15,29 +15,30 @@
 
 namespace heddle {
 
-/// What gradients of one bucket have in common.
+/// What all gradients of one bucket have in common.
 struct bucket_kind {
     collective what = collective::all_reduce;
-    /// Every rank's shard by an operation of its own.
+    /// If set, every rank's shard is moved by an operation of its own.
     bool one_by_one = false;
     element_type type = element_type::float32;
     friend auto operator<=>(bucket_kind const&, bucket_kind const&) = default;
 };
-/// *Precondition:* the way of moving shards is decided.
+/// *Precondition:* it is decided how shards are moved.
 [[nodiscard]] inline bucket_kind kind_of(transfer const& gradient, element_type type) {
     return {gradient.kind, is_one_by_one(gradient), type};
 }
 
-/// Gradients with one collective.
+/// Gradients that are reduced by one collective.
 struct gradient_bucket {
-    /// Their steps, in the order of the backward pass, each with one deferred transfer: sent when the last is done.
+    /// Their steps, in the order of the backward pass; each has one deferred transfer. The bucket is sent when the last
+    /// step is done.
     std::vector<std::size_t> steps;
     bytes size;
 };
 
-/// Fills buckets in the order of the backward pass, one of each kind at a time: the next is begun where a gradient
-/// would exceed the limit. One that is larger is alone. What needs the sum of a gradient that still waits, as a second
-/// collective of the same parameter does, has it sent before.
+/// Fills buckets in the order of the backward pass, one of each kind at a time. The next bucket is begun when a
+/// gradient would exceed the limit; a gradient larger than the limit is alone. A waiting gradient is sent early if its
+/// sum is needed, for example by a second collective of the same parameter.
 /// *Complexity.* Linear in the gradients, times those of a bucket.
 class bucket_filler {
 public:
@@ -47,7 +48,7 @@ public:
     void pass(tensor_id t) {
         std::erase_if(open_, [t](open_bucket const& o) { return algorithm::find(o.tensors, t) != o.tensors.end(); });
     }
-    /// The gradient of a tensor that is ready after a step. *Precondition:* `pass(t)`.
+    /// Adds the gradient of a tensor that is ready after a step. *Precondition:* `pass(t)` was called.
     void add(std::size_t step, tensor_id t, transfer const& gradient, element_type type);
     [[nodiscard]] std::vector<gradient_bucket> const& buckets() const { return buckets_; }
 

@@ -26,27 +26,27 @@ namespace heddle {
 /// The share of a split quantity on each device class, summing to one over devices.
 using share_vector = std::vector<double>;
 
-/// Devices that behave alike: of one type and with equal shares of everything, groups of equally many.
+/// Devices that behave alike: they are of one type, have equal shares of everything, and are groups of one size.
 struct device_class {
     std::size_t type = 0;
     int count = 1;
     int group_size = 1;
 };
 
-/// One number per device class.
+/// Holds one number per device class.
 using per_class = boost::container::small_vector<double, 4>;
 
-/// Bytes that a transfer carries: the payload of its busiest rank, padding included, given the largest share
-/// before and after. Shards are padded unless it is decided otherwise.
+/// Returns the bytes that a transfer carries: the payload of its busiest rank, padding included, given the largest
+/// share before and after. Shards are padded unless the transfer says otherwise.
 [[nodiscard]] bytes payload(transfer const& t, int ranks, double largest_from, double largest_to);
 
-/// Whether nothing moves: one rank has nothing to send, nor has a redistribution to the shares that are there.
+/// Tells whether nothing moves: one rank has nothing to send, and a redistribution to equal shares moves nothing.
 template <class Shares>
 [[nodiscard]] bool is_idle(transfer const& t, int ranks, Shares const& shares) {
     return ranks == 1 || (t.redistributes && algorithm::equal(shares(t.from), shares(t.to)));
 }
 
-/// As above; `shares(ref)` gives the shares of a split quantity.
+/// As above, where `shares(ref)` returns the shares of a split quantity.
 template <class Shares>
 [[nodiscard]] bytes payload(transfer const& t, int ranks, Shares const& shares) {
     if (is_idle(t, ranks, shares)) return bytes(0);
@@ -54,45 +54,45 @@ template <class Shares>
     return payload(t, ranks, largest(t.from), largest(t.to));
 }
 
-/// Whether a gradient's collective is put together with others: a reduction of less than a bucket.
+/// Tells whether a gradient's collective is put together with others: it is a reduction of less than a bucket.
 [[nodiscard]] inline bool fits_bucket(transfer const& t, bytes bucket) {
     return (t.kind == collective::all_reduce || t.kind == collective::reduce_scatter) && t.size < bucket;
 }
 
-/// What is cut into the shards that a gather or scatter moves.
+/// Returns what is cut into the shards that a gather or scatter moves.
 [[nodiscard]] inline share_ref moved_cut(transfer const& t) { return t.kind == collective::all_gather ? t.from : t.to; }
-/// Whether every rank's shard is moved by an operation of its own.
+/// Tells whether every rank's shard is moved by an operation of its own.
 [[nodiscard]] inline bool is_one_by_one(transfer const& t) {
     return t.how == uneven::grouped && moved_cut(t).is_split();
 }
 
-/// What is in a bucket of gradients: bytes that its collective carries and, where every rank's shard is moved by an
-/// operation of its own, of each class's.
+/// What is in a bucket of gradients: the bytes that its collective carries and, if every rank's shard has an operation
+/// of its own, the bytes of each class's shard.
 struct bucket_load {
     bytes payload;
     per_class shards;
     bucket_load& operator+=(bucket_load const& other);
 };
 
-/// A step's costs in seconds and bytes. Communication is one number, local work one per class.
+/// The costs of a step in seconds and bytes. Communication is one number; local work is one number per class.
 struct step_cost {
     double forward_transfer = 0, backward_transfer = 0, deferred = 0;
     /// `update` is the work that follows the deferred transfers.
     per_class forward, backward, update;
-    /// Memory that stays: stored and saved beside whole tensors.
+    /// The memory that stays: what is stored, and what is saved beside whole tensors.
     per_class memory;
-    /// Largest communication buffer, bytes: of all transfers of one direction.
+    /// The largest communication buffer in bytes; a buffer holds all transfers of one direction.
     double buffer = 0;
-    /// Copies unsharded for the next computation, bytes.
+    /// The bytes of copies that are unsharded for the next computation.
     double transient = 0;
-    /// Transfers after the update.
+    /// The transfers after the update.
     double refresh = 0;
     /// See `step`.
     bool once = false;
 };
 
-/// The most bytes that come and go in a program: the copies unsharded for one operator and, beside them,
-/// their gradients or a communication buffer. Steps are added in order.
+/// Tracks the most bytes that come and go in a program: the copies unsharded for one operator and, beside them, their
+/// gradients or a communication buffer. Steps are added in order.
 class momentary_memory {
 public:
     void add(instruction::kind what, step_cost const& s);
@@ -103,17 +103,17 @@ private:
     bool computed_ = false;
 };
 
-/// Prices steps on a cluster. Holds per-class rates; cheap to copy, const calls are thread-safe.
+/// Prices steps on a cluster. It holds rates per class and is cheap to copy; const calls are thread-safe.
 class cost_model {
 public:
-    /// *Precondition:* `validate(c)` passed. Throws `input_error` if a device type has no rate for element type `main`,
-    /// the one that stands in for types without rates of their own. `bucket`: as `training_options` has it. Of the
-    /// first `clocks` classes work and memory are priced; all take part in collectives. So prices of fewer bound those
-    /// of all.
+    /// Prices work and memory of the first `clocks` classes; all classes take part in collectives. So prices with fewer
+    /// clocks are lower bounds of those with all. Element type `main` stands in for types that have no rates of their
+    /// own. `bucket` is that of `training_options`.
+    /// *Precondition:* `validate(c)` passed. *Throws* `input_error` if a device type has no rate for `main`.
     cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32,
                bytes bucket = {}, std::size_t clocks = std::numeric_limits<std::size_t>::max());
 
-    /// Of classes whose work and memory are priced.
+    /// Returns the number of classes whose work and memory are priced.
     [[nodiscard]] std::size_t class_count() const { return clocks_; }
     [[nodiscard]] std::vector<device_class> const& classes() const { return classes_; }
     [[nodiscard]] int ranks() const { return ranks_; }
@@ -122,15 +122,16 @@ public:
     [[nodiscard]] collective_model const& model(collective kind) const {
         return models_[static_cast<std::size_t>(kind)];
     }
-    /// Whether some class's efficiency depends on the size of kernels.
+    /// Tells whether the efficiency of some class depends on the size of kernels.
     [[nodiscard]] bool has_curves() const { return has_curves_; }
     /// What kernels of an operator class reach: flops and bytes per second, and the seconds to start one.
     struct roofline {
         double rate = 1, bandwidth = 1, overhead = 0;
         std::optional<saturation> efficiency{};
-        /// Seconds of a part of a kernel's arithmetic, if it has any.
+        /// Returns the seconds of a part of a kernel's arithmetic, if it has any.
         [[nodiscard]] double arithmetic(flops work, double part) const;
-        /// Of a kernel with arithmetic, by the device's share of it. *Precondition:* `efficiency`.
+        /// Returns the arithmetic of a kernel as a function of the device's share of it. *Precondition:* there is an
+        /// `efficiency`.
         [[nodiscard]] saturated_work arithmetic_curve(flops work) const {
             return {work.value / rate, work / efficiency->scale, *efficiency};
         }
@@ -138,44 +139,45 @@ public:
     [[nodiscard]] roofline const& speed(std::size_t k, element_type e, operator_class o) const {
         return speeds(k).rooflines[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
     }
-    /// Of the memory, in bytes per second.
+    /// Returns the memory bandwidth in bytes per second.
     [[nodiscard]] double bandwidth(std::size_t k) const { return speeds(k).bandwidth; }
 
-    /// Roofline time of a kernel on a class with share `s` of what is split; in a group, on each of its devices.
+    /// Returns the roofline time of a kernel on a class with share `s` of what is split; in a group, the time on each
+    /// of its devices.
     [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split,
                               double s) const;
-    /// The same, or less where its efficiency depends on the size: the maximum of `lines_below` in place of the
-    /// roofline, hence convex in the share.
+    /// Returns a time that is convex in the share: the maximum of `lines_below` in place of the roofline. It is
+    /// `time(...)`, or less if the class's efficiency depends on the size.
     [[nodiscard]] double least_time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split,
                                     double s) const;
-    /// Lines in a class's share of a split kernel, of arithmetic and of memory traffic: none is above the larger of the
-    /// two, and the largest is equal to it unless efficiency depends on the size.
+    /// Returns lines in a class's share of a split kernel, for arithmetic and for memory traffic. No line is above the
+    /// larger of the two times; the largest line is equal to it unless efficiency depends on the size.
     [[nodiscard]] std::vector<work_line> lines_below(kernel const& work, std::size_t k, element_type e,
                                                      operator_class o) const;
-    /// Of the small kernels beside a kernel, as element-wise ones.
+    /// Returns the time of the small kernels beside a kernel, which are taken as element-wise.
     [[nodiscard]] work_line beside(kernel const& work, std::size_t k, element_type e) const;
 
-    /// The work of each device of a group, or of the device.
+    /// Returns the work of each device of a group; of a single device, all of it.
     [[nodiscard]] kernel on_member(kernel work, std::size_t k) const;
-    /// What each device of a group holds, or the device.
+    /// Returns what each device of a group holds; of a single device, all of it.
     [[nodiscard]] holding on_member(holding h, std::size_t k) const;
 
-    /// Time of a step inside a group as a line in the bytes of the whole tensor; zero on a single device.
+    /// Returns the time of a step inside a group as a line in the bytes of the whole tensor; zero on a single device.
     [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const {
         return speeds(k).inside[static_cast<std::size_t>(kind)];
     }
-    /// Seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
+    /// Returns the seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
     [[nodiscard]] double time(inside_list const& list, std::size_t k, double s) const;
 
-    /// Seconds of a transfer whose way is decided on, or whose shards are padded; `shares(ref)` gives the per-class
-    /// shares of a split quantity. Device groups wait for each other after each of its three steps.
+    /// Returns the seconds of a transfer. Shards are padded unless it is decided how they move. `shares(ref)` returns
+    /// the per-class shares of a split quantity. Device groups wait for each other after each of its three steps.
     template <class Shares>
     [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
         if (t.redistributes && is_idle(t, ranks_, shares)) return 0;
         return time_across(t, shares) + time_inside_groups(t.before, t.size, t.from, shares) +
                time_inside_groups(t.after, t.size, t.to, shares);
     }
-    /// The slowest group's.
+    /// Returns the time of the slowest group.
     template <class Shares>
     [[nodiscard]] double time_inside_groups(inside_step kind, bytes size, share_ref cut, Shares const& shares) const {
         if (kind == inside_step::none || !has_groups_) return 0;
@@ -187,7 +189,7 @@ public:
         }
         return most;
     }
-    /// The collective alone. A reduction to one rank is charged as a broadcast from it.
+    /// Returns the time of the collective alone. A reduction to one rank is charged as a broadcast from it.
     template <class Shares>
     [[nodiscard]] double time_across(transfer const& t, Shares const& shares) const {
         if (is_idle(t, ranks_, shares)) return 0;
@@ -198,13 +200,13 @@ public:
             sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
         return sum;
     }
-    /// Of a full bucket; one that fits none is alone.
+    /// Returns the part of a full bucket that a gradient takes; 1 if it fits into none and is sent alone.
     [[nodiscard]] double part_of_bucket(transfer const& t) const {
         return fits_bucket(t, bucket_) ? t.size / bucket_ : 1;
     }
-    /// What a gradient adds to the time of its bucket: of the latency as much as it is of a full bucket, and its own
-    /// bytes, both on the line that a full bucket is on. So a bucket takes no less than all that is in it: of the lines
-    /// none is above its time, and latencies are not negative.
+    /// Returns what a gradient adds to the time of its bucket: its own bytes, and its part of a full bucket's latency,
+    /// both on the line that a full bucket is on. So a bucket takes no less than the sum over its gradients: no line is
+    /// above the collective's time, and latencies are not negative.
     template <class Shares>
     [[nodiscard]] double time_in_bucket(transfer const& t, Shares const& shares) const {
         if (!fits_bucket(t, bucket_)) return time(t, shares);
@@ -212,7 +214,8 @@ public:
         auto const& line = is_one_by_one(t) ? shard_of_full_bucket_ : of_full_bucket_[static_cast<std::size_t>(t.kind)];
         return latency_of_bucket(t) * part_of_bucket(t) + line.slope.value * payload(t, ranks_, shares).value;
     }
-    /// What a gradient puts into its bucket, whose way of moving shards is decided. Padded shards are padded each.
+    /// Returns what a gradient puts into its bucket. Each padded shard is padded by itself. *Precondition:* it is
+    /// decided how its shards move.
     template <class Shares>
     [[nodiscard]] bucket_load load(transfer const& t, Shares const& shares) const {
         bucket_load result{payload(t, ranks_, shares), {}};
@@ -220,18 +223,18 @@ public:
             result.shards.push_back(t.size.value * shares(moved_cut(t))[k]);
         return result;
     }
-    /// One collective of several gradients, of the first one's kind, that it fits.
+    /// Returns the time of one collective for several gradients of the kind of the first, which fits a bucket.
     [[nodiscard]] double time_of_bucket(transfer const& first, bucket_load const& all) const;
-    /// At least what a bucket takes beside what its gradients' bytes do; see `time_in_bucket`.
+    /// Returns a lower bound of what a bucket takes beyond the times of its gradients' bytes; see `time_in_bucket`.
     [[nodiscard]] double latency_of_bucket(transfer const& t) const;
     /// A transfer and its seconds.
     struct timed_transfer {
         transfer what;
         double seconds = 0;
     };
-    /// The transfer in the way that is faster at these shares, padded if both are equal, however devices are put into
-    /// classes; as it is, if that is decided. The way of a gradient in a bucket is that of a gradient alone, so that a
-    /// program with one reduced at once is no faster for its way.
+    /// Chooses the faster way of moving shards at these shares, and padding if both are equal however devices are put
+    /// into classes. A transfer whose way is decided stays as it is. A gradient in a bucket moves in the way that is
+    /// best for the gradient alone, so that a program that reduces it at once is not faster because of its way.
     template <class Shares>
     [[nodiscard]] timed_transfer decided(transfer t, Shares const& shares, bool is_gradient = false) const {
         if (!t.how && has_grouped_kind(t.kind)) {
@@ -251,7 +254,7 @@ public:
         return s;
     }
 
-    /// Prices one step, a gradient as what it adds to its bucket. *Complexity:* linear in the classes.
+    /// Prices one step; a gradient costs what it adds to its bucket. *Complexity.* Linear in the classes.
     template <class Shares>
     [[nodiscard]] step_cost price(step const& s, Shares const& shares) const {
         step_cost cost;
@@ -302,19 +305,19 @@ private:
 
     std::vector<device_class> classes_;
     std::size_t clocks_;
-    /// Of the types of the classes; by class, the number of its own.
+    /// Holds the speeds of the types of the classes, and by class the number of its type.
     std::vector<class_speeds> speeds_;
     std::vector<std::size_t> speed_of_;
     std::array<collective_model, collective_count> models_;
     bytes bucket_;
-    /// Of a full bucket's collective, and of one rank's shard of it.
+    /// The collective of a full bucket, and that of one rank's shard of it.
     std::array<collective_model::piece, collective_count> of_full_bucket_{};
     collective_model::piece shard_of_full_bucket_{};
     int ranks_ = 0;
     bool has_groups_ = false, has_curves_ = false;
 };
 
-/// All quantities shared alike.
+/// Gives the same shares to all quantities.
 class uniform_shares {
 public:
     explicit uniform_shares(share_vector shares) : shares_(std::move(shares)) {}
@@ -350,7 +353,7 @@ HEDDLE_INLINE bucket_load& bucket_load::operator+=(bucket_load const& other) {
 }
 
 HEDDLE_INLINE void momentary_memory::add(instruction::kind what, step_cost const& s) {
-    // A computation's group are the conversions before it and the reshards after it.
+    // The group of a computation includes the conversions before it and the reshards after it.
     bool const is_reshard = what == instruction::kind::reshard;
     if (computed_ && !is_reshard) copies_ = 0;
     computed_ = what == instruction::kind::compute || (computed_ && is_reshard);

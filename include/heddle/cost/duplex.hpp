@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The accumulator of HiDup's cost model: micro-batches in turn, the communication of one beside the computation
+/// @brief The accumulator of HiDup's cost model: micro-batches take turns, and one communicates while another computes.
 /// of another.
 #pragma once
 
@@ -14,52 +14,56 @@
 
 namespace heddle {
 
-/// The paper's recurrence: two micro-batches, forward only (HiDup section 4.2, equations (4) and (5)).
+/// The paper's recurrence for two micro-batches and the forward pass alone (HiDup section 4.2, equations (4) and (5)).
 struct forward_duplex {
-    /// `psi`: seconds until both halves are through the last stage; `phi`: minus the computation of that stage for one
-    /// half.
+    /// `psi` is the seconds until both halves are through the last stage; `phi` is minus the time that this stage
+    /// computes for one half.
     struct label {
         double psi = 0, phi = 0;
     };
     static void extend(label& l, double communication, double computation);
     [[nodiscard]] static double total(label const& l) { return l.psi; }
-    /// Exact. With A = psi + phi and c = -phi a continuation (m, ...) makes max(A + c, A + m) + f(m, ...) of a label,
-    /// or A + c if it is empty. Both terms no greater: nor is their maximum. A + c greater: the empty continuation
-    /// shows it; A greater: one stage with m above both c does. The paper's theorem 1 asks for psi and phi, which
-    /// implies this, since A is their sum, and keeps labels that it need not.
+    /// Dominance is exact. Let A = psi + phi and c = -phi. A continuation (m, ...) makes max(A + c, A + m) + f(m, ...)
+    /// of a label; the empty one makes A + c. If both A and A + c are no greater, neither is the maximum. If A + c is
+    /// greater, the empty continuation shows it; if A is greater, one stage with m above both c shows it. The paper's
+    /// theorem 1 asks for psi and phi; that implies this condition, since A is their sum, but keeps more labels than
+    /// are needed.
     [[nodiscard]] static bool dominates(label const& a, label const& b) {
         return a.psi <= b.psi && a.psi + a.phi <= b.psi + b.phi;
     }
 };
 
-/// Time of a batch in k >= 2 micro-batches, forward and backward, a stage at a time. Steps are those of one
+/// The time of a batch in k >= 2 micro-batches, forward and backward, one stage at a time. Steps are those of one
 /// micro-batch.
 ///
-/// A stage is a communication step, then a computation step. In the forward pass of stage i, with the collectives m and
-/// computation c of one micro-batch, c' of the stage before, there are k slots: in the first the last micro-batch
-/// computes c' while the first one's m runs; in the others micro-batch j computes c while m of the next runs; so the
-/// computations of one micro-batch and the collectives of another fill `max(c', m) + (k - 1) max(m, c)`, equation (5)
-/// for k = 2. The backward pass, with its own n and b, is the same in reverse of time. What is of parameters is done
-/// once for all micro-batches. What is kept in the forward pass anyway is gathered before its stage, at any time at
-/// which the network is free, and gradients that are kept are reduced at any such time after theirs: so of a direction
-/// whose slots take T and whose collectives take N up to a stage, `T <- max(T + max(c', m + u), N + m + u + p)`, where
-/// p may wait and u, of parameters that are whole for their stage only, may not. What is gathered again for the
-/// backward pass of a stage comes in the slot before that. At the turn from forward to backward the last micro-batch
-/// computes and then the first, with no barrier.
+/// A stage is a communication step, then a computation step. Stage i has the collectives m and the computation c of one
+/// micro-batch; c' is the computation of the stage before. In the forward pass the stage has k slots. In the first slot
+/// the last micro-batch computes c' while the m of the first runs; in the others micro-batch j computes c while the m
+/// of the next runs. So the computations of one micro-batch and the collectives of another fill `max(c', m) + (k - 1)
+/// max(m, c)`, which is equation (5) for k = 2. The backward pass, with n and b of its own, is the same in reversed
+/// time.
 ///
-/// Without p, u and with one class this is `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, total a + c + b.
+/// Collectives of parameters run once for all micro-batches. What the forward pass keeps anyway is gathered before its
+/// stage at any time at which the network is free; likewise gradients that are kept are reduced at any such time after
+/// they are computed. So if the slots of a direction take T and its collectives take N up to a stage, `T <- max(T +
+/// max(c', m + u), N + m + u + p)`, where p may wait, but u, of parameters that are whole only during their stage, may
+/// not. What is gathered again for the backward pass of a stage comes in the slot before it. At the turn from forward
+/// to backward the last micro-batch computes, then the first, with no barrier.
+///
+/// Without p and u, and with one class, this is `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, and the
+/// total is a + c + b.
 class duplex {
 public:
     static constexpr char const* name = "duplex";
     static constexpr auto relaxation = relaxation_kind::directions;
 
-    /// One direction. In the backward pass all times are counted from its end.
+    /// One direction. All times of the backward pass are counted from its end.
     struct side {
-        /// Of closed stages: seconds without the last one's last computation, seconds of the network in them, that
-        /// computation, and what must be gathered before it.
+        /// Numbers of the closed stages: their seconds without the last stage's computation, the seconds of the network
+        /// in them, that last computation, and what must be gathered before it.
         double slots = 0, network = 0, last = 0, ahead = 0;
-        /// Of the open stage: collectives of one micro-batch; of parameters, those at once and those that may wait;
-        /// what must be gathered before its computation in the other direction of time.
+        /// Numbers of the open stage: the collectives of one micro-batch; those of parameters that run at once, and
+        /// those that may wait; and what must be gathered before its computation in the other direction.
         double transfer = 0, urgent = 0, patient = 0, again = 0;
         per_class work;
     };
@@ -67,7 +71,7 @@ public:
         side forward, backward;
         per_class update;
         double refresh = 0;
-        /// The open stage has computed something.
+        /// Tells whether the open stage has computed something.
         bool computes = false;
     };
 
@@ -76,10 +80,10 @@ public:
 
     [[nodiscard]] label initial() const;
 
-    /// Ends a stage; collectives that need what it computes end it anyway.
+    /// Ends a stage. Collectives that need what it computes end it in any case.
     void close(label& l) const;
 
-    /// Whether a step's collectives need what the open stage computes, so that it begins the next one.
+    /// Tells whether a step's collectives need what the open stage computes, so that the step begins the next stage.
     [[nodiscard]] static bool ends_stage(label const& l, step_cost const& s) {
         return l.computes && !s.once && (s.forward_transfer != 0 || s.backward_transfer != 0);
     }
@@ -88,33 +92,34 @@ public:
 
     [[nodiscard]] double total(label const& l) const;
 
-    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`; and exact at the end of
-    /// a stage.
+    /// Dominance is sound: where it holds, every continuation costs at most as much after `a` as after `b`. At the end
+    /// of a stage it is exact.
     ///
     /// Slots are maxima of sums, and `max(x, y) - max(x', y') <= max(x - x', y - y')`; what a continuation adds to an
     /// open stage it adds to both labels. So a direction of `a` falls behind that of `b` by no more than `behind`, in
-    /// which each maximum of `close` and of the slots after it has become one of differences. At the end of a stage it
-    /// is `max(dT + max(dc, 0), dN)` (`d`: a's less b's): each of its terms is what a continuation of short, of long or
-    /// of patient collectives makes of the difference, and the directions are independent, as a continuation may have
-    /// any costs in each. Without N that is `dF + dB + max(dc, 0) + max(db, 0) <= 0`: the four sums of a, a + c, a + b
-    /// and a + c + b. Two sums, of the forward pass or of both passes together, are not enough: c and b trade against
-    /// collectives of their own.
+    /// which each maximum of `close` and of the slots after it is replaced by the maximum of differences. At the end of
+    /// a stage it is `max(dT + max(dc, 0), dN)`, where d is a's value less b's: each term is what a continuation of
+    /// short, of long or of patient collectives makes of the difference. The directions are independent, as a
+    /// continuation may have any costs in each. Without N the condition is `dF + dB + max(dc, 0) + max(db, 0) <= 0`,
+    /// which is a condition on the four sums a, a + c, a + b and a + c + b. Two sums, of the forward pass and of both
+    /// passes together, do not suffice: c and b trade against collectives of their own.
     [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
-    /// A direction lasts as long as a weighted mean of its slots and of what the network does in it; a slot as a mean
-    /// of computation and collectives. So a label, with the weighted costs of the steps that follow it, is a bound, of
-    /// programs in any order if all steps follow. Each direction may have weights of its own, but in the turn, `max(c +
-    /// b, again + b)`: there is a bound where `again` weighs no more than in either. In either direction the last stage
-    /// is still to be closed, and its micro-batches to turn.
+    /// Bounds the time of all programs that the label and the following steps can make, in any order if all steps
+    /// follow. A direction lasts at least as long as a weighted mean of its slots and of the network's time in it, and
+    /// a slot at least as long as a mean of its computation and collectives. So the label's value plus the weighted
+    /// costs of the steps that follow is a bound. Each direction may have weights of its own except at the turn, which
+    /// takes `max(c + b, again + b)`: there the value is a bound if `again` weighs no more than in either direction. In
+    /// either direction the last stage is still to be closed, and its micro-batches have to turn.
     ///
-    /// In the mean of a direction slots weigh 1 - q and the network q, the weight of what may wait; n and w, of the
-    /// network and work, have the sum 1. A slot of work c and collectives m takes `(1 - q) max(c, m) >= w c + (n - q)
-    /// m`, as w and n - q have the sum 1 - q, and the network has m at q: together w c + n m. Let the slots so far take
-    /// T, the network N, and the last computation c; of the open stage let the first slot have the collectives f, and
-    /// let p wait. Once that slot is over, slots have taken at least `max(T + max(c, f), N + f + p)`. The mean counts
-    /// `(1 - q) T + w c + (n - q) f` for that; what nothing hides any more is what `(1 - q) (N + f + p)` is above it,
-    /// if it is. Adding to f raises this by `(1 - q) - (n - q) = w`, adding to p by 1 - q, and `close` puts it into the
-    /// slots: so no step lowers the bound.
+    /// In the mean of a direction slots weigh 1 - q, and the network weighs q, the weight of what may wait. The weights
+    /// n and w, of network and work, sum to 1. A slot of work c and collectives m takes `(1 - q) max(c, m) >= w c + (n
+    /// - q) m`, as w and n - q sum to 1 - q; the network has m at weight q; together this is w c + n m. Let the slots
+    /// so far take T, the network N, and the last computation c; let the first slot of the open stage have the
+    /// collectives f, and let p wait. When that slot is over, slots have taken at least `max(T + max(c, f), N + f +
+    /// p)`. For this the mean counts `(1 - q) T + w c + (n - q) f`, and the excess of `(1 - q) (N + f + p)` over it, if
+    /// any, which nothing hides any more. Adding to f raises the sum by `(1 - q) - (n - q) = w`; adding to p raises it
+    /// by 1 - q, and `close` moves it into the slots. So no step lowers the bound.
     [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const;
 
 private:

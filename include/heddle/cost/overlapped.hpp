@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The accumulator of gradient overlap: `serial`, but parameter gradients' collectives run on a channel of their
+/// @brief The accumulator of gradient overlap: it is `serial`, but the collectives of parameter gradients have a
+/// channel of their own.
 /// own.
 #pragma once
 
@@ -13,25 +14,26 @@
 
 namespace heddle {
 
-/// Time of a program whose gradients are reduced while the backward pass goes on, as data-parallel trainers do: the
-/// deferred collectives queue on a second channel in the order of the backward pass, each from the moment the last
-/// device has the gradient. The network is one: they stand still while a collective of the backward pass runs. The
-/// update follows the channel and the backward pass; then whole copies are brought up to date.
+/// The time of a program whose gradients are reduced during the backward pass, as data-parallel trainers do. The
+/// deferred collectives queue on a second channel in the order of the backward pass; each may start when the last
+/// device has the gradient. There is one network, so they pause while a collective of the backward pass runs. The
+/// update follows both the channel and the backward pass; then whole copies are brought up to date.
 ///
-/// Steps are added in forward order, so each is put before all others in the backward pass. With one class, backward
-/// work `g` and a gradient's collective `s`, the channel's end moves by `X <- max(g + X, g + s + N); N <- N + s`, `N`
-/// being all that the network has to do from there on; a collective of the backward pass adds to both.
+/// Steps are added in forward order, so each step goes in front of all earlier ones in the backward pass. With one
+/// class, backward work `g` and a gradient's collective `s`, the channel's end moves by `X <- max(g + X, g + s + N); N
+/// <- N + s`, where `N` is all that the network still has to do; a collective of the backward pass adds to both.
 class overlapped {
 public:
     static constexpr char const* name = "overlapped";
     static constexpr auto relaxation = relaxation_kind::turns;
 
     struct label {
-        /// Closed stages of either direction; all that the network does in the backward pass; what follows the update.
+        /// The closed stages of either direction; all that the network does in the backward pass; what follows the
+        /// update.
         double forward_closed = 0, backward_closed = 0, network = 0, refresh = 0;
-        /// Open forward work, open backward work and update work, per class.
+        /// The open forward work, the open backward work and the update work, per class.
         per_class forward, backward, update;
-        /// End of the channel, as class k's work puts it: seconds from the start of the open backward stage.
+        /// The end of the channel if class k's work decides it, in seconds from the start of the open backward stage.
         per_class channel;
     };
 
@@ -42,13 +44,13 @@ public:
     void extend(label& l, step_cost const& s) const;
 
     [[nodiscard]] double total(label const& l) const;
-    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`. Backward pass, channel
-    /// and network move together under all that can follow, so the one that `a` is furthest behind in decides.
+    /// Dominance is sound: where it holds, every continuation costs at most as much after `a` as after `b`. Backward
+    /// pass, channel and network move together under all that can follow, so what `a` is furthest behind in decides.
     [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
-    /// What a label adds to the cost of all steps from a level on, on any weights with turns: the work above the levels
-    /// of its steps delays all that it has of the backward pass, its collectives follow those that wait for levels
-    /// further on.
+    /// Returns what a label adds to the cost of all steps from a level on, under any weights with turns. The work above
+    /// the levels of its steps delays all of its backward pass, and its collectives follow those that wait for later
+    /// levels.
     [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t level);
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What moves through the cuts of a program cost at given shares.
+/// @brief The costs at given shares of what moves through the cuts of a program.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -25,33 +25,34 @@ namespace heddle {
 using cut_graph = search::state_graph<cut_space::action>;
 using move_list = std::vector<cut_space::action>;
 
-/// Time and memory of one program, per class of devices.
+/// The time and memory of one program, per class of devices.
 struct path_cost {
     double seconds = 0;
-    /// Bytes per class: stored, saved and the largest communication buffer.
+    /// The bytes per class: what is stored and saved, and the largest communication buffer.
     std::vector<double> memory;
-    /// At most the seconds: what its steps add up to, each gradient being what it adds to its bucket at least.
+    /// A lower bound of the seconds: the sum over its steps, where each gradient costs what it adds to its bucket at
+    /// least.
     double added = 0;
 };
 
-/// Kinds of small buckets (see `priced_graph`), as bits.
+/// A set of kinds of small buckets (see `priced_graph`), as bits.
 using bucket_kinds = std::uint32_t;
 
-/// Seconds of a move's transfers: in either direction, those of parameters kept, which may come earlier, and of those
-/// gathered again; of gradients; and after the update.
+/// Seconds of a move's transfers: of either direction; of parameters that are kept, which may run earlier; of
+/// parameters that are gathered again; of gradients; and after the update.
 struct move_transfers {
     double forward = 0, backward = 0, early = 0, again = 0, gradients = 0, refresh = 0;
     [[nodiscard]] double total() const { return forward + backward + early + again + gradients + refresh; }
 };
 
-/// What a move costs. Per class: seconds of work in the forward pass, the backward pass and the update; bytes that
-/// stay.
+/// What a move costs: per class, the seconds of work in the forward pass, the backward pass and the update, and the
+/// bytes that stay.
 struct move_price {
     move_transfers transfers;
     std::span<double const> work, backward_work, update, memory;
-    /// The most bytes that come and go within it.
+    /// The most bytes that come and go within the move.
     double buffer = 0;
-    /// Its gradients' collectives follow all of its backward work.
+    /// If set, the collectives of its gradients follow all of its backward work.
     bool gradients_wait = true;
     bucket_kinds small_buckets = 0;
     [[nodiscard]] double backward_weight(side_weights const& side) const {
@@ -59,16 +60,16 @@ struct move_price {
     }
 };
 
-/// Prices of all moves at given shares, made once for the operators of one kind on which the shares are the same.
-/// Keeps references to the space, the graph and the model.
+/// Holds the prices of all moves at given shares. They are made once for all operators of one kind that have the same
+/// shares. It keeps references to the space, the graph and the model.
 ///
-/// Which gradients are in one bucket depends on all of a program, so a gradient is priced as what it adds to its bucket
-/// at least. Where no program has more gradients of some kind than one bucket holds, that bucket is *small*: then each
-/// is priced without latency, and whoever begins the bucket pays for it.
+/// Which gradients share a bucket depends on the whole program, so a gradient is priced as what it adds to its bucket
+/// at least. If no program has more gradients of some kind than one bucket holds, that bucket is *small*: then each
+/// gradient is priced without latency, and the first move that puts one into the bucket pays the latency.
 class priced_graph {
 public:
-    /// `steps`, of the space's instructions. `shares.is_by_extent()`, if it has that, tells whether factors of equal
-    /// extent have equal shares.
+    /// `steps` are those of the space's instructions. `shares.is_by_extent()`, if it exists, tells whether factors of
+    /// equal extent have equal shares.
     template <class Shares>
     priced_graph(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model,
                  Shares const& shares, training_options const& training = {})
@@ -93,10 +94,10 @@ public:
     [[nodiscard]] cut_space const& space() const { return space_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
     [[nodiscard]] training_options const& training() const { return training_; }
-    /// Whether operators may run in every order in which they can; see `operator_cuts`.
+    /// Tells whether the graph has every order in which the operators can run; see `operator_cuts`.
     [[nodiscard]] bool has_all_orders() const { return space_.cuts().is_complete(); }
     [[nodiscard]] std::span<std::uint32_t const> instructions_of(cut_space::action a) const;
-    /// An instruction before an operator, or of it.
+    /// Returns the costs of an instruction before an operator, or of the operator itself.
     [[nodiscard]] step_cost const& instruction(std::size_t op, std::uint32_t i) const {
         return instructions_[variants_[variant_of_operator_[op]].first_instruction + number_in_kind_[i]];
     }
@@ -104,7 +105,7 @@ public:
         return {memory_.data() + place(level, a) * model_.class_count(), model_.class_count()};
     }
     [[nodiscard]] std::size_t small_bucket_count() const { return small_latencies_.size(); }
-    /// Small buckets that a move's gradients are in, and that of one instruction's.
+    /// Returns the small buckets that a move's gradients are in; and the one that an instruction's gradient is in.
     [[nodiscard]] bucket_kinds small_buckets(std::size_t level, cut_space::action a) const {
         return prices_[place(level, a)].small_buckets;
     }
@@ -112,37 +113,37 @@ public:
         auto const* const gradient = gradient_of(op, i);
         return gradient ? gradient->small : 0;
     }
-    /// Seconds of the latencies of small buckets.
+    /// Returns the latencies of small buckets in seconds.
     [[nodiscard]] double latency(bucket_kinds kinds) const;
-    /// By instruction of a program, the seconds of the bucket that is sent after it, of gradients in buckets; none of
-    /// other instructions.
+    /// Returns, for each instruction of a program, the seconds of the bucket of gradients that is sent after it;
+    /// nothing for an instruction after which none is sent.
     [[nodiscard]] std::vector<std::optional<double>> sent_after(move_list const& path) const;
     [[nodiscard]] bool has_buckets() const { return !gradients_.empty(); }
-    /// The most bytes that come and go within a move.
+    /// Returns the most bytes that come and go within a move.
     [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const {
         return prices_[place(level, a)].buffer;
     }
 
     [[nodiscard]] bool fits(path_cost const& cost) const;
 
-    /// What a move costs on a level.
+    /// Returns what a move costs on a level.
     [[nodiscard]] move_price price(std::size_t level, cut_space::action a) const { return price_at(place(level, a)); }
 
-    /// Shortest paths under a number for the price of each move.
+    /// Returns shortest paths under a number that is made of the price of each move.
     template <std::invocable<move_price const&> Number>
     [[nodiscard]] search::shortest_paths shortest_under(Number const& number) const {
         auto const everywhere = [&](move_price const& move, std::size_t) { return number(move); };
         return shortest_under(everywhere, 1, [](std::size_t) { return std::size_t{0}; });
     }
-    /// The same of a number that depends on the part of the program that a level is in: `part_of(level)`, less than
-    /// `parts`.
+    /// As above, where the number also depends on the part of the program that a level is in: `part_of(level)`, which
+    /// is less than `parts`.
     template <std::invocable<move_price const&, std::size_t> Number, std::invocable<std::size_t> PartOf>
     [[nodiscard]] search::shortest_paths shortest_under(Number const& number, std::size_t parts,
                                                         PartOf const& part_of) const {
         return search::paths_to_goal(graph_, move_costs(*this, number, parts, part_of));
     }
 
-    /// Least memory of class `k` from every node to the end.
+    /// Returns the least memory of class `k` from every node to the end.
     [[nodiscard]] search::shortest_paths least_memory(std::size_t k) const;
 
 private:
@@ -163,7 +164,8 @@ private:
     struct variant {
         std::uint32_t first_price, first_instruction;
     };
-    /// Numbers for moves that depend on the part of the program a level is in, made as they are asked for.
+    /// Numbers for moves that depend on the part of the program that a level is in. Each is computed when it is asked
+    /// for.
     template <class Number, class PartOf>
     class move_costs {
     public:
@@ -196,8 +198,8 @@ private:
         mutable std::vector<char> is_made_;
     };
 
-    /// What tells whether two operators have equal prices: their kind and, where shares differ between equal extents,
-    /// the shares.
+    /// What tells whether two operators have equal prices: their kind and, if shares differ between equal extents,
+    /// their shares.
     template <class Shares>
     class share_numbers {
     public:
@@ -226,13 +228,13 @@ private:
         mutable search::numbering<share_vector, search::list_hash<double>> numbers_;
     };
 
-    /// Levels have one number where moves cost the same: where their operators do.
+    /// Gives levels one number if moves cost the same on them, that is, if their operators have equal prices.
     void number_levels();
 
-    /// By kind, its moves. Numbers moves and instructions within their kind.
+    /// Returns the moves of each kind, and numbers moves and instructions within their kind.
     std::vector<std::vector<cut_space::action>> moves_by_kind();
 
-    /// An instruction's gradient, or none that is put into a bucket.
+    /// Returns an instruction's gradient, or null if no gradient of it is put into a bucket.
     [[nodiscard]] bucketed_gradient const* gradient_of(std::size_t op, std::uint32_t i) const;
     /// Takes the latencies of small buckets out of the prices.
     void find_small_buckets(std::vector<std::vector<cut_space::action>> const& moves);
@@ -310,17 +312,17 @@ private:
     cut_graph const& graph_;
     cost_model const& model_;
     training_options training_;
-    /// Of instructions and moves, among those of their kind, in the order of moves.
+    /// The number of each instruction and of each move among those of its kind, in the order of moves.
     std::vector<std::uint32_t> number_in_kind_, move_in_kind_;
     std::vector<variant> variants_;
     std::vector<std::uint32_t> variant_of_operator_, number_of_level_;
     std::vector<step_cost> instructions_;
     static constexpr std::uint32_t no_gradient = ~std::uint32_t{0};
-    /// Of instructions, as they are priced.
+    /// The number of each instruction's gradient, as instructions are priced.
     std::vector<std::uint32_t> gradient_of_instruction_;
     std::vector<bucketed_gradient> gradients_;
     std::vector<bucket_kind> bucket_kinds_;
-    /// By variant and kind, the most bytes of gradients of a move.
+    /// The most bytes of gradients of a move, by variant and kind.
     std::vector<std::vector<double>> most_bytes_;
     std::vector<double> small_latencies_;
     std::vector<stored_price> prices_;

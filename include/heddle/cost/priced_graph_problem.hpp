@@ -16,7 +16,7 @@
 
 namespace heddle {
 
-/// Time as an accumulator has it, memory within limits, bounded by relaxations.
+/// Searches for the least time of an accumulator within the memory limits; relaxations give the bounds.
 template <time_accumulator Accumulator>
 class priced_graph_problem {
 public:
@@ -24,8 +24,8 @@ public:
     using action = cut_space::action;
     using label = cost_label<Accumulator>;
 
-    /// `memory_matters`: whether two labels are also compared by memory. Without it the search is exact as
-    /// long as it finds nothing above `least_without_memory()`; else it may miss a program that fits.
+    /// `memory_matters` tells whether two labels are also compared by memory. Without it the search is exact as long as
+    /// it finds nothing above `least_without_memory()`; otherwise it may miss a program that fits.
     priced_graph_problem(priced_graph const& priced, std::span<relaxation const> relaxations, bool memory_matters)
         : priced_(priced), relaxations_(relaxations), clock_(priced), memory_matters_(memory_matters) {
         for (std::size_t k = 0; k < priced.model().class_count(); ++k) least_memory_.push_back(priced.least_memory(k));
@@ -48,10 +48,10 @@ public:
         return time;
     }
 
-    /// The least bound of a label that was dropped because nothing that follows it fits.
+    /// Returns the least bound of a label that was dropped because nothing that follows it fits.
     [[nodiscard]] double least_without_memory() const { return least_without_memory_; }
 
-    /// A label that lacks small buckets of the other may have to begin them later.
+    /// A label that lacks small buckets which the other has may have to begin them later.
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
         if (!clock_.time().dominates(a.time, b.time)) return false;
         if (auto const lacks = b.begun & ~a.begun) {
@@ -70,8 +70,8 @@ public:
     void for_each_successor(state s, label const& l, Visit&& visit) const {
         for_each_successor(s, l, visit, [](double) { return true; });
     }
-    /// A label and the relaxed costs from there over a link, or by one of its moves, are a bound already: most
-    /// successors are dropped by that.
+    /// A label plus the relaxed costs from there over a link, or by one of its moves, is a bound already; it drops most
+    /// successors.
     template <class Visit, class IsWanted>
     void for_each_successor(state s, label const& l, Visit&& visit, IsWanted&& is_wanted) const {
         auto const& graph = priced_.graph();
@@ -106,7 +106,7 @@ public:
 private:
     static constexpr bool is_relaxed = Accumulator::relaxation != relaxation_kind::none;
 
-    /// What a label is worth in a relaxation; with the costs from its level on a bound.
+    /// Returns what a label is worth in a relaxation; with the relaxed costs from its level on it is a bound.
     [[nodiscard]] double relaxed(relaxation const& r, label const& l, std::size_t level) const {
         double value = clock_.time().relaxed(l.time, r.weights.time, level) - r.credit;
         for (std::size_t k = 0; k < l.memory.size(); ++k) value += r.weights.memory[k] * l.memory[k];
@@ -124,10 +124,10 @@ private:
     std::span<relaxation const> relaxations_;
     program_clock<Accumulator> clock_;
     bool memory_matters_;
-    /// By relaxation, of the label whose successors are made.
+    /// The worth in each relaxation of the label whose successors are made.
     mutable std::vector<double> relaxed_;
     mutable double least_without_memory_ = std::numeric_limits<double>::infinity();
-    /// A step of latencies alone.
+    /// A step that has latencies alone.
     mutable step_cost latencies_;
     std::vector<search::shortest_paths> least_memory_;
 };

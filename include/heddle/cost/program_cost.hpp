@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What programs of a priced graph cost, by an accumulator.
+/// @brief What programs of a priced graph cost under an accumulator.
 #pragma once
 
 #include <heddle/cost/priced_graph.hpp>
@@ -16,14 +16,14 @@ namespace heddle {
 template <time_accumulator Accumulator>
 struct cost_label {
     typename Accumulator::label time;
-    /// Bytes per class that stay, and the most that come and go.
+    /// The bytes per class that stay, and the most that come and go.
     per_class memory;
     double buffer = 0;
-    /// Small buckets whose latency is in the time.
+    /// The small buckets whose latency is in the time.
     bucket_kinds begun = 0;
 };
 
-/// Adds up the costs of a program's moves, in order. Refers to the prices.
+/// Adds up the costs of a program's moves, in order. It keeps a reference to the prices.
 template <time_accumulator Accumulator>
 class program_clock {
 public:
@@ -34,7 +34,7 @@ public:
 
     [[nodiscard]] Accumulator const& time() const { return time_; }
 
-    /// What no moves cost.
+    /// Returns the cost of no moves.
     [[nodiscard]] label start() const { return {time_.initial(), per_class(priced_.model().class_count(), 0.0), 0}; }
     /// Adds a move to what the moves before it cost.
     void extend(label& l, std::size_t level, cut_space::action a) const {
@@ -56,7 +56,8 @@ public:
         auto const stays = priced_.memory(level, a);
         for (std::size_t k = 0; k < l.memory.size(); ++k) l.memory[k] += stays[k];
     }
-    /// The cost of a program of which the moves of so many levels are made, and the rest given, as its steps add up.
+    /// Returns the cost of a program, as the sum over its steps; the moves of its first `level` levels are in `made`,
+    /// and `rest` has the others.
     [[nodiscard]] path_cost evaluate(label made, std::size_t level, std::span<cut_space::action const> rest) const {
         for (auto a : rest) extend(made, level++, a);
         double const total = time_.total(made.time);
@@ -64,7 +65,7 @@ public:
         for (auto& memory : result.memory) memory += made.buffer;
         return result;
     }
-    /// The same of a whole program, with the time of its buckets.
+    /// Returns the cost of a whole program, with the time of its buckets.
     [[nodiscard]] path_cost evaluate(move_list const& path) const {
         auto result = evaluate(start(), 0, path);
         if (!priced_.has_buckets()) return result;

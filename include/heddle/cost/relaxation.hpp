@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Programs of a priced graph under weights, which turn costs into numbers that add up.
+/// @brief Programs of a priced graph under weights that turn costs into numbers that add up.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -21,15 +21,17 @@ struct multipliers {
     relaxation_weights time;
     /// Seconds per byte of memory above the limit.
     std::vector<double> memory;
-    /// Programs with small buckets of just these kinds, whose latencies count; none: of any, without latencies.
+    /// If set, only programs with small buckets of just these kinds count, and the buckets' latencies with them; if
+    /// absent, all programs count, without latencies.
     std::optional<bucket_kinds> begun{};
 };
 
 /// A relaxation: shortest paths under added costs.
 ///
-/// Under the weights of an accumulator costs add up to no more than its total, and memory within the limit earns no
-/// more than nothing; so a shortest path under `weights.time.price + sum_j l_j memory_j`, less `sum_j l_j limit_j`,
-/// bounds every program of the theory: whatever the order of its instructions, but with turns for the given order of
+/// Under the weights of an accumulator costs add up to no more than its total, and memory within the limit adds no more
+/// than nothing. So a shortest path under `weights.time.price + sum_j l_j memory_j`, less `sum_j l_j limit_j`, is a
+/// lower bound of every program of the theory, whatever the order of its instructions; with turns it is one for the
+/// given order of operators.
 /// operators.
 struct relaxation {
     multipliers weights;
@@ -41,20 +43,20 @@ struct relaxation {
 /// Solves the relaxation with these weights.
 [[nodiscard]] relaxation relax(priced_graph const& priced, multipliers weights);
 
-/// What a move costs in a relaxation.
+/// Returns what a move costs in a relaxation.
 [[nodiscard]] double weighted_price(move_price const& move, multipliers const& weights, side_weights const& side);
 [[nodiscard]] inline double weighted_price(priced_graph const& priced, multipliers const& weights, std::size_t level,
                                            cut_space::action a) {
     return weighted_price(priced.price(level, a), weights, weights.time.at(level));
 }
 
-/// Seconds of work, a mean of the classes, and of collectives.
+/// The seconds of work, as a mean over the classes, and of collectives.
 struct direction_loads {
     double work = 0, network = 0;
 };
-/// Seconds of a path's work per class, as `weights` count them, its directions, and, where there are turns, the
-/// ends of its backward pass (see `gradient_turns`) beside its own collectives: of its work alone, by level, and
-/// which is last.
+/// The loads of a path: the seconds of work per class, as `weights` count them; its directions; and, if there are
+/// turns, the ends of its backward pass (see `gradient_turns`) beside its own collectives: the end of its work alone,
+/// the end by level, and which of them is last.
 struct path_loads {
     std::vector<double> clock;
     direction_loads forward, backward;

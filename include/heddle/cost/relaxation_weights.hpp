@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Weights under which the costs of steps add up to a bound of their time.
+/// @brief Weights under which the costs of steps add up to a lower bound of their time.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -17,28 +17,29 @@
 
 namespace heddle {
 
-/// An exponentiated subgradient step: weight moves to where a load is larger. They sum to one again.
+/// Takes an exponentiated subgradient step: weight moves to where a load is larger. The weights sum to one again.
 void shift_weights(std::vector<double>& weights, std::vector<double> const& loads, double rate);
 
-/// Weights of the backward pass's work, of the gradients' collectives, and of work where they need not wait for it; the
-/// pass's own collectives always count in full.
+/// The weights of the backward pass's work, of the gradients' collectives, and of work where they need not wait for it.
+/// The pass's own collectives always count in full.
 struct side_weights {
     double backward = 1, gradients = 1, beside = 1;
 };
 
-/// Where gradients are reduced beside the backward pass, it ends neither before its own work and collectives nor, for
-/// any level of the program, before those from that level up and then all collectives up to it: a level's gradients
-/// follow its own work. Any mean of these ends is a bound; this one says which.
+/// If gradients are reduced beside the backward pass, it ends neither before its own work and collectives nor, for any
+/// level of the program, before the work and collectives from that level up followed by all gradient collectives up to
+/// it, because a level's gradients follow its own work. Any mean of these ends is a lower bound; this class says which
+/// mean.
 class gradient_turns {
 public:
-    /// Moves part of all weight to the end that waits for the collectives up to a level, or for the backward work
-    /// alone.
+    /// Moves part of all weight to the end that waits for the collectives up to a level; without a level, to that of
+    /// the backward work alone.
     void move(double part, std::optional<std::size_t> level);
     [[nodiscard]] bool contains(std::optional<std::size_t> level) const {
         return !level || algorithm::binary_search(turns_, *level, {}, &turn::first);
     }
-    /// Multiplies each end's weight by `factor(level)`, the backward work alone by `factor(nullopt)`, and makes them
-    /// sum to one again.
+    /// Multiplies each end's weight by `factor(level)`, and that of the backward work alone by `factor(nullopt)`; then
+    /// makes the weights sum to one again.
     template <class Factor>
     void scale(Factor&& factor) {
         double sum = backward_alone_ *= factor(std::nullopt);
@@ -47,7 +48,7 @@ public:
         for (auto& [where, weight] : turns_) weight /= sum;
     }
     [[nodiscard]] std::size_t count() const { return turns_.size(); }
-    /// Number of a level among those of different weights: at each turn, and between them.
+    /// Returns the number of the part that a level is in: each turn is a part, and so is the range between two turns.
     [[nodiscard]] std::size_t part_of(std::size_t level) const;
     [[nodiscard]] std::size_t part_count() const { return 2 * turns_.size() + 1; }
     [[nodiscard]] side_weights of_part(std::size_t part) const;
@@ -58,21 +59,22 @@ private:
     std::vector<turn> turns_;
 };
 
-/// What work and collectives count in one direction, and those collectives that may wait for a free network: at most as
-/// much as others. Where work and collectives run beside each other, the first two sum to one.
+/// The weights in one direction of work, of collectives, and of collectives that may wait for a free network, which
+/// weigh at most as much as the others. If work and collectives run beside each other, the first two sum to one.
 struct direction_weights {
     double work = 1, network = 1, patient = 1;
 };
 
-/// What the parts of a step count in a relaxation; which weights give a bound is the accumulator's to say.
+/// The weights of the parts of a step in a relaxation. The accumulator says which weights give a bound.
 struct relaxation_weights {
-    /// Of each class's work among that of all; they sum to one.
+    /// The weight of each class's work; they sum to one.
     std::vector<double> clock;
-    /// Of gradients that overlap; none: they follow the backward pass, and everything counts in full.
+    /// The weights of gradients that overlap. If absent, gradients follow the backward pass, and everything counts in
+    /// full.
     std::optional<gradient_turns> turns{};
     direction_weights forward{}, backward{};
-    /// Of parameters gathered again for the backward pass: those of the last stage, beside the last work of the forward
-    /// pass.
+    /// The weight of parameters that are gathered again for the backward pass: those of the last stage are gathered
+    /// beside the last work of the forward pass.
     [[nodiscard]] double again() const { return std::min(forward.network, backward.network); }
 
     [[nodiscard]] std::size_t part_count() const { return turns ? turns->part_count() : 1; }
@@ -80,7 +82,8 @@ struct relaxation_weights {
     [[nodiscard]] side_weights of_part(std::size_t part) const { return turns ? turns->of_part(part) : side_weights{}; }
     [[nodiscard]] side_weights at(std::size_t level) const { return of_part(part_of(level)); }
 
-    /// Of a step on a level whose gradients follow its work; of micro-batches in turn, one's for all of them.
+    /// Returns the weighted cost of a step on a level whose gradients follow its work. If micro-batches take turns, the
+    /// step is that of one, and the cost is that of all of them.
     [[nodiscard]] double price(step_cost const& s, std::size_t level, int micro_batches = 1) const;
 };
 

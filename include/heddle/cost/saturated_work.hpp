@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Arithmetic at an efficiency that depends on a device's share of it.
+/// @brief Arithmetic whose efficiency depends on a device's share of it.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -16,17 +16,17 @@ struct work_line {
     [[nodiscard]] double at(double share) const { return constant + slope * share; }
 };
 
-/// Seconds of a kernel's arithmetic by a device's share of it.
+/// The seconds of a kernel's arithmetic as a function of a device's share of it.
 struct saturated_work {
-    /// Of the whole kernel at the full rate.
+    /// The seconds of the whole kernel at the full rate.
     double seconds = 0;
-    /// How many times the scale of `efficiency` the whole kernel is.
+    /// The work of the whole kernel in units of the scale of `efficiency`.
     double scales = 1;
     saturation efficiency;
 
     [[nodiscard]] curve_point at(double share) const;
-    /// Lines of which none is above the time at a share of [0, 1]: tangents where it is convex, within 2 % of it; else
-    /// the line from nothing to the whole kernel, since efficiency only rises.
+    /// Returns lines that are nowhere above the time at a share of [0, 1]: tangents within 2 % of it if it is convex,
+    /// otherwise the line from nothing to the whole kernel, which is below because efficiency only rises.
     [[nodiscard]] std::vector<work_line> lines_below() const;
     friend bool operator==(saturated_work const&, saturated_work const&) = default;
 };

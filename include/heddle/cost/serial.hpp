@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The accumulator of HAP's cost model: stages between synchronisations, one clock per class.
+/// @brief The accumulator of HAP's cost model: stages between synchronisations, with one clock per class.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -12,20 +12,20 @@
 
 namespace heddle {
 
-/// Time of a program, forward then adjoints in reverse then deferred collectives then update
-/// (HAP section 3.2, with both directions kept).
+/// The time of a program: the forward pass, then the adjoints in reverse, then the deferred collectives, then the
+/// update (HAP section 3.2, with both directions kept).
 ///
-/// A collective closes only the direction in which it has a cost; the turn from forward to backward
-/// is no barrier. Total: closed + max(forward + backward) + deferred + max(update).
+/// A collective closes only the direction in which it has a cost; the turn from forward to backward is no barrier. The
+/// total is closed + max(forward + backward) + deferred + max(update).
 class serial {
 public:
     static constexpr char const* name = "serial";
     static constexpr auto relaxation = relaxation_kind::clocks;
 
     struct label {
-        /// Deferred: the gradients' collectives and those after the update.
+        /// `deferred` holds the gradients' collectives and those after the update.
         double closed = 0, deferred = 0;
-        /// Open forward work, open backward work and update work, per class.
+        /// The open forward work, the open backward work and the update work, per class.
         per_class forward, backward, update;
     };
 
@@ -37,12 +37,12 @@ public:
 
     [[nodiscard]] double total(label const& l) const;
 
-    /// Whether every continuation costs at most as much after `a` as after `b`. Exact: where it does
-    /// not hold, some continuation is cheaper after `b`.
+    /// Tells whether every continuation costs at most as much after `a` as after `b`. It is exact: where it does not
+    /// hold, some continuation is cheaper after `b`.
     [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
-    /// Whatever the clocks' weights, the time is no less than the weighted mean of the clocks, whatever the order of
-    /// steps.
+    /// Whatever the weights of the clocks and the order of steps, the time is no less than the weighted mean of the
+    /// clocks.
     [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t);
 
 private:

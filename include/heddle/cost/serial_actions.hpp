@@ -17,8 +17,8 @@ namespace heddle {
 
 /// `serial` as the accumulator of a `search::property_space`: each action is a sequence of priced steps.
 ///
-/// Order matters to several classes, since a collective closes a stage. Its relaxations are one per class: every
-/// collective, and the work of that class.
+/// If there are several classes the order of actions matters, since a collective closes a stage. There is one
+/// relaxation per class, which counts every collective and the work of that class.
 class serial_actions {
 public:
     using label = serial::label;
@@ -37,7 +37,8 @@ public:
     [[nodiscard]] bool is_commutative() const { return class_count_ == 1; }
     [[nodiscard]] std::size_t relaxation_count() const { return class_count_; }
     [[nodiscard]] double relaxed_cost(std::size_t k, std::size_t action) const;
-    /// At least: what is closed and deferred, and the slowest class's open work with all that is left for it.
+    /// Returns a lower bound: what is closed and deferred, and the open work of the slowest class with all that is left
+    /// for it.
     [[nodiscard]] double total_after(label const& l, std::span<double const> rests) const;
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What instructions make the devices do: their steps, in both directions.
+/// @brief What instructions make the devices do: their steps in both directions.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -19,8 +19,8 @@
 
 namespace heddle {
 
-/// Whether the gradients' collectives of some instructions, given in the order of the forward pass, follow all of their
-/// work in the backward pass.
+/// Tells whether the gradients' collectives of some instructions, given in the order of the forward pass, follow all of
+/// their work in the backward pass.
 template <std::ranges::input_range Instructions>
 [[nodiscard]] bool gradients_follow_work(Instructions const& instructions, std::span<step const> steps) {
     bool works = false;
@@ -42,12 +42,12 @@ void for_each_transfer(Step& s, Visit&& visit) {
 struct step_cost;
 struct training_options;
 
-/// A `time_accumulator` behind one type.
+/// Holds a `time_accumulator` behind one type.
 struct named_accumulator {
-    /// None: that of the other options of training.
+    /// If empty, the other options of training determine the accumulator.
     std::string name{};
-    /// Seconds of a program's steps, priced by class of devices; stages begin at `stages`. None where the name is all
-    /// that is known.
+    /// Returns the seconds of a program's steps, which are priced by class of devices; stages begin at `stages`. It is
+    /// null if only the name is known.
     double (*total)(std::size_t class_count, training_options const& training, std::span<step_cost const> steps,
                     std::span<std::size_t const> stages) = nullptr;
     friend bool operator==(named_accumulator const& a, named_accumulator const& b) { return a.name == b.name; }
@@ -59,19 +59,20 @@ struct training_options {
     double optimizer_bytes_per_element = 8;
     /// The optimiser holds parameters of less than 4 bytes per element in float32 too, and updates these.
     bool keeps_master_weights = true;
-    /// Gradients are reduced while the backward pass goes on, as data-parallel trainers do; else after it (HAP).
+    /// If set, gradients are reduced during the backward pass, as data-parallel trainers do; otherwise after it (HAP).
     bool overlaps_gradients = false;
-    /// Gradients are copied into the buffers of their collectives, scaled there, and copied back before the update, as
-    /// trainers do that reduce several at once.
+    /// If set, gradients are copied into the buffers of their collectives, scaled there, and copied back before the
+    /// update, as trainers do that reduce several at once.
     bool copies_gradients = false;
-    /// Gradients of one kind are reduced together, in buckets of so many bytes; a larger one, or with none any, alone.
+    /// Gradients of one kind are reduced together in buckets of this size. A larger gradient is reduced alone; if the
+    /// size is zero, all are.
     bytes bucket{25e6};
-    /// So many parts of the batch are run in turn, the communication of one beside the computation of another (HiDup);
-    /// the program is then that of one part. With one part nothing interleaves.
+    /// The batch is run in this many parts that take turns, one communicating while another computes (HiDup); the
+    /// program is then that of one part. With one part nothing interleaves.
     int micro_batches = 1;
-    /// What it takes to turn from one part to the next.
+    /// The time that it takes to turn from one part to the next.
     seconds turn{};
-    /// Of the user's own.
+    /// An accumulator of the user's own, if it has a name.
     named_accumulator accumulator{};
     [[nodiscard]] bool interleaves() const { return micro_batches > 1; }
     /// Bytes of what the optimiser holds per parameter element of this type.
@@ -95,29 +96,30 @@ step step_of(indexed_program const& p, instruction::compute const& i);
 step step_of(indexed_program const& p, instruction::unshard const& i);
 step step_of(indexed_program const& p, instruction::reshard const& i);
 
-/// The part of an operator's backward work that some of its parameters' gradients are: the factors of products cost
-/// alike, and where there is no product all that is differentiated does.
+/// Returns the part of an operator's backward work that the gradients of the given parameters are. All factors of
+/// products cost the same; if there is no product, all that is differentiated does.
 double part_of_backward(indexed_program const& p, indexed_operator const& op, form_list const& operands);
 
-/// Splits the backward of a computation that gathers factors: what is not of the mirrored parameters stays, their part
-/// waits for the factors and is done in full by every device. Until then the cotangents wait too.
+/// Splits the backward work of a computation that gathers factors. What does not belong to the mirrored parameters
+/// stays; the parameters' part waits for the factors and is done in full by every device. The cotangents are kept until
+/// then.
 void defer_factors(indexed_program const& p, instruction::compute const& i, step& s);
 
 [[nodiscard]] inline bool has_statistics(split_loop const& loop) {
     return loop.forward_statistics + loop.backward_statistics > 0;
 }
 
-/// What the devices of a group exchange for a computation: sums of results and cotangents where it is split inside,
-/// else all that is cut.
+/// Adds what the devices of a group exchange for a computation: sums of results and cotangents if it is split inside,
+/// otherwise all that is cut.
 void communicate_inside(indexed_program const& p, instruction::compute const& i, bool differentiated, step& s);
 
-/// Turns the costs of a micro-batch into those of a batch in `count` of them: activations and inputs of all of them, a
-/// gradient that the others are added to, and room for what is unsharded next.
+/// Turns the costs of a micro-batch into those of a batch of `count` of them: activations and inputs of all are held, a
+/// gradient is held to which the others are added, and there is room for what is unsharded next.
 void interleave(indexed_program const& p, instruction const& i, int count, step& s);
 
 } // namespace detail
 
-/// The costs of an instruction; where micro-batches interleave, work and transfers of one of them.
+/// Returns the costs of an instruction. If micro-batches take turns, work and transfers are those of one micro-batch.
 [[nodiscard]] step make_step(indexed_program const& p, instruction const& i, training_options const& options);
 
 } // namespace heddle
@@ -148,13 +150,13 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::read const& i,
     step s;
     s.type = tensor.info.type;
     if (updated.is_shard()) s.share = {t, updated.factor()};
-    // A parameter read partial is stored whole.
+    // A parameter that is read as partial is stored whole.
     holding const value = held_bytes(tensor, to), state = held_bytes(tensor, updated);
     s.stored = value;
     if (!tensor.has_cotangent) return s;
     double const per_byte = options.state_bytes_per_element(tensor.info.type) / element_size(tensor.info.type);
     s.stored = {value.whole * 2 + state.whole * per_byte, value.split * 2 + state.split * per_byte};
-    // Reads value, gradient and state; writes value and state.
+    // The update reads value, gradient and state, and writes value and state.
     s.update = {state.whole * (3 + 2 * per_byte), state.split * (3 + 2 * per_byte)};
     if (to == form::partial()) {
         s.forward = local_kernel(conversion_half::work::scale, tensor.info.size(), false);
@@ -173,7 +175,7 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::read const& i,
     if (is_cut)
         s.update_transfers.push_back(
             {collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
-    // Until now the gradient is the first device's of a group.
+    // Until here the gradient of a group is on its first device only.
     s.inside_update.push_back(inside_of(inside_step::broadcast, tensor.info.size(), updated));
     return s;
 }
@@ -195,7 +197,7 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::convert const&
     bool const is_cut_inside = tensor.inside != no_factor;
     inside_step const to_first = is_cut_inside ? inside_step::gather : inside_step::none;
     inside_step const from_first = is_cut_inside ? inside_step::scatter : inside_step::broadcast;
-    // Other parts of the batch for each device of a group.
+    // Each device of a group has another part of the batch.
     bool const moves_batch =
         is_cut_inside && (before.is_split() != after.is_split()) && s.share.factor == tensor.inside;
     auto const move_batch = [&](conversion_half const& half, form f, form g, inside_list& list) {

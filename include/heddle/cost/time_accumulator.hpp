@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What makes of priced steps the time of a program, as a concept.
+/// @brief The concept of what makes the time of a program of its priced steps.
 #pragma once
 
 #include <heddle/cost/cost_model.hpp>
@@ -17,28 +17,31 @@
 
 namespace heddle {
 
-/// Which weights of a relaxation bound an accumulator's time.
+/// Tells which weights of a relaxation bound an accumulator's time.
 enum class relaxation_kind : std::uint8_t {
-    /// None: relaxations propose programs, and what bounds a program is the time of its first steps.
+    /// No weights give a bound: relaxations only propose programs, and a program is bounded by the time of its first
+    /// steps.
     none,
-    /// Of clocks, which sum to one; everything else counts in full.
+    /// The clocks may have any weights that sum to one; everything else counts in full.
     clocks,
-    /// Of clocks, and of gradients by `gradient_turns`.
+    /// The clocks may have weights as above, and gradients those of `gradient_turns`.
     turns,
-    /// Of clocks, and in either direction of work and network, which sum to one.
+    /// The clocks may have weights as above, and in either direction work and network may have any weights that sum to
+    /// one.
     directions
 };
 
-/// Adds up the time of a program, a step after the other in the order of the forward pass.
+/// Adds up the time of a program, one step after another in the order of the forward pass.
 ///
-/// A label is what the steps so far leave: `initial()` of none, `extend(label, step)` of one more, `total(label)` its
-/// seconds if no more follow. Made of the number of device classes and the options of training.
+/// A label is what the steps so far leave: `initial()` stands for no steps, `extend(label, step)` adds one, and
+/// `total(label)` is the seconds if no more follow. An accumulator is constructed from the number of device classes and
+/// the options of training.
 ///
-/// *Axioms.* No step makes a total less, and a step that costs nothing leaves all as it is. Where `dominates(a, b)`, the
-/// total after `a` and any steps is at most that after `b` and these steps. Unless `relaxation` is `none`,
-/// `relaxed(label, weights, level)` and the prices (`relaxation_weights::price`) of all steps from that level on are
-/// together at most the total of all, under any weights of that kind. `broken_axioms` tries them.
-/// *Thread safety.* Const calls only.
+/// *Axioms.* No step makes a total smaller, and a step that costs nothing leaves everything as it is. If `dominates(a,
+/// b)`, the total after `a` and any steps is at most that after `b` and the same steps. Unless `relaxation` is `none`,
+/// `relaxed(label, weights, level)` and the prices (`relaxation_weights::price`) of all steps from that level on add up
+/// to at most the total of all, under any weights of that kind. `broken_axioms` tries them.
+/// *Thread safety.* Only const calls are made.
 template <class Accumulator>
 concept time_accumulator =
     std::copy_constructible<Accumulator> &&
@@ -58,20 +61,20 @@ concept time_accumulator =
          { clock.relaxed(label, weights, std::size_t{}) } -> std::convertible_to<double>;
      });
 
-/// One whose programs are divided into stages, which may begin at any step: `close(label)` ends one.
+/// An accumulator whose programs are divided into stages, which may begin at any step: `close(label)` ends one.
 template <class Accumulator>
 concept staged_accumulator =
     time_accumulator<Accumulator> &&
     requires(Accumulator const& clock, typename Accumulator::label& label) { clock.close(label); };
 
-/// By how much a class of the first is above the same class of the second at most. *Precondition:* there is a class.
+/// Returns the largest excess of a class of `a` over the same class of `b`. *Precondition:* there is a class.
 [[nodiscard]] inline double most_above(per_class const& a, per_class const& b) {
     double result = a[0] - b[0];
     for (std::size_t k = 1; k < a.size(); ++k) result = std::max(result, a[k] - b[k]);
     return result;
 }
 
-/// Seconds of steps, of which those at `stages` begin a stage.
+/// Returns the seconds of steps; those at `stages` begin a stage.
 template <time_accumulator Accumulator>
 [[nodiscard]] double total_time(std::size_t class_count, training_options const& training,
                                 std::span<step_cost const> steps, std::span<std::size_t const> stages = {}) {
@@ -88,7 +91,7 @@ template <time_accumulator Accumulator>
     return clock.total(label);
 }
 
-/// For `training_options`: programs are timed by this accumulator.
+/// Makes the value for `training_options` with which programs are timed by this accumulator.
 template <time_accumulator Accumulator>
 [[nodiscard]] named_accumulator accumulator_of() {
     return {std::string(std::string_view(Accumulator::name)), &total_time<Accumulator>};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What devices do in an iteration, event by event, and how much of it at once; of serial execution.
+/// @brief What devices do in an iteration of serial execution, event by event, and how much of it overlaps.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -16,17 +16,17 @@
 
 namespace heddle {
 
-/// Something a device does. A collective has one event per device, all at the same time.
+/// Something that a device does. A collective has one event per device, all at the same time.
 struct timeline_event {
     enum class phase : std::uint8_t { forward, backward, gradient, update };
-    /// Position in the list of steps.
+    /// The position in the list of steps.
     std::size_t step = 0;
     std::size_t device = 0;
     phase when = phase::forward;
-    /// Of a collective: its place among the step's of that phase.
+    /// If the event is a collective, its place among the step's collectives of that phase.
     std::optional<std::size_t> transfer{};
     double start = 0, duration = 0;
-    /// Of micro-batches in turn; what is done once for all of them has the first one's number.
+    /// The micro-batch, if micro-batches take turns. What is done once for all of them has the number of the first.
     int micro_batch = 0;
 };
 
@@ -35,20 +35,21 @@ struct timeline {
     double total = 0;
 };
 
-/// Seconds in which a device computes, in which it communicates, and in which it does both.
+/// The seconds in which a device computes, in which it communicates, and in which it does both.
 struct overlap {
     double compute = 0, communication = 0, both = 0;
-    /// Of the shorter one, the part beside the other.
+    /// Returns the part of the shorter of the two that runs beside the other.
     [[nodiscard]] double ratio() const { return both > 0 ? both / std::min(compute, communication) : 0; }
 };
 
 [[nodiscard]] overlap overlap_of(timeline const& t, std::size_t device);
 
-/// Runs steps forward, their adjoints backward, the deferred collectives and the update, each device on its own clock;
-/// a collective starts when the last device reaches it. Deferred ones follow the backward pass or, overlapped, queue on
-/// a channel of their own as their step's adjoint is done, and pause for the others. `model` has one class per device.
-/// `gradients`, by step: seconds of the gradients' collective that is sent after it; none: each gradient's own. The
-/// total is that of `serial` or `overlapped` up to rounding.
+/// Runs the steps forward, their adjoints backward, the deferred collectives and the update, each device on its own
+/// clock. A collective starts when the last device reaches it. Deferred collectives follow the backward pass or, if
+/// gradients overlap, queue on a channel of their own when their step's adjoint is done, and pause for the others.
+/// `model` has one class per device. `gradients` says for each step the seconds of the gradients' collective that is
+/// sent after it; if it is empty, each gradient has its own. The total is that of `serial` or `overlapped` up to
+/// rounding.
 template <class Shares>
 [[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares,
                                   bool overlaps_gradients = false, std::span<double const> gradients = {}) {

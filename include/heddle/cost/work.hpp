@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What one instruction makes the devices do, as plain data: work, transfers and memory, by the shares that
-/// devices have of what is split.
+/// @brief What one instruction makes the devices do, as plain data: work, transfers and memory as functions of the
+/// shares that devices have of what is split.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -13,7 +13,7 @@
 
 namespace heddle {
 
-/// A split quantity's share on each device is that of a (tensor, factor) pair; `none` where whole.
+/// Names the (tensor, factor) pair whose shares a split quantity has; `none` if the quantity is whole.
 struct share_ref {
     static constexpr tensor_id none = ~tensor_id{0};
     tensor_id tensor = none;
@@ -25,7 +25,7 @@ struct share_ref {
 /// Bytes that are held or moved: whole + split * s.
 struct holding {
     bytes whole, split;
-    /// Of both, what a device group cuts among its devices.
+    /// The part of `whole` and of `split` that a device group cuts among its devices.
     bytes whole_inside{}, split_inside{};
     holding& operator+=(holding const& h);
     [[nodiscard]] friend holding operator*(double n, holding const& h) {
@@ -34,33 +34,35 @@ struct holding {
     friend bool operator==(holding const&, holding const&) = default;
 };
 
-/// Local work of one direction. On a device with share s: flops * s (or flops, if nothing is split), and whole + split
-/// * s bytes moved. A device group divides the operations among its devices, if it can, and moves each of the bytes
+/// Local work of one direction. A device with share s does flops * s (or flops, if nothing is split) and moves whole +
+/// split * s bytes. A device group divides the operations among its devices, if it can, and moves each of the bytes
 /// inside once.
 struct kernel {
     flops operations;
     bytes whole, split;
     bool launches = false;
     bool is_divided = false;
-    /// Of whole and split, what a device group cuts among its devices.
+    /// The part of `whole` and of `split` that a device group cuts among its devices.
     bytes whole_inside{}, split_inside{};
-    /// Moved by small kernels beside it, one after another, and how many these are: they copy and add, so memory alone
-    /// limits them.
+    /// The bytes moved by small kernels beside it, which run one after another, and the number of these kernels. They
+    /// copy and add, so memory alone limits them.
     holding beside{};
     int kernels_beside = 0;
     friend bool operator==(kernel const&, kernel const&) = default;
 };
 
-/// A collective on a tensor of `size` bytes, cut by `from` before and by `to` after, where cut.
+/// A collective on a tensor of `size` bytes, which `from` cuts before and `to` cuts after, if they cut.
 struct transfer {
     heddle::collective kind = collective::all_reduce;
     bytes size;
     share_ref from, to;
-    /// How uneven shards are moved; undecided: the way that is faster at the shares it is priced at.
+    /// How uneven shards are moved. If it is undecided, it is the way that is faster at the shares at which the
+    /// transfer is priced.
     std::optional<uneven> how{};
-    /// How a device group brings what `from` cuts to its first device, and what `to` cuts from it.
+    /// How a device group brings what `from` cuts to its first device, and what `to` cuts away from it.
     inside_step before = inside_step::none, after = inside_step::none;
-    /// From a factor to the same factor, cut at other points; nothing moves where the points are the same.
+    /// The transfer goes from a factor to the same factor, cut at other points; nothing moves if the points are the
+    /// same.
     bool redistributes = false;
     friend bool operator==(transfer const&, transfer const&) = default;
 };
@@ -76,42 +78,45 @@ struct inside_transfer {
 
 using inside_list = std::vector<inside_transfer>;
 
-/// One instruction's costs in both directions.
+/// The costs of one instruction in both directions.
 struct step {
     operator_class category = operator_class::other;
     element_type type = element_type::float32;
     share_ref share;
     kernel forward, backward;
     transfer_list forward_transfers, backward_transfers;
-    /// Collectives of parameter gradients, or of their factors: run after the backward pass and close no stage.
+    /// The collectives of parameter gradients, or of their factors. They run after the backward pass and close no
+    /// stage.
     transfer_list deferred_transfers;
-    /// Collectives that bring whole copies up to date after the update.
+    /// The collectives that bring whole copies up to date after the update.
     transfer_list update_transfers;
-    /// Work on what they bring, in full on every device, of a group on its first.
+    /// The work on what the deferred transfers bring. It is done in full on every device; in a group, on the first.
     kernel deferred;
-    /// Inside device groups, beside the forward and the backward work and after all deferred transfers.
+    /// The communication inside device groups: beside the forward work, beside the backward work, and after all
+    /// deferred transfers.
     inside_list inside_forward, inside_backward, inside_update;
-    /// Bytes the optimiser moves.
+    /// The bytes that the optimiser moves.
     holding update;
-    /// A parameter with gradient and optimiser state, or another source.
+    /// What is stored: a parameter with gradient and optimiser state, or another source.
     holding stored;
-    /// Saved for the backward beside whole operands and results.
+    /// What is saved for the backward pass beside whole operands and results.
     holding saved;
-    /// Of an unsharded parameter: its copy, or its gradient, while its operator runs; see `momentary_memory`.
+    /// The copy of an unsharded parameter, or its gradient, which exists while its operator runs; see
+    /// `momentary_memory`.
     bytes transient;
-    /// Of a parameter: done once for all micro-batches, and in need of no activation.
+    /// The step belongs to a parameter: it is done once for all micro-batches and needs no activation.
     bool once = false;
-    /// Whether the deferred collectives are of gradients, not of their factors.
+    /// Tells whether the deferred collectives carry gradients, not their factors.
     [[nodiscard]] bool reduces_gradients() const { return !deferred.launches; }
     friend bool operator==(step const&, step const&) = default;
 };
 
-/// `size` bytes of a tensor on a device in some form: whole, or split along the form's factor.
+/// Returns what a device holds in some form of a tensor of `size` bytes: all of it, or a part along the form's factor.
 [[nodiscard]] holding held_bytes(bytes size, form f, bool is_cut_inside);
 [[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, form f) {
     return held_bytes(tensor.info.size(), f, tensor.inside != no_factor);
 }
-/// Of what one of some micro-batches saves, that of all; a parameter is saved once.
+/// Returns the bytes saved for all micro-batches, from the tensor of one of them; a parameter is saved once.
 [[nodiscard]] inline holding saved_bytes(indexed_tensor const& tensor, form f, int micro_batches) {
     return held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : micro_batches), f,
                       tensor.inside != no_factor);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the interpreter asks of a group of ranks, and the bytes their collectives carry.
+/// @brief What the interpreter asks of a group of ranks, and the bytes that their collectives carry.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -18,21 +18,23 @@
 
 namespace heddle {
 
-/// Calls, messages and payload bytes by kind of collective.
+/// Counts calls, messages and payload bytes by kind of collective.
 ///
-/// The bytes of a call are those its cost is charged on: the payload of its busiest rank, padding included, so the same
-/// on every rank. All-reduce and broadcast: the tensor. Padded gather and scatter: ranks times the largest shard;
+/// The bytes of a call are those on which its cost is charged: the payload of its busiest rank, padding included, so
+/// they are equal on every rank. For all-reduce and broadcast that is the tensor; for a padded gather or scatter, ranks
+/// times the largest shard; for a grouped one, the sum of the shards; for an all-to-all, the largest shard before or
+/// after.
 /// grouped: the sum of the shards. All-to-all: the largest shard, before or after.
 struct traffic {
     struct entry {
         std::uint64_t calls = 0;
-        /// What is launched: one for a call, one per rank for a grouped one.
+        /// The number of launches: one for a call, and one per rank for a grouped one.
         std::uint64_t messages = 0;
         bytes payload{};
         friend bool operator==(entry const&, entry const&) = default;
     };
 
-    /// All but gather and scatter count as `padded`.
+    /// Collectives other than gather and scatter count as `padded`.
     [[nodiscard]] entry const& of(collective kind, uneven how = uneven::padded) const {
         return entries_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(how)];
     }
@@ -46,7 +48,7 @@ private:
 /// What an all-reduce makes of the ranks' numbers.
 enum class reduction : std::uint8_t { sum, maximum };
 
-/// Element counts of the ranks' shards, by rank.
+/// The element counts of the ranks' shards, by rank.
 using shard_counts = std::span<std::size_t const>;
 
 [[nodiscard]] inline std::size_t total_count(shard_counts counts) {
@@ -56,31 +58,34 @@ using shard_counts = std::span<std::size_t const>;
     return counts.empty() ? 0 : algorithm::max(counts);
 }
 
-/// Elements that a gather or scatter of these shards carries.
+/// Returns the number of elements that a gather or scatter of these shards carries.
 [[nodiscard]] inline std::size_t carried_count(shard_counts counts, uneven kind) {
     return kind == uneven::padded ? counts.size() * largest_count(counts) : total_count(counts);
 }
 
 /// One rank's end of a group of ranks.
 ///
-/// *Notation.* `c` a communicator of n ranks, `data`, `whole` spans of scalars, `mine` a span of const
-/// scalars, `counts` n element counts.
+/// *Notation.* `c` is a communicator of n ranks, `data` and `whole` are spans of scalars, `mine` is a span of const
+/// scalars, and `counts` is n element counts.
 ///
 /// *Valid expressions.*
-/// - `c.rank()`, `c.size()`: the rank, 0 .. n-1, and n.
-/// - `c.all_reduce(data)`: every rank's `data` becomes the sum of all; with `reduction::maximum` as a second
-///   argument, the largest.
-/// - `c.all_gather_v(mine, whole, counts, kind)`: every rank's `whole` becomes the ranks' `mine`, by rank.
-/// - `c.reduce_scatter_v(whole, mine, counts, kind)`: rank r's `mine` becomes the r-th piece of the sum of all `whole`.
-/// - `c.all_to_all_v(send, send_counts, receive, receive_counts)`: the s-th piece of rank r's `send`
-///   becomes the r-th piece of rank s's `receive`.
-/// - `c.broadcast(data, root)`: every rank's `data` becomes the root's.
+/// - `c.rank()` and `c.size()` are the rank, 0 .. n-1, and n.
+/// - `c.all_reduce(data)` replaces every rank's `data` by the sum of all; with `reduction::maximum` as a second
+/// argument,
+///   by the largest.
+/// - `c.all_gather_v(mine, whole, counts, kind)` fills every rank's `whole` with the ranks' `mine`, by rank.
+/// - `c.reduce_scatter_v(whole, mine, counts, kind)` fills rank r's `mine` with the r-th piece of the sum of all
+/// `whole`.
+/// - `c.all_to_all_v(send, send_counts, receive, receive_counts)` makes the s-th piece of rank r's `send` the r-th
+/// piece
+///   of rank s's `receive`.
+/// - `c.broadcast(data, root)` replaces every rank's `data` by the root's.
 ///
 /// *Axioms.* All ranks make the same calls in the same order, with equal `counts`, `kind`, `root` and reduction;
-/// `send_counts[s]` of rank r equals `receive_counts[r]` of rank s. A call returns once this rank's
-/// output is complete and its input may be changed. All ranks get bitwise equal sums. Counts may be
-/// zero. `padded` and `grouped` differ in cost, not in what they compute. The adjoint of `all_gather_v` is
-/// `reduce_scatter_v`, that of `all_reduce` is itself, that of `all_to_all_v` is it with counts swapped.
+/// `send_counts[s]` of rank r equals `receive_counts[r]` of rank s. A call returns once this rank's output is complete
+/// and its input may be changed. All ranks get bitwise equal sums. Counts may be zero. `padded` and `grouped` differ in
+/// cost, not in what they compute. The adjoint of `all_gather_v` is `reduce_scatter_v`; `all_reduce` is its own
+/// adjoint; that of `all_to_all_v` is `all_to_all_v` with the counts swapped.
 ///
 /// *Complexity.* The bytes that `traffic` states, times what links and algorithm make of them.
 template <class Communicator, class Scalar>
@@ -96,14 +101,14 @@ concept communicator_of = requires(Communicator& c, std::span<Scalar> data, std:
     c.broadcast(data, root);
 };
 
-/// A communicator whose ranks also send each other messages, and form smaller groups.
+/// A communicator whose ranks also send each other messages and form smaller groups.
 ///
 /// *Valid expressions*, beside those of `communicator_of`:
-/// - `c.send(mine, to)`: goes on once `mine` may be changed, whether or not it was received.
-/// - `c.receive(data, from)`: `data` becomes the next of what that rank has sent to this one.
-/// - `c.group(members)`: a communicator of these ranks, of which this is one; all of them ask for it.
+/// - `c.send(mine, to)` returns once `mine` may be changed, whether or not it was received.
+/// - `c.receive(data, from)` fills `data` with the next message that rank `from` has sent to this one.
+/// - `c.group(members)` is a communicator of these ranks, one of which is this rank; all of them call it.
 ///
-/// *Axioms.* Messages of one rank to another are received in the order they were sent.
+/// *Axioms.* Messages from one rank to another are received in the order in which they were sent.
 template <class Communicator, class Scalar>
 concept point_to_point_of = communicator_of<Communicator, Scalar> &&
                             requires(Communicator& c, std::span<Scalar> data, std::span<Scalar const> mine,
@@ -113,23 +118,23 @@ concept point_to_point_of = communicator_of<Communicator, Scalar> &&
                                 { c.group(members) } -> communicator_of<Scalar>;
                             };
 
-/// One device's end of a device group (HAP's virtual devices): rank and size are those of the group among all groups,
-/// and the group's first device, which alone may, takes part in its collectives.
+/// One device's end of a device group (HAP's virtual devices). Its rank and size are those of the group among all
+/// groups. Only the group's first device takes part in collectives across groups.
 ///
 /// `Inner` joins the devices of a group, `Across` the first devices of all groups; only a first device has one.
 template <class Scalar, communicator_of<Scalar> Inner, communicator_of<Scalar> Across>
 class grouped_communicator {
 public:
-    /// *Preconditions.* `across` is there exactly on rank 0 of `inside`; `group < groups` are the group's rank in
-    /// `across` and its size.
+    /// *Preconditions.* `across` is not null exactly on rank 0 of `inside`; `group < groups` are the group's rank in
+    /// `across` and the size of `across`.
     grouped_communicator(Inner& inside, Across* across, std::size_t group, std::size_t groups)
         : inside_(&inside), across_(across), group_(group), groups_(groups) {}
 
     [[nodiscard]] std::size_t rank() const { return group_; }
     [[nodiscard]] std::size_t size() const { return groups_; }
-    /// The devices of this group.
+    /// Returns the communicator of the devices of this group.
     [[nodiscard]] Inner& inside() const { return *inside_; }
-    /// The first devices of all groups; none on another.
+    /// Returns the communicator of the first devices of all groups; null on other devices.
     [[nodiscard]] Across* across() const { return across_; }
 
     void charge_elements_as(std::size_t element_size) {

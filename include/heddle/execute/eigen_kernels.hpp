@@ -22,10 +22,10 @@
 
 namespace heddle {
 
-/// Kernels by the kind of an operator. A kind without one of its own is computed from its rule where that
-/// is the sum of products of all operands, as an einsum is.
+/// Holds kernels by the kind of an operator. A kind without a kernel is computed from its rule if the rule is the sum
+/// of products of all operands, as an einsum is.
 ///
-/// Made to be right, not fast. Models `kernel_backend`.
+/// It is made to be right, not fast. It models `kernel_backend`.
 template <class Scalar>
 class eigen_kernels {
 public:
@@ -34,12 +34,12 @@ public:
 
     eigen_kernels();
 
-    /// A forward and a backward, called as those of a backend are but never with a null cotangent.
+    /// A forward and a backward function, called as those of a backend are, but never with a null cotangent.
     using kernel = detail::operator_kernel<Scalar>;
 
-    /// Adds a kernel of the user's own; it goes before the library's.
+    /// Adds a kernel of the user's own, which goes before the library's.
     void set(std::string kind, kernel k) { own_.insert_or_assign(std::move(kind), std::move(k)); }
-    /// The library's kernel of a kind, to be set for another one too. *Throws* `input_error` if there is none.
+    /// Returns the library's kernel of a kind, to be set for another kind too. *Throws* `input_error` if there is none.
     [[nodiscard]] kernel const& library_kernel(std::string_view kind) const {
         auto const found = table_.find(kind);
         if (found == table_.end()) throw input_error("", "no kernel computes '" + std::string(kind) + "'");
@@ -71,7 +71,7 @@ private:
                 call.fail("operand " + std::to_string(k) + " is not of the shape that is held of it");
     }
 
-    /// Null if there is none.
+    /// Returns null if there is none.
     [[nodiscard]] kernel const* lookup(kernel_call const& call) const {
         if (auto const found = own_.find(call.kind); found != own_.end()) return &found->second;
         if (!call.flag("unknown_arguments"))
@@ -87,7 +87,7 @@ private:
     detail::kernel_table<Scalar> table_, own_;
 };
 
-/// Outside the class, so that `extern template` spares a program all kernels but in one file.
+/// Is outside the class, so that `extern template` spares a program all kernels except in one file.
 template <class Scalar>
 eigen_kernels<Scalar>::eigen_kernels() {
     detail::add_linear_kernels(table_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Ranks as threads of one process: data really moves, and bytes are counted.
+/// @brief Ranks as threads of one process: data are really moved, and bytes are counted.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -23,11 +23,11 @@
 
 namespace heddle {
 
-/// One thread's end of a group of ranks; models `communicator_of` for every arithmetic type.
+/// One thread's end of a group of ranks; it models `communicator_of` for every arithmetic type.
 ///
 /// Sums run over the ranks in ascending order, so results are reproducible and equal on all ranks.
-/// *Throws* `error` from a collective if the ranks do not make the same one, with sizes that fit; and if
-/// a rank waits for another that has ended or waits elsewhere.
+/// *Throws* `error` from a collective if the ranks do not make the same one, with sizes that fit, and if a rank waits
+/// for another that has ended or waits elsewhere.
 /// *Thread safety.* One thread per rank.
 class in_process_communicator {
 public:
@@ -37,10 +37,10 @@ public:
     [[nodiscard]] std::size_t rank() const { return rank_; }
     [[nodiscard]] std::size_t size() const { return board_->posted.size(); }
     [[nodiscard]] heddle::traffic const& traffic() const { return traffic_; }
-    /// Counts bytes from now on as of elements of this size instead of the scalar's; 0: of the scalar's.
+    /// Counts bytes from now on as of elements of this size instead of the scalar's; 0 restores the scalar's.
     void charge_elements_as(std::size_t element_size) { charged_size_ = element_size; }
 
-    /// The communicator of some ranks of this one, of which this must be one; their order gives their new
+    /// Returns the communicator of some ranks of this one, among which this rank must be; their order gives their new
     /// ranks. Several groups of the same ranks are told apart by how many this rank has formed before.
     [[nodiscard]] in_process_communicator group(std::vector<std::size_t> members);
 
@@ -123,13 +123,13 @@ public:
         count<Scalar>(collective::broadcast, uneven::padded, data.size());
     }
 
-    /// Sends a copy and goes on.
+    /// Sends a copy and returns.
     template <class Scalar>
     void send(std::span<Scalar const> data, std::size_t to) {
         auto const raw = std::as_bytes(data);
         world_->post(world_rank_, board_->members.at(to), {raw.begin(), raw.end()});
     }
-    /// Waits for the next of what a rank has sent to this one. *Throws* `error` if it is not of this size.
+    /// Waits for the next message that a rank has sent to this one. *Throws* `error` if it is not of this size.
     template <class Scalar>
     void receive(std::span<Scalar> data, std::size_t from) {
         auto const message = world_->take(board_->members.at(from), world_rank_);
@@ -145,8 +145,8 @@ private:
                             std::size_t world_rank)
         : world_(&world), board_(std::move(board)), rank_(rank), world_rank_(world_rank) {}
 
-    /// Posts what this rank does and waits for the others. From then until they part, all ranks decide by the
-    /// same posts: what one of them requires in vain, all do.
+    /// Posts what this rank does and waits for the others. From then until they part, all ranks decide by the same
+    /// posts: what one of them requires in vain, all do.
     void meet(collective kind, uneven how, std::size_t element_size, detail::posted_call call);
     template <class Member>
     [[nodiscard]] bool agree(Member detail::posted_call::* member) const {
@@ -197,7 +197,7 @@ static_assert(communicator_of<in_process_communicator, float> && point_to_point_
 /// Runs `work(communicator)` on `ranks` threads and waits for all of them.
 ///
 /// *Throws* the first exception that left `work` on any rank or kept a thread from starting, once all ranks have
-/// stopped; a rank that waits for another stops at once, one that computes stops at its next collective.
+/// stopped. A rank that waits for another stops at once; one that computes stops at its next collective.
 template <class Work>
     requires std::invocable<Work&, in_process_communicator&>
 void run_ranks(std::size_t ranks, Work&& work) {

@@ -5,8 +5,8 @@
 /// The cotangent of a tensor held in some form is held in the dual form, so every instruction's adjoint
 /// follows from its two forms.
 ///
-/// A device of a group has its part of the group's tensors where they are cut inside, else a copy; so it is with
-/// cotangents, but that a parameter's gradient is the first device's alone until the end.
+/// A device of a group has its part of the group's tensors if they are cut inside, and a copy otherwise. The same holds
+/// for cotangents, except that only the first device has a parameter's gradient until the end.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -35,12 +35,12 @@ namespace heddle {
 /// Executes plans on one rank of a communicator, or on one device of a group, whose communicator is a
 /// `grouped_communicator`.
 ///
-/// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are
-/// ranks; every rank runs the same plan. `indexed` is `index_for(p, what)`. Keeps references to all it is given.
+/// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are ranks; every
+/// rank runs the same plan. `indexed` is `index_for(p, what)`. References to all arguments are kept.
 ///
-/// Where micro-batches take turns, each step is run for one after the other; what is of parameters once, with the sum
-/// of their gradients. Kernels run parts of the whole program's operators, so that means and random draws are those of
-/// the whole batch.
+/// If micro-batches take turns, each step is run for one after the other; steps of parameters are run once, with the
+/// sum of their gradients. Kernels run parts of the whole program's operators, so that means and random draws are those
+/// of the whole batch.
 template <class Scalar, communicator_of<Scalar> Communicator, kernel_backend<Scalar> Backend>
 class interpreter {
 public:
@@ -62,8 +62,8 @@ public:
                 stored_as_[read->tensor] = read->from.is_shard() ? read->from : form::replicated();
     }
 
-    /// Whole sources as this rank keeps them between iterations: parameters in the form they are stored in,
-    /// the rest whole. For gradients too, which are of the same form.
+    /// Turns whole sources into what this rank keeps between iterations: parameters are in the form in which they are
+    /// stored, other sources are whole. It can be used for gradients too, which have the same form.
     [[nodiscard]] source_values<Scalar> place(source_values<Scalar> const& whole) const {
         source_values<Scalar> mine;
         for (auto const& [t, value] : whole) {
@@ -74,8 +74,8 @@ public:
         return mine;
     }
 
-    /// One iteration on placed sources: the loss, if the plan ends with it partial this rank's summand, and the
-    /// parameters' gradients. Throws `input_error` if a parameter is not as `place` leaves it.
+    /// Runs one iteration on placed sources. Returns the loss, which is this rank's summand if the plan ends with it
+    /// partial, and the parameters' gradients. *Throws* `input_error` if a parameter is not as `place` leaves it.
     [[nodiscard]] iteration_result<Scalar> run(source_values<Scalar> const& sources) {
         for (auto const& [t, stored] : stored_as_)
             if (auto const found = sources.find(t);
@@ -98,7 +98,7 @@ public:
         return std::move(result_);
     }
 
-    /// The whole loss of an iteration; a collective where the ranks have summands.
+    /// Returns the whole loss of an iteration; this is a collective if the ranks have summands.
     [[nodiscard]] Scalar whole_loss(iteration_result<Scalar> const& result) {
         tensor_id const t = program_.loss();
         if (!values(t).contains(at(t, form::partial()))) return result.loss;
@@ -106,7 +106,7 @@ public:
                       [&](tensor const& x) { return across_.reduced(t, x); })[0];
     }
 
-    /// A parameter as the ranks store it, whole again on each of them; a collective where it is cut.
+    /// Returns a parameter, as the ranks store it, whole on each of them; this is a collective if it is cut.
     [[nodiscard]] tensor gather(tensor_id t, tensor const& stored) {
         form const f = stored_as_.at(t);
         return f.is_shard() ? converted(t, f, form::replicated(), stored, uneven::padded) : stored;
@@ -118,10 +118,10 @@ private:
 
     // ---- micro-batches
 
-    /// What a micro-batch has; what is of parameters the first one has for all.
+    /// What a micro-batch has. The first one has what belongs to parameters, for all.
     struct part {
         std::map<key, tensor> values, cotangents;
-        /// By operator and number: its rows' statistics, combined.
+        /// The statistics of rows, combined, by operator and number.
         std::map<std::pair<operator_id, std::size_t>, std::vector<Scalar>> statistics;
     };
     template <class Work>
@@ -135,24 +135,24 @@ private:
     [[nodiscard]] auto const& values(tensor_id t) const { return part_of(t).values; }
     [[nodiscard]] auto& cotangents(tensor_id t) { return part_of(t).cotangents; }
 
-    /// Finds the batch of the whole program, whose factors are those of a part, see `micro_batch_of`.
+    /// Finds the batch of the whole program, whose factors are those of a part; see `micro_batch_of`.
     void divide() {
         whole_ = index_program(program_, plan_.segments);
         batch_.emplace(batch_factors(*whole_));
     }
     [[nodiscard]] indexed_program const& whole() const { return whole_ ? *whole_ : indexed_; }
-    /// Places of the batch before this micro-batch, of `extent` in all.
+    /// Returns the number of places of the batch before this micro-batch, if there are `all` of them.
     [[nodiscard]] extent places_before(extent all) const {
         return all / static_cast<extent>(count_) * static_cast<extent>(part_);
     }
-    /// This micro-batch's part of a source.
+    /// Returns this micro-batch's part of a source.
     [[nodiscard]] tensor in_part(tensor_id t, tensor const& source) const {
         auto const number = count_ > 1 && !is_parameter(t) ? batch_->first_of(t) : no_factor;
         if (number == no_factor) return source;
         auto const& f = whole_->tensors[t].factors[static_cast<std::size_t>(number)];
         return take(source, f, places_before(f.extent), f.extent / static_cast<extent>(count_));
     }
-    /// The call that runs an operator on all of this micro-batch.
+    /// Returns the call that runs an operator on all of this micro-batch.
     [[nodiscard]] kernel_call part_call(operator_id o) const {
         auto result = whole_call(program_, o, seed_);
         auto const number = count_ > 1 ? batch_loop(whole_->operators[o], *batch_) : std::int16_t{-1};
@@ -172,13 +172,13 @@ private:
     }
 
     [[nodiscard]] bool is_parameter(tensor_id t) const { return indexed_.tensors[t].is_parameter(); }
-    /// Whether this device has a tensor's cotangent.
+    /// Tells whether this device has a tensor's cotangent.
     [[nodiscard]] bool has_cotangent(tensor_id t) const {
         return indexed_.tensors[t].has_cotangent && (inside_.is_first() || !is_parameter(t));
     }
 
-    /// What `turn` makes of the group's tensor: of this device's part where it may, else of all at the first, which
-    /// gives each device its part of the result.
+    /// Applies `turn` to the group's tensor: to this device's part if that is possible; otherwise to all of it on the
+    /// first device, which gives each device its part of the result.
     template <class Turn>
     [[nodiscard]] tensor turned(tensor_id t, form from, form to, tensor const& mine, bool is_collective, Turn&& turn) {
         if (!inside_.is_group()) return turn(mine);
@@ -196,7 +196,7 @@ private:
         return turned(t, from, to, value, find_conversion(from, to)->forward.collective.has_value(),
                       [&](tensor const& x) { return across_.convert(t, from, to, x, how); });
     }
-    /// A parameter's gradient stays with the first device.
+    /// A parameter's gradient stays on the first device.
     [[nodiscard]] tensor transposed(tensor_id t, form from, form to, tensor const& cotangent, uneven how) {
         auto const turn = [&](tensor const& x) { return across_.transpose(t, from, to, x, how); };
         if (is_parameter(t)) return turn(cotangent);
@@ -205,7 +205,7 @@ private:
 
     // ---- forward
 
-    /// How a step's shards move; padded where nothing is said.
+    /// Returns how a step's shards move, which is padded if nothing is said.
     [[nodiscard]] static uneven way_of(transfer_list const& transfers) {
         return transfers.empty() ? uneven::padded : transfers[0].how.value_or(uneven::padded);
     }
@@ -255,7 +255,8 @@ private:
         return inside_.all_reduced(std::move(value));
     }
 
-    /// The group's tensors for an operator that is not split inside; null stays null. `brought` keeps them.
+    /// Brings the group's tensors together for an operator that is not split inside; null stays null. `brought` keeps
+    /// them.
     template <class Tensors>
     [[nodiscard]] std::vector<tensor const*> whole_inside(operator_id o, Tensors const& tensors, form_list const& forms,
                                                           std::vector<tensor const*> mine,
@@ -270,7 +271,7 @@ private:
         return mine;
     }
 
-    /// Calls `visit(tensor, form)` for the operands and results of a computation, until it gives true.
+    /// Calls `visit(tensor, form)` for the operands and results of a computation, until it returns true.
     template <class Visit>
     void find_tensor(instruction::compute const& i, Visit&& visit) const {
         for (std::size_t k = 0; k < i.operands.size(); ++k)
@@ -312,8 +313,8 @@ private:
         return result;
     }
 
-    /// The rows' statistics of all that hold parts of the rows; in a group the first device's across are those of its
-    /// own rows and the others'.
+    /// Combines the statistics of rows over all that hold parts of the rows. In a group, the first device combines
+    /// across groups the statistics of its own rows and of the others'.
     void combine(instruction::compute const& i, std::size_t which, reduction how, std::span<double> rows) {
         auto const [known, is_new] = parts_[part_].statistics.try_emplace({i.op, which}, rows.begin(), rows.end());
         if (is_new) {
@@ -399,7 +400,7 @@ private:
             return add_zeros(i);
         std::vector<tensor> zeros;
         zeros.reserve(cotangents.size());
-        // A group exchanges what has a cotangent; and where the loss depends on whole numbers alone, all wait for the
+        // A group exchanges what has a cotangent. If the loss depends on whole numbers alone, all devices wait for the
         // derivatives, which are zero.
         for (std::size_t k = 0; k < cotangents.size() && (inside_.is_group() || !any); ++k)
             if (!cotangents[k] && indexed_.tensors[results_of[k]].has_cotangent)
@@ -418,16 +419,16 @@ private:
         if (gathers_factors(i)) multiply_factors(i, deferred, cotangents);
     }
 
-    /// What an operator of truth values or whole numbers gives of its operands' cotangents, which other devices wait
-    /// for all the same.
+    /// Adds the cotangents that an operator of truth values or whole numbers gives its operands: they are zero, but
+    /// other devices wait for them.
     void add_zeros(instruction::compute const& i) {
         for (std::size_t k = 0; k < i.operands.size(); ++k)
             if (tensor_id const t = program_.operands(i.op)[k]; has_cotangent(t))
                 accumulate(t, i.operands[k], tensor(inside_.held_shape(t, i.operands[k])));
     }
 
-    /// Adds what an operator gives of an operand's cotangent: in a group that splits it this device's summand, where
-    /// the operand is not cut.
+    /// Adds the cotangent that an operator gives an operand. In a group that splits the operator, this is this device's
+    /// summand if the operand is not cut.
     void add_gradient(instruction::compute const& i, std::size_t k, tensor gradient) {
         tensor_id const t = program_.operands(i.op)[k];
         if (!is_split_inside(i.op)) gradient = inside_.part(t, i.operands[k], std::move(gradient));
@@ -439,8 +440,8 @@ private:
         if (has_cotangent(t)) accumulate(t, i.operands[k], std::move(gradient));
     }
 
-    /// The whole gradients of a split operator's mirrored parameters, from its gathered operands and cotangents; of a
-    /// group on its first device. Of the whole results no kernel may read anything.
+    /// Computes the whole gradients of a split operator's mirrored parameters from its gathered operands and
+    /// cotangents; in a group, on its first device. No kernel may read the whole results.
     void multiply_factors(instruction::compute const& i, transfer_list const& transfers,
                           std::vector<tensor const*> const& mine) {
         auto next = transfers.begin();
@@ -474,13 +475,13 @@ private:
 
     // ---- gradients
 
-    /// This rank's gradient of a step's parameter in the form it was used in; zero where nothing was differentiated by
-    /// it.
+    /// Returns this rank's gradient of a step's parameter in the form in which it was used; it is zero if nothing was
+    /// differentiated with respect to it.
     [[nodiscard]] tensor take_cotangent(form_change const& i) {
         auto taken = cotangents(i.tensor).extract(at(i.tensor, i.to));
         return taken ? std::move(taken.mapped()) : tensor(layout_.held_shape(i.tensor, i.to, communicator_.rank()));
     }
-    /// Of a parameter that is read whole, unless its bucket does.
+    /// Reduces the gradient of a parameter that is read whole, unless its bucket does.
     void reduce_gradient(std::size_t n, instruction::read const& i) {
         if (!has_cotangent(i.tensor) || i.to != form::replicated() || bucket_of_step_.contains(n)) return;
         gradients_[i.tensor] = i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i),
@@ -532,15 +533,15 @@ private:
     detail::shard_layout layout_;
     detail::tensor_exchange<Scalar, Communicator> across_;
     detail::inside_exchange<Scalar, inner> inside_;
-    /// The form a rank keeps each parameter in: a shard, or replicated.
+    /// The form in which a rank keeps each parameter: a shard, or replicated.
     std::map<tensor_id, form> stored_as_;
     std::size_t count_ = static_cast<std::size_t>(plan_.provenance.training.micro_batches), part_ = 0;
-    /// Those of several gradients, by number and by step.
+    /// The buckets of several gradients, by number and by step.
     std::vector<gradient_bucket> buckets_;
     std::map<std::size_t, std::size_t> bucket_of_step_;
-    /// Of parameters that are read whole, reduced.
+    /// The reduced gradients of parameters that are read whole.
     std::map<tensor_id, tensor> gradients_;
-    /// Of several micro-batches: the whole program, and its batch.
+    /// With several micro-batches, the whole program and its batch.
     std::optional<indexed_program> whole_;
     std::optional<factor_set> batch_;
     std::vector<part> parts_;

@@ -25,26 +25,26 @@
 
 namespace heddle {
 
-/// The positions held of each dimension of one tensor.
+/// The positions that are held of each dimension of one tensor.
 using held_part = std::vector<held_positions>;
 
-/// One operator as one rank runs it: the whole operator, and what of its tensors the rank holds.
+/// One operator as one rank runs it: the whole operator, and what the rank holds of its tensors.
 ///
-/// Where a loop is split, the tensors that have it are held in part; all others are whole. A partial
-/// operand is whole too, a summand of the tensor: a kernel adds or multiplies it like any other. A split
-/// reduction gives this rank's summand of the result. Parts may be empty.
-/// *Invariant.* Lives no longer than the program it was made of.
+/// If a loop is split, the tensors that have it are held in part; all others are whole. A partial operand is whole too,
+/// and a summand of the tensor: a kernel adds or multiplies it like any other. A split reduction gives this rank's
+/// summand of the result. Parts may be empty.
+/// *Invariant.* A call lives no longer than the program of which it was made.
 struct kernel_call {
     std::string_view name, kind;
-    /// With the extents of the whole operator.
+    /// Has the extents of the whole operator.
     index_rule const* rule = nullptr;
     operator_attributes const* attributes = nullptr;
     std::vector<held_part> operands, results;
-    /// For dropout; drawn from by the element's number in the whole tensor.
+    /// Is the key of dropout, which draws by the element's number in the whole tensor.
     random_key random{};
-    /// Replaces this rank's numbers, one per row, by those of all ranks together. Empty where no loop with statistics
-    /// is split: then a rank has whole rows. `which` counts the operator's statistics, forward ones first; asked in the
-    /// backward pass for one of the forward pass, it gives that again without communication.
+    /// Replaces this rank's numbers, one per row, by those of all ranks together. It is empty if no loop with
+    /// statistics is split: then a rank has whole rows. `which` counts the operator's statistics, forward ones first.
+    /// If the backward pass asks for one of the forward pass, it gets it without communication.
     std::function<void(std::size_t which, reduction how, std::span<double> rows)> combine{};
 
     [[nodiscard]] std::vector<double> numbers(std::string const& attribute) const;
@@ -53,12 +53,12 @@ struct kernel_call {
     [[nodiscard]] bool flag(std::string const& attribute, bool absent = false) const {
         return number(attribute, absent ? 1 : 0) != 0;
     }
-    /// The number of an optional operand.
+    /// Returns the number of an optional operand.
     [[nodiscard]] std::optional<std::size_t> operand(std::string const& attribute) const;
 
-    /// The shape of a whole operand or result.
+    /// Returns the shape of a whole operand or result.
     [[nodiscard]] shape whole_shape(indexed_access const& access) const;
-    /// The shape of the part of it that this rank holds.
+    /// Returns the shape of the part of it that this rank holds.
     [[nodiscard]] shape held_shape(indexed_access const& access, held_part const& part) const;
     [[nodiscard]] shape operand_shape(std::size_t k) const { return held_shape(rule->operands[k], operands[k]); }
     [[nodiscard]] shape result_shape(std::size_t k) const { return held_shape(rule->results[k], results[k]); }
@@ -68,37 +68,38 @@ struct kernel_call {
     }
 };
 
-/// The call that runs a whole operator.
+/// Returns the call that runs a whole operator.
 [[nodiscard]] kernel_call whole_call(program const& p, operator_id o, std::uint64_t seed = 0);
 
-/// Restricts the call of operator `o` to places [begin, begin + count) of a loop: of the factor that the loop is in
-/// each operand and result that has it. *Precondition:* the loop is one of operator `o` of `indexed`, which is of `p`.
+/// Restricts the call of operator `o` to the places [begin, begin + count) of a loop, that is, of the factor that the
+/// loop is in each operand and result that has it. *Precondition:* the loop is one of operator `o` of `indexed`, which
+/// is of `p`.
 void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
            extent begin, extent count);
 
-/// The call that runs an operator on these places of a loop.
+/// Returns the call that runs an operator on these places of a loop.
 [[nodiscard]] kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o,
                                      split_loop const& loop, extent begin, extent count, std::uint64_t seed = 0);
 
 /// What runs operators on tensors of `Scalar`.
 ///
-/// *Notation.* `b` a const backend, `call` a `kernel_call`; `operands`, `results`, `cotangents` spans of pointers to
-/// tensors of the parts that the call states.
+/// *Notation.* `b` is a const backend and `call` a `kernel_call`; `operands`, `results` and `cotangents` are spans of
+/// pointers to tensors of the parts that the call states.
 ///
 /// *Valid expressions.*
-/// - `b.forward(call, operands)`: the results' parts.
-/// - `b.backward(call, operands, results, cotangents)`: the cotangent of each operand's part, none where there
+/// - `b.forward(call, operands)` returns the results' parts.
+/// - `b.backward(call, operands, results, cotangents)` returns the cotangent of each operand's part, nothing if there
 ///   is no derivative (integers, masks). A null cotangent stands for zero.
 ///
-/// *Axioms.* Let a loop be split into ranges. The parts that `forward` gives for them make up the whole result: pieces
-/// of it for a parallel loop, summands for a reduction; so do the cotangents that `backward` gives: pieces for an
-/// operand that has the loop, summands for one that has not. `backward` is linear in the cotangents and the adjoint of
-/// the derivative of `forward`. All ranks call `call.combine` for the statistics that the loop states, each once and in
-/// order; it completes what they hold in part, and the above holds with it. Apart from that both are pure; random draws
-/// depend on `call.random` and the place in the whole alone.
+/// *Axioms.* Let a loop be split into ranges. The parts that `forward` returns for them make up the whole result: they
+/// are pieces of it for a parallel loop, and summands for a reduction. So do the cotangents that `backward` returns:
+/// they are pieces for an operand that has the loop, and summands for one that has not. `backward` is linear in the
+/// cotangents and is the adjoint of the derivative of `forward`. All ranks call `call.combine` for the statistics that
+/// the loop states, each once and in order; it completes what they hold in part, and the above holds with it. Otherwise
+/// both are pure; random draws depend only on `call.random` and the place in the whole.
 ///
 /// *Throws* `input_error`, naming the operator, if the backend cannot run it.
-/// *Thread safety.* Const calls from several threads at once.
+/// *Thread safety.* Const calls may be made from several threads at once.
 template <class Backend, class Scalar>
 concept kernel_backend =
     requires(Backend const& b, kernel_call const& call, std::span<dense_tensor<Scalar> const* const> tensors) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Optimisers: what a step makes of parameters and their gradients, on whatever part of them a rank holds.
+/// @brief Optimisers: how a step changes parameters by their gradients, on whatever part of them a rank holds.
 #pragma once
 
 #include <heddle/base/error.hpp>
@@ -17,10 +17,10 @@
 
 namespace heddle {
 
-/// How one element of a parameter is stepped.
+/// Tells how one element of a parameter is stepped.
 ///
-/// *Notation.* `r` a const rule, `x` an element, `g` its gradient, `state` an array of `Rule::moments` numbers, `n` the
-/// number of the step, from 1.
+/// *Notation.* `r` is a const rule, `x` an element, `g` its gradient, `state` an array of `Rule::moments` numbers, and
+/// `n` the number of the step, from 1.
 ///
 /// *Valid expressions.* `r.step(x, g, state, n)` changes `x` and `state`; at first `state` is zero.
 ///
@@ -62,7 +62,7 @@ struct adam {
     }
 };
 
-/// A rule with the state of the parameters it steps, one for each rank.
+/// A rule with the state of the parameters that it steps; each rank has one.
 template <class Scalar, optimizer_rule<Scalar> Rule>
 class optimizer {
 public:
@@ -70,7 +70,8 @@ public:
 
     /// Steps every parameter that has a gradient; others stay as they are.
     /// *Precondition:* `parameters` and gradients are of one rank, each parameter in the form of its gradient.
-    /// *Throws* `input_error` before anything is changed if a parameter is not there or not of its gradient's shape.
+    /// *Throws* `input_error` before anything is changed if a parameter is missing or does not have its gradient's
+    /// shape.
     void step(source_values<Scalar>& parameters, iteration_result<Scalar> const& result) {
         for (auto const& [t, gradient] : result.gradients)
             if (auto const found = parameters.find(t);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Runs a pipeline plan on one rank: a device's part of a stage of a copy, micro-batch by micro-batch, forward
-/// and backward in turn.
+/// @brief Runs a pipeline plan on one rank, which is a device's part of a stage of a copy: micro-batch by micro-batch,
+/// forward and backward in turn.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -30,22 +30,22 @@ template <class Scalar>
 struct pipeline_result {
     /// The whole loss, on the ranks of the last stage.
     std::optional<Scalar> loss;
-    /// Of the parameters that the stage uses, in the form in which its group stores them.
+    /// The gradients of the parameters that the stage uses, in the form in which its group stores them.
     iteration_result<Scalar> gradients;
-    /// Bytes sent to the next stage and to the one before, as the program's element types count them.
+    /// The bytes sent to the next stage and to the one before, counted by the program's element types.
     bytes activations, cotangents;
-    /// The most micro-batches of which the rank held activations at one time.
+    /// The largest number of micro-batches of which the rank held activations at one time.
     std::int64_t most_in_flight = 0;
 };
 
-/// One rank of a pipeline. Values that pass several stages are handed on by each of them, and so are their cotangents.
+/// One rank of a pipeline. Every stage that values pass hands them on, and their cotangents too.
 ///
-/// A tensor is held in two ways at once: of the batch in a micro-batch's (`batch_split`), of a tensor group's in this
-/// device's (`stage_program`). Both are forms of the theory, over other devices, of other factors, so that each
-/// conversion acts on what the other leaves.
+/// A tensor is held in two ways at once: a micro-batch holds a form of it in the batch (`batch_split`), and this device
+/// holds a form of that in a tensor group (`stage_program`). Both are forms of the theory, but over other devices and
+/// of other factors, so each conversion acts on what the other leaves.
 ///
 /// *Preconditions.* The split and the layout are of the program; the communicator has `layout.ranks()` ranks, all of
-/// which run this. Keeps references to all it is given.
+/// which run this. References to all arguments are kept.
 template <class Scalar, point_to_point_of<Scalar> Communicator, kernel_backend<Scalar> Backend>
 class pipeline_rank {
 public:
@@ -59,7 +59,7 @@ public:
           leave_(values_across(indexed, layout.operators(at_.stage).second)), group_(group_of_stage()),
           whole_(indexed, layout.group_plan(at_.stage), group_) {}
 
-    /// Parameters' gradients, given whole, as this rank's stage stores them.
+    /// Places whole gradients of parameters as this rank's stage stores them.
     [[nodiscard]] source_values<Scalar> place(source_values<Scalar> const& whole) const {
         source_values<Scalar> mine;
         for (auto const& i : stage_.once)
@@ -69,7 +69,7 @@ public:
         return mine;
     }
 
-    /// One iteration on whole sources, of which it reads those that its stage uses.
+    /// Runs one iteration on whole sources; it reads those that its stage uses.
     template <class Schedule = one_f_one_b>
     [[nodiscard]] pipeline_result<Scalar> run(source_values<Scalar> const& sources, Schedule const& schedule = {}) {
         result_ = {};
@@ -103,8 +103,8 @@ private:
     using values = std::map<formed_tensor, tensor>;
     using group_type = decltype(std::declval<Communicator&>().group(std::vector<std::size_t>{}));
     using tensors = detail::group_tensors<Scalar, group_type>;
-    /// What is kept of a micro-batch until its backward pass; of operators, by number, rows' statistics over the whole
-    /// group.
+    /// What is kept of a micro-batch until its backward pass. The statistics of rows, over the whole group, are by
+    /// operator and number.
     struct kept {
         values tensors;
         std::map<std::pair<operator_id, std::size_t>, std::vector<double>> statistics;
@@ -112,13 +112,13 @@ private:
 
     [[nodiscard]] bool has_cotangent(tensor_id t) const { return indexed_.tensors[t].has_cotangent; }
     [[nodiscard]] bool is_value(tensor_id t) const { return program_.tensor(t).role == tensor_role::value; }
-    /// The form in which a value passes from stage to stage.
+    /// Returns the form in which a value passes from stage to stage.
     [[nodiscard]] form passed(tensor_id t) const { return canonical(form::mirrored(), indexed_.tensors[t]); }
     [[nodiscard]] tensor stored(instruction::read const& read, tensor const& whole) const {
         return read.to.is_shard() ? whole_.layout.cut(read.tensor, read.to, whole, at_.part) : whole;
     }
 
-    /// The group's tensors in a micro-batch of the size of the one under way.
+    /// Returns the group's tensors for the size of the current micro-batch.
     [[nodiscard]] tensors& here() {
         return sizes_
             .try_emplace(count_, detail::part_of_batch(indexed_, split_, count_), layout_.group_plan(at_.stage), group_)
@@ -191,7 +191,7 @@ private:
                        of_tensor(t, i.operands[k], batch_use(i, k), *std::move(gradients[k])));
         }
     }
-    /// Adds what a conversion transposes the cotangent of its result to.
+    /// Adds what a conversion makes of the cotangent of its result when transposed.
     void transpose(values& cotangents, tensor_id t, form from, form to, tensors& of) {
         auto const found = cotangents.find({t, to});
         if (found != cotangents.end())
@@ -200,8 +200,8 @@ private:
 
     // ---- between stages
 
-    /// To the parts of the other stage's group that are this one's modulo the size of this group; all of this group
-    /// have the same.
+    /// Sends to those parts of the other stage's group that are equal to this one modulo the size of this group; all of
+    /// this group have the same.
     void send(tensor const& value, tensor_id t, std::size_t stage, bytes& counter) {
         auto const theirs = layout_.degree(stage), ours = layout_.degree(at_.stage);
         for (std::size_t part = at_.part; part < theirs; part += ours) {
@@ -217,7 +217,7 @@ private:
 
     // ---- one operator
 
-    /// A whole loss is the same in every part of the batch: each adds its share.
+    /// A whole loss is the same in every part of the batch, so each part adds its share.
     [[nodiscard]] Scalar loss_share() const {
         return split_.forms[program_.loss()] == form::partial() ? Scalar{1} : share();
     }
@@ -255,7 +255,7 @@ private:
     [[nodiscard]] factor const& factor_of(tensor_id t, form f) const {
         return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
     }
-    /// The shape of a value that is whole in the group.
+    /// Returns the shape of a value that is whole in the group.
     [[nodiscard]] heddle::shape held_shape(tensor_id t) const {
         form const f = split_.forms[t];
         return f.is_shard() ? part_shape(program_.tensor(t).shape, factor_of(t, f), count_) : program_.tensor(t).shape;
@@ -263,13 +263,13 @@ private:
     [[nodiscard]] form batch_use(instruction::compute const& i, std::size_t k) const {
         return split_.computations[i.op].operands[k];
     }
-    /// The batch's factor of a tensor, as it is in what the group's device holds of the tensor.
+    /// Returns the batch's factor of a tensor, within what the group's device holds of the tensor.
     [[nodiscard]] factor batch_factor(tensor_id t, form held, form use) const {
         auto const f = factor_of(t, use);
         return held.is_shard() ? within(f, factor_of(t, held), whole_.layout.places(t, held)[at_.part]) : f;
     }
 
-    /// The operands as an operator uses them; `made` keeps those that are held otherwise in the micro-batch.
+    /// Returns the operands as an operator uses them; `made` keeps those that are held otherwise in the micro-batch.
     [[nodiscard]] std::vector<tensor const*> operands(instruction::compute const& i, values const& mine,
                                                       std::vector<tensor>& made) const {
         std::vector<tensor const*> result;
@@ -288,7 +288,7 @@ private:
         }
         return result;
     }
-    /// From the cotangent of an operand to that of the tensor: what `operands` transposes to.
+    /// Turns the cotangent of an operand into that of the tensor; it is the transpose of `operands`.
     [[nodiscard]] tensor of_tensor(tensor_id t, form held, form use, tensor gradient) const {
         if (use == split_.forms[t]) return gradient;
         if (use.is_shard())
@@ -311,14 +311,14 @@ private:
             members.push_back(layout_.rank({at_.stage, at_.copy, part}));
         return world_.group(std::move(members));
     }
-    /// The ranks that hold the same part of the stage, one of each copy.
+    /// Returns the ranks that hold the same part of the stage, one of each copy.
     [[nodiscard]] group_type among_copies() {
         std::vector<std::size_t> members;
         for (std::size_t copy = 0; copy < layout_.copies(); ++copy)
             members.push_back(layout_.rank({at_.stage, copy, at_.part}));
         return world_.group(std::move(members));
     }
-    /// All ranks of these stages.
+    /// Returns all ranks of these stages.
     [[nodiscard]] group_type all_of(std::vector<std::size_t> const& stages) {
         std::vector<std::size_t> members;
         for (auto const stage : stages)
@@ -328,7 +328,7 @@ private:
         return world_.group(std::move(members));
     }
 
-    /// What an instruction on a source transposes to; for a parameter that is read, the sum of what this group has.
+    /// Transposes an instruction on a source; for a parameter that is read, this sums what the group has.
     void transpose_once(instruction const& i) {
         auto const& [t, from, to] = *i.change();
         if (!i.template is<instruction::read>()) return transpose(gradients_, t, from, to, whole_);
@@ -365,13 +365,13 @@ private:
     std::uint64_t seed_;
     pipeline_layout::place at_;
     stage_program const& stage_;
-    /// Values that come from the stage before, and go to the next.
+    /// The values that come from the stage before, and those that go to the next.
     std::vector<tensor_id> enter_, leave_;
     group_type group_;
-    /// The group's tensors in the whole batch, as sources are held; and in micro-batches, by their size.
+    /// The group's tensors in the whole batch, as sources are held; and those in micro-batches, by size.
     tensors whole_;
     std::map<extent, tensors> sizes_;
-    /// Places of the batch of the micro-batch under way.
+    /// The places of the batch that the current micro-batch has.
     extent begin_ = 0, count_ = 0;
     std::map<std::int64_t, kept> in_flight_;
     values sources_, gradients_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Which rank of a pipeline runs what: stage, copy and part of a tensor group; operators; places of the batch.
+/// @brief Tells which rank of a pipeline runs what: stage, copy and part of a tensor group; operators; places of the
+/// batch.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -22,22 +23,23 @@
 
 namespace heddle {
 
-/// A pipeline plan's stages as parts of a program on a tensor group, and its micro-batches as ranges of the batch.
+/// Holds a pipeline plan's stages as parts of a program on a tensor group, and its micro-batches as ranges of the
+/// batch.
 ///
-/// Ranks are numbered stage by stage, in it copy by copy, in it device by device. Keeps references to what it is given.
+/// Ranks are numbered by stage, then by copy, then by device. References to all arguments are kept.
 class pipeline_layout {
 public:
     struct place {
         std::size_t stage = 0, copy = 0, part = 0;
     };
 
-    /// *Throws* `input_error` if the plan is none of the program, does not say how a tensor group computes it, or in a
-    /// way that stages cannot run.
+    /// *Throws* `input_error` if the plan is none of the program, or does not say how a tensor group computes the
+    /// program, or says it in a way that stages cannot run.
     pipeline_layout(indexed_program const& p, pipeline_plan const& what, batch_split const& batch);
 
     [[nodiscard]] std::size_t stages() const { return plan_.stages.size(); }
     [[nodiscard]] std::size_t copies() const { return plan_.copies(); }
-    /// Devices that share a stage in a copy.
+    /// Returns the number of devices that share a stage in a copy.
     [[nodiscard]] std::size_t degree(std::size_t stage) const { return plan_.stages[stage].degree(); }
     [[nodiscard]] std::size_t ranks() const { return first_rank_.back(); }
     [[nodiscard]] std::size_t rank(place const& at) const {
@@ -45,7 +47,7 @@ public:
     }
     [[nodiscard]] place place_of(std::size_t rank) const;
     [[nodiscard]] pipeline_shape shape() const { return {stages(), plan_.micro_batches}; }
-    /// The operators [first, end) of a stage.
+    /// Returns the operators [first, end) of a stage.
     [[nodiscard]] std::pair<operator_id, operator_id> operators(std::size_t stage) const {
         return {cuts_[stage], cuts_[stage + 1]};
     }
@@ -53,13 +55,13 @@ public:
         return static_cast<std::size_t>(algorithm::upper_bound(cuts_, o) - cuts_.begin()) - 1;
     }
     [[nodiscard]] stage_program const& computation(std::size_t stage) const { return programs_[stage]; }
-    /// The plan of the whole program on a group as large as the stage's.
+    /// Returns the plan of the whole program on a group as large as the stage's.
     [[nodiscard]] plan const& group_plan(std::size_t stage) const {
         return degree(stage) > 1 ? plan_.groups.at(degree(stage)) : undivided_;
     }
-    /// Parts of the batch: of all copies.
+    /// Returns the number of parts of the batch, over all copies.
     [[nodiscard]] std::size_t parts() const { return ranges_.size(); }
-    /// A micro-batch of a copy: its first place and their number, which may be zero.
+    /// Returns the first place of a copy's micro-batch, and the number of its places, which may be zero.
     [[nodiscard]] std::pair<extent, extent> places(std::size_t copy, std::int64_t micro_batch) const {
         return ranges_[copy * static_cast<std::size_t>(plan_.micro_batches) + static_cast<std::size_t>(micro_batch)];
     }
@@ -81,9 +83,9 @@ private:
     std::vector<std::pair<extent, extent>> ranges_;
 };
 
-/// Whether a pipeline plan computes what a program does: layers are the program's operators, each stage and device
-/// once, memory within its limits, micro-batches are the batch, tensor groups compute the program by a sound plan that
-/// stages can run. *Complexity.* That of `verify` of the groups' plans.
+/// Checks whether a pipeline plan computes what a program does: layers are the program's operators, each stage and
+/// device occurs once, memory is within its limits, micro-batches are the batch, and tensor groups compute the program
+/// by a sound plan that stages can run. *Complexity.* That of `verify` of the groups' plans.
 template <single_device_program Program>
 [[nodiscard]] verification verify(Program const& p, pipeline_plan const& what) {
     try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Proof by execution: a plan on in-process ranks beside the program on a single device, on the same random
+/// @brief Proof by execution: runs a plan on in-process ranks, and the program on a single device, on the same random
 /// data.
 #pragma once
 
@@ -39,21 +39,22 @@ struct proof_options {
 /// What executing a plan showed.
 struct proof {
     std::size_t ranks = 0, steps = 0;
-    /// Of the plan, and of the single device.
+    /// The loss of the plan, and that of the single device.
     double loss = 0, expected_loss = 0;
-    /// Largest relative error of the loss and of the parameters' gradients.
+    /// The largest relative error of the loss and of the parameters' gradients.
     double worst_error = 0;
-    /// Where it is: a parameter's name, or the loss's.
+    /// Where that error is: a parameter's name, or the loss's.
     std::string worst_tensor;
-    /// Payload bytes of an iteration on each rank by kind of collective, and what the plan's cost charges for them.
+    /// The payload bytes of an iteration on each rank by kind of collective; and what the plan's cost charges for them.
     std::array<bytes, collective_count> executed{};
     std::array<charged_bytes, collective_count> charged{};
-    /// The same of the collectives inside device groups, over all of these; `ranks` are all their devices then.
+    /// The payload bytes of the collectives inside device groups, summed over the groups; `ranks` then counts all of
+    /// their devices.
     std::array<bytes, collective_count> executed_inside{}, charged_inside{};
     bool has_groups = false;
-    /// The first thing found wrong; nothing if plan and single device agree and the bytes do.
+    /// The first thing found wrong; empty if plan and single device agree and the bytes do.
     std::string problem;
-    /// Whether loss and gradients agree, whatever is carried.
+    /// Tells whether loss and gradients agree, whatever is carried.
     bool is_equal = false;
 
     explicit operator bool() const { return problem.empty(); }
@@ -61,11 +62,11 @@ struct proof {
 
 namespace detail {
 
-/// The layer of a parameter: its name up to the last dot, nothing for those of the model itself.
+/// Returns the layer of a parameter: its name up to the last dot, which is empty for those of the model itself.
 [[nodiscard]] std::string layer_of(std::string const& name);
 
-/// Calls `work(communicator)` on as many threads as a plan has devices, all those of groups with a
-/// `grouped_communicator`.
+/// Calls `work(communicator)` on as many threads as a plan has devices. If it has groups, these are all their devices,
+/// and each gets a `grouped_communicator`.
 template <class Work>
 void run_devices(plan const& what, Work&& work) {
     if (!what.has_groups()) return run_ranks(what.devices.size(), work);
@@ -85,7 +86,7 @@ void run_devices(plan const& what, Work&& work) {
     });
 }
 
-/// Payload bytes by kind of collective.
+/// Returns payload bytes by kind of collective.
 [[nodiscard]] std::array<bytes, collective_count> payloads(traffic const& t);
 
 template <class Scalar>
@@ -95,16 +96,16 @@ template <class Scalar>
     return most;
 }
 
-/// What errors are measured on: the largest gradient entry of a layer.
+/// Errors are measured on a scale: the largest gradient entry of a layer.
 ///
-/// A gradient that vanishes but for rounding (a bias before a norm) is measured by its layer, a layer that does by the
-/// model, a model that does (a sum of probabilities) by the loss: no layer's scale is less than a millionth of the
-/// largest, nor than a ten-thousandth of the loss. Where all of it is zero the scale is one.
+/// A gradient that is zero up to rounding (a bias before a norm) is measured by its layer, a layer with such gradients
+/// by the model, and a model with such gradients (a sum of probabilities) by the loss: no layer's scale is less than a
+/// millionth of the largest, nor than a ten-thousandth of the loss. If all of it is zero, the scale is one.
 class gradient_scale {
 public:
     gradient_scale(program const& p, iteration_result<double> const& expected);
     [[nodiscard]] double of(std::string const& name) const;
-    /// The loss is measured on itself, or on what a step would change it by: its terms may cancel.
+    /// The loss is measured on itself, or on what a step would change it by, because its terms may cancel.
     [[nodiscard]] double of_loss(double loss) const {
         return std::max({std::abs(loss), largest_, std::numeric_limits<double>::min()});
     }
@@ -116,14 +117,14 @@ private:
 
 [[nodiscard]] std::string rounded(double number, int digits);
 
-/// Collects errors; the first problem stays.
+/// Collects errors and keeps the first problem.
 class proof_builder {
 public:
     proof_builder(program const& p, iteration_result<double> const& expected, proof& into)
         : program_(p), expected_(expected), scale_(p, expected), proof_(into) {}
 
     void compare_loss(double loss);
-    /// A rank's gradients with those parts of the expected ones that it should have.
+    /// Compares a rank's gradients with those parts of the expected ones that it should have.
     void compare_gradients(iteration_result<double> const& result, source_values<double> const& expected);
     void fail(std::string problem) {
         if (proof_.problem.empty()) proof_.problem = std::move(problem);
@@ -144,9 +145,9 @@ private:
 /// same random data in double precision.
 ///
 /// An error is max |a - b| over the largest entry of the gradients of the parameter's layer (names up to the last dot).
-/// Proven false: an error above the tolerance, a missing or non-finite gradient, ranks that carry other bytes than the
-/// plan's cost charges.
-/// *Precondition:* `verify(p, what)`. *Throws* `input_error` naming the operator if the backend cannot run one.
+/// A plan is proven false by an error above the tolerance, a missing or non-finite gradient, or ranks that carry other
+/// bytes than the plan's cost charges.
+/// *Precondition:* `verify(p, what)`. *Throws* `input_error` that names the operator if the backend cannot run one.
 /// *Complexity.* About `size_of_execution`.
 template <kernel_backend<double> Backend>
 [[nodiscard]] proof prove(program const& p, plan const& what, Backend const& backend,
@@ -205,7 +206,7 @@ template <kernel_backend<double> Backend>
                      detail::rounded(options.tolerance, 3));
     result.is_equal = result.problem.empty();
     auto const compare = [&](std::size_t kind, std::string const& where, double executed, double charged) {
-        // Shares are rounded fractions, counts of elements are not.
+        // Shares are rounded fractions; counts of elements are not.
         if (std::abs(executed - charged) > 1e-9 * std::max(executed, charged))
             builder.fail(std::string(name(static_cast<collective>(kind))) + where + " carries " +
                          detail::rounded(executed, 17) + " bytes, the plan's cost charges " +
@@ -218,7 +219,7 @@ template <kernel_backend<double> Backend>
     return result;
 }
 
-/// The same of a program of another type.
+/// As above, for a program of another type.
 template <single_device_program Program, kernel_backend<double> Backend>
     requires(!std::same_as<Program, program>)
 [[nodiscard]] proof prove(Program const& p, plan const& what, Backend const& backend,

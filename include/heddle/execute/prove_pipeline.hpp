@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Proof by execution: a pipeline plan on in-process ranks beside the program on a single device, on the same
+/// @brief Proof by execution: runs a pipeline plan on in-process ranks, and the program on a single device, on the same
 /// random data.
 #pragma once
 
@@ -20,12 +20,12 @@
 
 namespace heddle {
 
-/// Runs one iteration of a pipeline plan on a thread for each device of each stage of each copy, and of the program on
+/// Runs one iteration of a pipeline plan, on a thread for each device of each stage of each copy, and of the program on
 /// a single device, in double precision.
 ///
-/// Errors are measured as by `prove` of a plan. Proven false: an error above the tolerance, a missing gradient, a value
-/// that is not finite, a stage that holds activations of more micro-batches than its schedule says, stages that send
-/// other bytes than pass their cuts.
+/// Errors are measured as by `prove` of a plan. A plan is proven false by an error above the tolerance, a missing
+/// gradient, a value that is not finite, a stage that holds activations of more micro-batches than its schedule says,
+/// or stages that send other bytes than pass their cuts.
 /// *Throws* `input_error` if the plan is none of the program, or the program cannot run in micro-batches.
 template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] proof prove(program const& p, pipeline_plan const& what, Backend const& backend,
@@ -80,7 +80,7 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
     return result;
 }
 
-/// The same of a program of another type.
+/// As above, for a program of another type.
 template <single_device_program Program, kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one_b>
     requires(!std::same_as<Program, program>)
 [[nodiscard]] proof prove(Program const& p, pipeline_plan const& what, Backend const& backend,

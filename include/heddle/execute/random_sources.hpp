@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Random data for a program: what its sources may hold, so that it runs and every gradient is of use.
+/// @brief Random data for a program's sources, such that it runs and every gradient is of use.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -23,11 +23,11 @@ namespace heddle {
 
 namespace detail {
 
-/// Where integers are drawn that may be anywhere in a range: not below zero if they need not be, and among ten where
-/// there is no end.
+/// Returns where integers are drawn that may be anywhere in a range: not below zero if they need not be, and from ten
+/// values if there is no end.
 [[nodiscard]] number_range drawn_range(number_range const& wanted);
 
-/// Element `n` of a source; its last dimension has `line` elements.
+/// Returns element `n` of a source; its last dimension has `line` elements.
 template <class Scalar>
 [[nodiscard]] Scalar random_element(tensor_info const& info, wanted_values const& wanted, extent line, random_key key,
                                     extent n) {
@@ -61,18 +61,19 @@ void set_ones(dense_tensor<Scalar>& mask, extent ones, random_key key) {
 
 } // namespace detail
 
-/// Random values of every source, the same for a seed whoever draws them.
+/// Returns random values of every source, which are equal for a seed whoever draws them.
 ///
-/// Floating-point inputs are uniform in [-1, 1], parameters and buffers in [-r, r] with r^2 = 6 / fan-in and at most 1,
-/// so that deep stacks of products neither explode nor vanish (He et al. 2015). A probability and what must be positive
-/// are in [0.25, 0.75), so that one less it is positive too, a logarithm of probabilities in [-2, -0.1). Integers are
-/// below the size of what their users look up in, also where copies, arithmetic with numbers, sums and clamps are
-/// between (`detail::inverse_ranges`); of labels that may be ignored, and are nothing else, an eighth is, but never the
-/// first, for a mean over none is no number. A quarter of a mask is set, or where what is set takes part the other
-/// three, but never so the first place of a line, for attention to nothing is no number either; of a mask that elements
-/// are taken by, as many as the result has, also of the mask's opposite, and of numbers that are compared with one.
-/// What other operators compute places and masks from is left to chance: see `run_on_random_sources`.
-/// *Complexity.* Linear in the sources' elements and the program; masks that elements are taken by are sorted.
+/// Floating-point inputs are uniform in [-1, 1]. Parameters and buffers are uniform in [-r, r] with r^2 = 6 / fan-in
+/// and at most 1, so that deep stacks of products neither explode nor vanish (He et al. 2015). Probabilities and what
+/// must be positive are in [0.25, 0.75), so that one less a probability is positive too; logarithms of probabilities
+/// are in [-2, -0.1). Integers are below the size of what their users look up in, also if copies, arithmetic with
+/// numbers, sums and clamps are between (`detail::inverse_ranges`). Of labels that may be ignored, and are nothing
+/// else, an eighth is ignored, but never the first, because a mean over none is no number. A quarter of a mask is set
+/// or, if what is set takes part, the other three quarters, but always so that the first place of a line takes part,
+/// because attention to nothing is no number either. Of a mask by which elements are taken, as many elements are set as
+/// the result has; this holds also for the opposite of a mask, and for numbers that are compared with one. What other
+/// operators compute places and masks from is left to chance; see `run_on_random_sources`.
+/// *Complexity.* Linear in the sources' elements and the program; masks by which elements are taken are sorted.
 template <class Scalar>
 [[nodiscard]] source_values<Scalar> random_sources(program const& p, std::uint64_t seed) {
     detail::value_requests const requests(p);
@@ -91,8 +92,8 @@ template <class Scalar>
     return sources;
 }
 
-/// `run_single_device` on random sources of the program. *Throws* `input_error` as it does, and says where data left to
-/// chance may be why.
+/// Runs `run_single_device` on random sources of the program. *Throws* `input_error` as it does, and says where data
+/// left to chance may be the cause.
 template <class Scalar, kernel_backend<Scalar> Backend>
 [[nodiscard]] iteration_result<Scalar> run_on_random_sources(program const& p, source_values<Scalar> const& sources,
                                                              Backend const& backend, std::uint64_t seed = 0) {

@@ -23,47 +23,47 @@ namespace heddle {
 struct planned_program {
     heddle::program program;
     heddle::plan plan;
-    /// Whether every cut has the atoms and counts it was planned with.
+    /// Tells whether every cut has the atoms and counts with which it was planned.
     bool has_planned_counts = true;
 };
 
 struct shrink_options {
-    /// Where the planned atoms make it larger than this, the finest cuts are made coarser.
+    /// If the planned atoms make it larger than this, the finest cuts are made coarser.
     bytes memory{5e8};
 };
 
 namespace detail {
 
-/// Cuts of at most `most` atoms, a divisor of what they have, with shares rounded; cuts with no divisor that leaves
-/// every device some atoms stay.
+/// Returns the cuts with at most `most` atoms, a divisor of those that they have, and with shares rounded. A cut stays
+/// if no divisor leaves every device that has atoms some.
 [[nodiscard]] std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most);
 
-/// A plan of `p` with these cuts for a program that differs from it in extents alone; nothing if it differs in
+/// Returns a plan of `p` with these cuts for a program that differs from `p` in extents alone; nothing if it differs in
 /// structure. Predictions are left out.
 [[nodiscard]] std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what,
                                                   std::vector<atom_class> cuts);
 
-/// Of micro-batches that take turns, what these cuts of one of them ask of the whole batch: `count` times the extent of
-/// all that each has a part of, and more than one place of it for each. Nothing if one has another structure than the
-/// whole batch.
+/// Returns, for micro-batches that take turns, what these cuts of one of them require of the whole batch: `count` times
+/// the extent of everything of which each has a part, and more than one place of it for each. Returns nothing if a
+/// micro-batch has another structure than the whole batch.
 [[nodiscard]] std::optional<std::vector<atom_class>> cuts_of_whole_batch(program const& p, int count,
                                                                          std::vector<atom_class> const& cuts);
 
-/// With as small extents as these cuts allow; nothing if the structure would change.
+/// Shrinks to extents as small as these cuts allow; returns nothing if the structure would change.
 [[nodiscard]] std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed,
                                                        plan const& what, std::vector<atom_class> cuts);
 
 } // namespace detail
 
 /// Scales dimensions down and keeps every operator, rule, form and conversion, and the atoms of every cut with their
-/// counts, so that ranks hold the same shares of everything. What a plan cuts into A atoms has the extent A, other
-/// dimensions shrink to 3 where nothing asks for more; those that kernels relate in ways that are not known stay whole.
+/// counts, so that ranks hold the same shares of everything. What a plan cuts into A atoms has the extent A; other
+/// dimensions shrink to 3 if nothing needs more; those that kernels relate in unknown ways stay whole.
 ///
-/// The plan's predictions, which are of the large program, are left out.
-/// Of micro-batches that take turns as many remain, each with some of the batch.
-/// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was
-/// given.
-/// *Complexity.* That of indexing the program, times the dimensions that must stay whole for another's sake.
+/// The plan's predictions are left out, as they are for the large program. If micro-batches take turns, as many remain,
+/// each with a part of the batch.
+/// *Precondition:* `verify(p, what)`. `verify` accepts the result; if nothing can be shrunk, the result equals the
+/// arguments.
+/// *Complexity.* That of indexing the program, times the number of dimensions that must stay whole because of others.
 [[nodiscard]] planned_program shrink(program const& p, plan const& what, shrink_options const& options = {});
 
 } // namespace heddle

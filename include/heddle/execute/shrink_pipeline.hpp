@@ -27,23 +27,23 @@ struct pipelined_program {
 
 namespace detail {
 
-/// So many samples as leave each copy micro-batches of two, the last of the last copy one short, where the plan has
-/// several samples in each.
+/// Returns the number of samples that leaves each copy micro-batches of two samples, the last of the last copy one
+/// sample short, if the plan has several samples in each.
 [[nodiscard]] extent fewer_samples(pipeline_plan const& what, std::int64_t micro_batches);
 
 } // namespace detail
 
 /// Scales dimensions down and keeps every operator, stage, copy and tensor group, and the forms of their tensors; cuts
-/// of groups are made coarse. Of micro-batches there remain one more than stages, if there are more: the first stage
+/// of groups are made coarse. If there are more micro-batches than stages, one more than stages remain: the first stage
 /// then has as many in flight as planned.
 ///
-/// The plan's predictions, which are of the large program, are left out. What cannot be made smaller is returned as it
-/// is.
-/// *Precondition:* `verify(p, what)`. *Complexity.* As of `shrink` of a plan.
+/// The plan's predictions are left out, as they are for the large program. What cannot be made smaller is returned as
+/// it is.
+/// *Precondition:* `verify(p, what)`. *Complexity.* That of `shrink` of a plan.
 [[nodiscard]] pipelined_program shrink(program const& p, pipeline_plan const& what);
 
-/// The size of `prove` of a pipeline plan, at most: all tensors and cotangents of the single device or, later, of all
-/// ranks that hold them whole, beside sources and gradients; in double precision.
+/// Returns an upper bound of the size of `prove` of a pipeline plan: all tensors and cotangents of the single device
+/// or, later, of all ranks that hold them whole, beside sources and gradients, in double precision.
 [[nodiscard]] execution_size size_of_execution(indexed_program const& p, pipeline_plan const& what);
 
 } // namespace heddle

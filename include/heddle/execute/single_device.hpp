@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The yardstick of every plan: a program on one device, by the same kernels but none of the interpreter.
+/// @brief What every plan is measured by: a program on one device, by the same kernels but without the interpreter.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -23,16 +23,16 @@ namespace heddle {
 template <class Scalar>
 using source_values = std::map<tensor_id, dense_tensor<Scalar>>;
 
-/// What one rank has after an iteration: the loss or its summand of it, and the gradient of each trained parameter
-/// in the form its parameter is stored in.
+/// What one rank has after an iteration: the loss or its summand of it, and the gradient of each trained parameter in
+/// the form in which its parameter is stored.
 template <class Scalar>
 struct iteration_result {
     Scalar loss{};
     std::map<tensor_id, std::pair<form, dense_tensor<Scalar>>> gradients;
 };
 
-/// One iteration on one device: the loss and the whole gradient of every trained parameter by which it is
-/// differentiated, see `indexed_tensor::has_cotangent`. Throws `input_error` if the backend cannot run an operator.
+/// Runs one iteration on one device. Returns the loss and the whole gradient of every trained parameter by which it is
+/// differentiated; see `indexed_tensor::has_cotangent`. *Throws* `input_error` if the backend cannot run an operator.
 template <class Scalar, kernel_backend<Scalar> Backend>
 [[nodiscard]] iteration_result<Scalar> run_single_device(program const& p, source_values<Scalar> const& sources,
                                                          Backend const& backend, std::uint64_t seed = 0) {

@@ -15,21 +15,21 @@
 
 namespace heddle {
 
-/// Devices that a plan runs on, all those of groups.
+/// Returns the number of devices on which a plan runs, counting all devices of groups.
 [[nodiscard]] std::size_t ranks_of(plan const& p);
 
-/// A program as the devices of a plan see it: in its segments; split inside, if they are groups; one of the
+/// Returns a program as the devices of a plan see it: in its segments; split inside, if they are groups; as one of the
 /// micro-batches that take turns.
 [[nodiscard]] indexed_program index_for(program const& p, plan const& what);
 
-/// What running a program and then a plan of it takes; what kernels use beside tensors is left out.
+/// What running a program and then a plan of it takes, without what kernels use beside tensors.
 struct execution_size {
     bytes memory;
     flops work;
 };
 
-/// The size of `prove`: all tensors and cotangents of the single device or, later, all forms of them on all ranks,
-/// whichever is more, beside sources and gradients; in double precision.
+/// Returns the size of `prove`: all tensors and cotangents of the single device or, later, all forms of them on all
+/// ranks, whichever is more, beside sources and gradients, in double precision.
 [[nodiscard]] execution_size size_of_execution(indexed_program const& program, plan const& p);
 
 } // namespace heddle

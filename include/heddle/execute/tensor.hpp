@@ -21,8 +21,8 @@ namespace heddle {
     return std::accumulate(dims.begin(), dims.end(), extent{1}, std::multiplies<>{});
 }
 
-/// Elements in row-major order. Integers and truth values are held as numbers of type `Scalar`.
-/// An extent may be zero: then there are no elements.
+/// A tensor whose elements are in row-major order. Integers and truth values are held as numbers of type `Scalar`. An
+/// extent may be zero: then there are no elements.
 template <class Scalar>
 struct dense_tensor {
     shape dims;
@@ -53,17 +53,17 @@ struct dense_tensor {
     friend bool operator==(dense_tensor const&, dense_tensor const&) = default;
 };
 
-/// The global positions of one dimension that a rank holds, ascending; none where it holds them all.
+/// The global positions of one dimension that a rank holds, ascending; absent if it holds them all.
 using held_positions = std::optional<std::vector<extent>>;
 
-/// The positions of a dimension of `size` whose place within a factor, (position / stride) % extent, is in
+/// Returns the positions of a dimension of `size` whose place within a factor, (position / stride) % extent, is in
 /// [begin, begin + count).
 [[nodiscard]] std::vector<extent> positions_of(extent size, factor const& f, extent begin, extent count);
 
-/// The shape of the part of a tensor that lies in `count` places of a factor.
+/// Returns the shape of the part of a tensor that lies in `count` places of a factor.
 [[nodiscard]] shape part_shape(shape dims, factor const& f, extent count);
 
-/// A factor of a tensor of which `count` places of another factor are held.
+/// Returns a factor of a tensor of which only `count` places of another factor are held.
 [[nodiscard]] factor within(factor f, factor const& other, extent count);
 
 namespace detail {
@@ -80,7 +80,7 @@ void for_each_run(shape const& whole, factor const& f, extent begin, extent coun
 
 } // namespace detail
 
-/// The shard of a tensor that holds places [begin, begin + count) of a factor.
+/// Returns the shard of a tensor that holds the places [begin, begin + count) of a factor.
 /// *Preconditions.* The factor is one of the tensor's; the range lies within its extent.
 template <class Scalar>
 [[nodiscard]] dense_tensor<Scalar> take(dense_tensor<Scalar> const& whole, factor const& f, extent begin,
@@ -93,8 +93,8 @@ template <class Scalar>
     return part;
 }
 
-/// Writes a shard back to places [begin, begin + count) of a factor: what `take` undoes.
-/// *Preconditions.* As of `take`; the part has the shape that `take` gives.
+/// Writes a shard back to the places [begin, begin + count) of a factor, which undoes `take`.
+/// *Preconditions.* As for `take`; the part has the shape that `take` returns.
 template <class Scalar>
 void put(dense_tensor<Scalar>& whole, factor const& f, extent begin, extent count, dense_tensor<Scalar> const& part) {
     assert(part.dims == part_shape(whole.dims, f, count));
@@ -103,7 +103,7 @@ void put(dense_tensor<Scalar>& whole, factor const& f, extent begin, extent coun
     });
 }
 
-/// A tensor that is zero but for one shard: the adjoint of `take`.
+/// Returns a tensor that is zero outside one shard, which is the adjoint of `take`.
 template <class Scalar>
 [[nodiscard]] dense_tensor<Scalar> pad(dense_tensor<Scalar> const& part, shape whole, factor const& f, extent begin,
                                        extent count) {

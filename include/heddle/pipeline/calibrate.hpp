@@ -25,16 +25,16 @@ struct measured_strategy {
 };
 
 struct calibration_options {
-    /// How far, as a factor's logarithm, one expects a scale or a speed to be off the profile, and a prediction off a
-    /// measurement: what trials leave open stays as profiled.
+    /// How far, as the logarithm of a factor, a scale or a speed is expected to be off the profile, and a prediction
+    /// off a measurement. What trials do not determine stays as profiled.
     double prior_deviation = 0.7, noise = 0.05;
     int iterations = 40;
 };
 
 namespace detail {
 
-/// The parameters of a problem that trials can tell: launch times of types, scales of the profiles used, speeds of
-/// links.
+/// The parameters of a problem that trials can determine: launch times of types, scales of the profiles used, and
+/// speeds of links.
 class calibration_run {
 public:
     calibration_run(strategy_problem const& p, std::span<measured_strategy const> trials, calibration_options const& o)
@@ -59,7 +59,7 @@ public:
         }
     }
 
-    /// Levenberg and Marquardt's method on relative errors and priors, in logarithms.
+    /// Runs Levenberg and Marquardt's method on relative errors and priors, in logarithms.
     strategy_problem run() {
         auto const count = static_cast<Eigen::Index>(parameters_.size());
         Eigen::VectorXd at(count);
@@ -124,7 +124,8 @@ private:
         }
     }
 
-    /// In units of their deviations: of the predictions from the measurements, then of the parameters from the profile.
+    /// Returns errors in units of their deviations: those of the predictions, then those of the parameters from the
+    /// profile.
     [[nodiscard]] Eigen::VectorXd errors(Eigen::VectorXd const& at) {
         set(at);
         Eigen::VectorXd out(static_cast<Eigen::Index>(trials_.size() + parameters_.size()));
@@ -143,18 +144,19 @@ private:
     calibration_options const& options_;
     strategy_model model_;
     std::vector<parameter> parameters_;
-    /// The speeds set, as multiples of those given.
+    /// The current speeds as multiples of the given ones.
     double inside_ = 1, outside_ = 1;
 };
 
 } // namespace detail
 
-/// The problem with what the trials say in place of what the profile assumed: the launch time of every type, the scale
-/// of every profile used, and one factor each for the bandwidths inside and between machines, where links are given by
-/// machines. Least squares on relative errors, a local optimum.
+/// Returns the problem with what the trials say in place of what the profile assumed: the launch time of every type,
+/// the scale of every profile used, and, if links are given by machines, one factor for the bandwidths inside machines
+/// and one for those between them. It minimises squared relative errors and returns a local optimum.
 ///
-/// Fitted on the trials given, it says nothing about how well others are predicted: leave some out to know.
-/// *Throws* `input_error` for a bad problem, a strategy that is none of it, or a time that is not positive.
+/// The result is fitted to the given trials, so it says nothing about how well others are predicted: leave some out to
+/// find that.
+/// *Throws* `input_error` for a bad problem, a strategy that is none of the problem, or a time that is not positive.
 /// *Complexity.* Iterations * parameters * trials evaluations.
 [[nodiscard]] inline strategy_problem calibrate(strategy_problem const& p, std::span<measured_strategy const> trials,
                                                 calibration_options const& o = {}) {

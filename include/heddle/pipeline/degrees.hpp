@@ -15,7 +15,8 @@
 
 namespace heddle {
 
-/// Stages, copies of the model, and devices that share a layer: a grid of as many devices as their product.
+/// The numbers of stages, of copies of the model, and of devices that share a layer. Their product is the number of
+/// devices.
 struct parallel_degrees {
     std::size_t pipeline = 1, data = 1, tensor = 1;
 
@@ -26,45 +27,46 @@ struct parallel_degrees {
 /// One way to spread a global batch over devices (AMP eq. (2), without placement and layers).
 struct parallel_shape {
     parallel_degrees degrees;
-    /// Samples that one copy of the model processes at a time, and how often per iteration.
+    /// The samples that one copy of the model processes at a time, and how often it does so per iteration.
     std::int64_t micro_batch_size = 1, micro_batches = 1;
 };
 
-/// The numbers that divide `n`, rising. *Precondition:* n > 0. *Complexity.* O(sqrt(n)).
+/// Returns the numbers that divide `n`, ascending. *Precondition:* n > 0. *Complexity.* O(sqrt(n)).
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
 
-/// All degrees that use exactly `devices` devices, in lexicographic order. *Throws* `input_error` if there are no
-/// devices.
+/// Returns all degrees that use exactly `devices` devices, in lexicographic order. *Throws* `input_error` if there are
+/// no devices.
 [[nodiscard]] std::vector<parallel_degrees> all_degrees(std::size_t devices);
 
-/// All degrees with all sizes of micro-batch that divide the batch evenly over copies and passes: by degrees, small
-/// micro-batches first. *Throws* `input_error`.
+/// Returns all degrees with all sizes of micro-batch that divide the batch evenly over copies and passes, ordered by
+/// degrees, small micro-batches first. *Throws* `input_error`.
 [[nodiscard]] std::vector<parallel_shape> all_shapes(std::size_t devices, std::int64_t global_batch);
 
-/// All degrees that leave every copy a sample at least, with the sizes of micro-batches of `all_shapes`; where copies
-/// do not divide the batch, they get as equal numbers of samples as can be, and micro-batches of any size that no
-/// smaller one replaces in as many passes. What a copy has fewer, its last pass lacks. *Throws* `input_error`.
+/// Returns all degrees that leave every copy at least one sample. If copies divide the batch, the sizes of micro-batch
+/// are those of `all_shapes`. Otherwise copies get numbers of samples that differ by at most one, and the sizes are
+/// those for which no smaller size takes as many passes. A copy with fewer samples has a smaller last pass. *Throws*
+/// `input_error`.
 [[nodiscard]] std::vector<parallel_shape> spread_shapes(std::size_t devices, std::int64_t global_batch);
 
-/// Where every device of a grid stands.
+/// Says where every device of a grid is.
 struct device_placement {
     parallel_degrees degrees;
-    /// By rank: along a tensor group first, then along the copies, then along the stages.
+    /// The devices by rank: first along a tensor group, then along the copies, then along the stages.
     std::vector<std::size_t> devices;
 
     [[nodiscard]] std::size_t device(std::size_t stage, std::size_t copy, std::size_t part) const {
         return devices[(stage * degrees.data + copy) * degrees.tensor + part];
     }
-    /// The devices that share the layers of a stage in a copy.
+    /// Returns the devices that share the layers of a stage in a copy.
     [[nodiscard]] std::vector<std::size_t> tensor_group(std::size_t stage, std::size_t copy) const;
-    /// The devices that hold the same parameters, one of each copy.
+    /// Returns the devices that hold the same parameters, one of each copy.
     [[nodiscard]] std::vector<std::size_t> data_group(std::size_t stage, std::size_t part) const;
-    /// The devices that a copy's activations pass through, first stage first.
+    /// Returns the devices that a copy's activations pass through, first stage first.
     [[nodiscard]] std::vector<std::size_t> pipeline_group(std::size_t copy, std::size_t part) const;
 };
 
-/// Megatron's heuristic: with devices numbered machine by machine, tensor groups are next to each other, hence inside
-/// machines where they fit, then copies, and stages are the furthest apart (AMP section 3.6).
+/// Returns Megatron's heuristic placement. Devices are numbered machine by machine; tensor groups are contiguous, hence
+/// inside machines if they fit; then follow copies; stages are the furthest apart (AMP section 3.6).
 [[nodiscard]] device_placement megatron_placement(parallel_degrees degrees);
 
 } // namespace heddle

@@ -15,8 +15,8 @@
 
 namespace heddle {
 
-/// States are the machines used up of each type, and the machine of which some devices are taken. Every step takes the
-/// devices of one stage and leads to a higher number: their order is topological.
+/// A state is the machines used up of each type, and the machine of which some devices are taken. Every step takes the
+/// devices of one stage and leads to a higher number, so the order of numbers is topological.
 class device_walk {
 public:
     using state = std::uint64_t;
@@ -24,21 +24,21 @@ public:
     /// *Throws* `input_error` if there are 2^63 states or more.
     explicit device_walk(template_problem const& p);
 
-    /// More than any state; not every number below is one.
+    /// Returns a number that is more than any state; not every number below it is one.
     [[nodiscard]] state count() const { return count_; }
-    /// Nothing taken; everything taken.
+    /// Return the states in which nothing and in which everything is taken.
     [[nodiscard]] static state none() { return 0; }
     [[nodiscard]] state all() const { return all_; }
 
-    /// Whether a template may use these devices and no others.
+    /// Tells whether a template may use these devices and no others.
     [[nodiscard]] bool is_complete(state s) const {
         return s == all_ || (problem_->leaves_out() && s != none() && s % width_ == 0);
     }
 
-    /// How many machines of a type are used up.
+    /// Returns how many machines of a type are used up.
     [[nodiscard]] std::size_t machines_used(state s, std::size_t type) const;
 
-    /// How many devices of a type are not taken yet.
+    /// Returns how many devices of a type are not taken yet.
     [[nodiscard]] std::size_t devices_left(state s, std::size_t type) const;
 
     /// Calls `visit(type, devices, next state)` for each choice of a next stage's devices.
@@ -58,13 +58,13 @@ public:
     }
 
 private:
-    /// Of the open machine, if it is of this type.
+    /// Returns how many devices of the open machine are taken if it is of this type, else 0.
     [[nodiscard]] std::size_t taken(state s, std::size_t type) const;
 
     template_problem const* problem_;
-    /// By type, how many devices a stage may have.
+    /// The numbers of devices that a stage may have, by type.
     std::vector<std::vector<std::size_t>> groups_;
-    /// Numbers of open machines: 0 for none, then one for each number of devices taken, type by type.
+    /// The numbers of open machines: 0 if there is none, then one for each number of devices taken, type by type.
     std::vector<std::size_t> first_open_;
     std::size_t width_ = 1;
     std::vector<state> stride_;

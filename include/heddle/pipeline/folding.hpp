@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Node folding: every device as a number of folded devices, all of one type.
+/// @brief Node folding: each device counts as a number of folded devices, all of one type.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -18,50 +18,51 @@
 namespace heddle {
 
 struct folding_options {
-    /// The type that folded devices are of. Unset: the weakest, the one that takes longest for all layers.
+    /// The type of the folded devices. If unset, it is the weakest type, the one that takes longest for all layers.
     std::optional<std::size_t> reference{};
-    /// Count what folded devices on one layer would have to tell each other (Ditto 5.3.2 instead of 5.3.1).
+    /// If set, what folded devices on one layer would have to tell each other is counted (Ditto 5.3.2 instead of
+    /// 5.3.1).
     bool communication = false;
-    /// Then also what a layer costs on average for each machine more that shares it.
+    /// Is added with `communication`: the average cost of a layer for each further machine that shares it.
     seconds across_machines{0};
-    /// A device stands for no more folded devices than share out the model evenly within its memory.
+    /// If set, a device stands for no more folded devices than share out the model evenly within its memory.
     bool memory = false;
-    /// Folded devices stand for several of the type each where there would be more of them for every layer than this:
-    /// finer than layers is of no use.
+    /// If there would be more folded devices per layer than this, each stands for several of the type: finer than
+    /// layers is useless.
     std::size_t most_per_layer = 16;
 };
 
 struct folding {
     std::size_t reference = 0;
-    /// By type: so many folded devices is one device of it; at least one where there are machines, else none. In
-    /// proportion, where there would be too many.
+    /// The number of folded devices that one device of each type is; at least one if there are machines of the type,
+    /// else none. If there would be too many, the numbers are reduced in proportion.
     std::vector<std::size_t> factors;
-    /// Folded devices of the whole cluster.
+    /// The number of folded devices of the whole cluster.
     std::size_t devices = 0;
 };
 
 namespace detail {
 
-/// What all layers take on `d` devices of the reference type: p(d) of Ditto section 5.3.2.
+/// Returns the time of all layers on `d` devices of the reference type: p(d) of Ditto section 5.3.2.
 double folded_time(template_problem const& p, std::size_t reference, std::size_t d, folding_options const& o);
 
 void count_devices(template_problem const& p, folding& f);
 
-/// Larger folded devices, hence fewer, where there are more than `most`.
+/// Makes folded devices larger, hence fewer, if there are more than `most`.
 void coarsen(template_problem const& p, std::size_t most, folding& f);
 
 } // namespace detail
 
 /// Folds a cluster onto one type of device. A factor is the nearest whole number, and never zero.
 ///
-/// *Throws* `input_error`: bad problem or reference; with communication, where the reference's all-reduce tables lack a
-/// size.
+/// *Throws* `input_error` for a bad problem or reference; with communication, also if the reference's all-reduce tables
+/// lack a size.
 /// *Complexity.* O(types * layers); with communication O(types * factor * layers).
-/// *Reference.* Ditto section 5.3. Memory is considered there as future work.
+/// *Reference.* Ditto section 5.3, which leaves memory to future work.
 [[nodiscard]] folding fold(template_problem const& p, folding_options const& o = {});
 
-/// Where the layers would be cut for so many folded devices, each as near as possible to an even share of the work on
-/// the reference type: from 0 to the number of layers. With more devices than layers, some hold none.
+/// Returns where the layers would be cut for this many folded devices, each as near as possible to an even share of the
+/// work on the reference type, from 0 to the number of layers. If there are more devices than layers, some hold none.
 [[nodiscard]] std::vector<std::size_t> folded_cuts(template_problem const& p, folding const& f);
 
 } // namespace heddle
@@ -86,7 +87,7 @@ HEDDLE_INLINE double folded_time(template_problem const& p, std::size_t referenc
         for (auto const x : found->second) sum += 2 * x.value;
         return sum;
     };
-    // The layers are shared out by devices between the whole machines and the rest.
+    // The layers are divided by devices between the whole machines and the rest.
     double const on_whole = static_cast<double>(whole * type.devices_per_machine) / count,
                  on_rest = static_cast<double>(rest) / count;
     return all / count + static_cast<double>(whole) * o.across_machines.value +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief From a folded cluster's template back to real devices, the strongest first.
+/// @brief Turns a folded cluster's template back into one of real devices, the strongest first.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -21,16 +21,16 @@
 
 namespace heddle {
 
-/// The cluster of folded devices alone, in machines of the reference type's size; folded devices that fill none make
-/// one more.
+/// Returns the problem of the folded devices alone, in machines of the reference type's size; folded devices that fill
+/// no machine make one more.
 /// *Precondition:* `f` is a folding of `p`.
 [[nodiscard]] template_problem folded_problem(template_problem const& p, folding const& f);
 
-/// Recovers a template from that of the folded cluster: type by type from the strongest, always the stage that becomes
-/// the fastest template with it takes as many devices as its folded ones are worth; then the layers are cut anew.
+/// Recovers a template from that of the folded cluster. Type by type, from the strongest, the stage that makes the
+/// fastest template takes as many devices as its folded ones are worth; then the layers are cut anew.
 ///
-/// Devices may stay without a stage, and the stages of a machine need not follow each other.
-/// *Returns* `infeasible` where the folded cluster has no template or where stages stay without devices. *Throws*
+/// Devices may remain without a stage, and the stages of a machine need not follow each other.
+/// *Returns* `infeasible` if the folded cluster has no template or if stages remain without devices. *Throws*
 /// `input_error`.
 /// *Complexity.* The folded cluster's `plan_template`, and O(devices * stages^2).
 /// *Reference.* Ditto section 6.1, Algorithm 1.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Consecutive layers to pipeline stages, exactly.
+/// @brief Assigns consecutive layers to pipeline stages, exactly.
 #pragma once
 
 #include <heddle/base/error.hpp>
@@ -29,20 +29,20 @@ namespace heddle {
 struct layer_assignment_options {
     /// Labels are pairs of a stage and a layer.
     search::limits limits{};
-    /// Only assignments faster than this are sought.
+    /// The search looks only for assignments that are faster than this.
     seconds cutoff{std::numeric_limits<double>::infinity()};
 };
 
-/// An iteration's time by term, and the memory of every stage.
+/// The time of an iteration by term, and the memory of every stage.
 struct pipeline_cost {
     seconds total, slowest;
-    /// Per stage; and per boundary, one fewer.
+    /// The times by stage; and by boundary, which are one fewer.
     std::vector<seconds> stages, boundaries;
     std::vector<bytes> memory;
 };
 
 struct layer_assignment : search::outcome<seconds> {
-    /// Stage s holds the layers [cuts[s], cuts[s + 1]). Empty where nothing was found.
+    /// Stage s holds the layers [cuts[s], cuts[s + 1]). It is empty if nothing was found.
     std::vector<std::size_t> cuts;
     std::optional<pipeline_cost> cost;
     std::optional<memory_shortage> shortage;
@@ -155,8 +155,8 @@ private:
         return text;
     }
 
-    /// The first stage that can hold no layer wherever it may begin, or the last one if it cannot hold what is left at
-    /// the least.
+    /// Returns the first stage that can hold no layer wherever it may begin, or the last stage if it cannot hold the
+    /// least that may be left.
     [[nodiscard]] std::optional<memory_shortage> shortage() const {
         std::size_t const layers = problem_.layer_count();
         std::vector<bool> begins(layers + 1);
@@ -192,8 +192,8 @@ private:
 
 } // namespace detail
 
-/// Time and memory of an assignment, fitting or not. *Precondition:* cuts rise strictly from 0 to the number of layers,
-/// over as many stages as the schedule has. *Throws* `input_error`.
+/// Returns the time and memory of an assignment, whether or not it fits. *Precondition:* cuts rise strictly from 0 to
+/// the number of layers, over as many stages as the schedule has. *Throws* `input_error`.
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_cost cost_of(layer_assignment_problem const& p, std::span<std::size_t const> cuts,
                                     Schedule const& schedule = {}) {
@@ -201,13 +201,13 @@ template <pipeline_schedule Schedule = one_f_one_b>
     return detail::layer_assigner<Schedule>(p, schedule).cost(cuts);
 }
 
-/// The fastest assignment of layers to all devices; of equally fast ones the lexicographically smallest cuts, or, where
-/// the schedule's tail counts, the same every time.
+/// Returns the fastest assignment of layers to all devices. Among equally fast ones it has the lexicographically
+/// smallest cuts; if the schedule's tail counts, it is the same one every time.
 ///
-/// A stage must hold a layer, and what its layers need with the micro-batches in flight must fit its device; with
-/// several stages on a device each has an equal part of the limit, which suffices but is not necessary.
-/// *Returns* `optimal`, `infeasible` with the reason, or `limit`. Optimal up to the rounding of `search::partition`.
-/// *Throws* `input_error` before work starts.
+/// A stage must hold a layer, and what its layers need with the micro-batches in flight must fit its device. If there
+/// are several stages on a device, each has an equal part of the limit, which is sufficient but not necessary.
+/// *Returns* `optimal`, `infeasible` with the reason, or `limit`. It is optimal up to the rounding of
+/// `search::partition`. *Throws* `input_error` before work starts.
 /// *Complexity.* That of `search::partition` or `search::partition_with_tail`: O(stages * layers) per threshold, tens
 /// of thresholds as a rule.
 /// *Reference.* AMP section 3.5 solves the same problem in O(stages * layers^4).
@@ -218,9 +218,9 @@ template <pipeline_schedule Schedule = one_f_one_b>
     return detail::layer_assigner<Schedule>(p, schedule).run(o);
 }
 
-/// The fastest assignment to the first n devices, n at least one; of equally fast ones that to the fewest devices.
-/// Numbers of devices that the schedule cannot run are passed over. *Throws* and *returns* as `assign_layers`;
-/// statistics and limits are of all n together.
+/// Returns the fastest assignment to the first n devices, for any n of at least one; among equally fast ones, that to
+/// the fewest devices. Numbers of devices that the schedule cannot run are skipped. It *throws* and *returns* what
+/// `assign_layers` does; statistics and limits are for all n together.
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] layer_assignment assign_layers_to_some(layer_assignment_problem p, layer_assignment_options o = {},
                                                      Schedule const& schedule = {}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Layers in order, devices in order: the problem of assigning the ones to the others.
+/// @brief The problem of assigning layers in order to devices in order.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -18,31 +18,32 @@
 
 namespace heddle {
 
-/// Per layer, for one micro-batch on one type of device.
+/// The times of each layer for one micro-batch on one type of device.
 struct layer_times {
     std::vector<seconds> forward, backward;
 };
 
-/// A device, or a group of them that works as one, that holds stages.
+/// A device that holds stages, or a group of devices that works as one.
 struct pipeline_device {
-    /// Which of the problem's `times`.
+    /// Which of the problem's `times` it has.
     std::size_t type = 0;
     bytes memory_limit{std::numeric_limits<double>::infinity()};
 };
 
-/// Layers in order and devices in order; every quantity is of one micro-batch.
+/// Layers in order and devices in order. Every quantity is for one micro-batch.
 struct layer_assignment_problem {
-    /// Per type of device.
+    /// The times by type of device.
     std::vector<layer_times> times;
     std::vector<layer_memory> memory;
     std::vector<pipeline_device> devices;
-    /// From each device to the next; a cut costs the transfer of the activations that enter the layer behind it, once
-    /// (AMP's e_i; half the bandwidth counts the gradient's way back too). Empty: boundaries are free.
+    /// The links from each device to the next. A cut costs the transfer of the activations that enter the layer after
+    /// it, once (AMP's e_i; with half the bandwidth it includes the gradient's way back). If it is empty, boundaries
+    /// are free.
     std::vector<network_link> links;
-    /// From the last device to the first: for schedules with several stages per device.
+    /// The link from the last device to the first, for schedules with several stages per device.
     network_link back_link{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
     std::int64_t micro_batches = 1;
-    /// Keep the layers' inputs alone and run each layer forward again before its backward pass.
+    /// If set, stages keep the layers' inputs alone and run each layer forward again before its backward pass.
     bool recompute = false;
 
     [[nodiscard]] std::size_t layer_count() const { return memory.size(); }
@@ -52,7 +53,7 @@ struct layer_assignment_problem {
     [[nodiscard]] seconds time_on(std::size_t type, std::size_t layer) const {
         return (recompute ? 2 : 1) * times[type].forward[layer] + times[type].backward[layer];
     }
-    /// Of a cut between a stage and the next, before the layer.
+    /// Returns the time of a cut between a stage and the next, before the layer.
     [[nodiscard]] seconds boundary(std::size_t stage, std::size_t layer) const;
 };
 

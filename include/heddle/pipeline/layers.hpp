@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Cuts a program into layers: what pipeline planners take as the smallest part of a stage.
+/// @brief Cuts a program into layers, which pipeline planners take as the smallest parts of a stage.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -24,7 +24,7 @@ namespace heddle {
 
 /// Layers of a program: consecutive operators, in the program's order.
 struct program_layers {
-    /// Layer l holds the operators [cuts[l], cuts[l + 1]); from 0 to the number of operators, rising.
+    /// Layer l holds the operators [cuts[l], cuts[l + 1]); cuts rise from 0 to the number of operators.
     std::vector<operator_id> cuts;
     std::vector<std::string> names;
 
@@ -34,22 +34,23 @@ struct program_layers {
     }
 };
 
-/// The values that pass a cut: made by an operator before it, used by one from it on.
+/// Returns the values that pass a cut: an operator before it makes them, and an operator after it uses them.
 [[nodiscard]] std::vector<tensor_id> values_across(indexed_program const& p, operator_id cut);
 
-/// Bytes of the values that pass each cut, before operator 0 to behind the last: a skip connection counts at every cut
-/// it passes.
+/// Returns the bytes of the values that pass each cut, from before operator 0 to behind the last. A skip connection
+/// counts at every cut that it passes.
 /// *Complexity.* Linear in the program.
 [[nodiscard]] std::vector<bytes> bytes_across(indexed_program const& p);
 
-/// Layers between these cuts, each named after the module of the first parameter it uses, or else its first operator.
+/// Makes layers between these cuts, each named after the module of the first parameter that it uses, or else after its
+/// first operator.
 /// *Throws* `input_error` unless the cuts rise from 0 to the number of operators.
 [[nodiscard]] program_layers layers_at(indexed_program const& p, std::vector<operator_id> cuts);
 
-/// A layer for each run of operators of one module: that of an operator's first parameter, else of the operator before.
-/// Modules are the longest of the prefixes that a parameter's name begins with; without prefixes as `module_of` has
-/// them.
-/// *Throws* `input_error` naming a prefix that no parameter of an operator has.
+/// Makes a layer for each run of operators of one module, which is that of an operator's first parameter, or else that
+/// of the operator before. Modules are the longest of the prefixes with which a parameter's name begins; if there are
+/// no prefixes, those of `module_of`.
+/// *Throws* `input_error` that names a prefix which no parameter of an operator has.
 [[nodiscard]] program_layers layers_by_name(indexed_program const& p, std::vector<std::string> const& prefixes = {});
 
 namespace detail {
@@ -68,8 +69,8 @@ private:
         [[nodiscard]] std::size_t operators() const { return period * count; }
     };
 
-    /// The blocks that make up most of [begin, end), of equal ones the shortest, cut where the fewest bytes pass, of
-    /// such places before a parameter's first use.
+    /// Returns the blocks that make up most of [begin, end), and the shortest of equal ones. They are cut where the
+    /// fewest bytes pass; among such places, before a parameter's first use.
     [[nodiscard]] repeats longest(std::size_t begin, std::size_t end) const;
     [[nodiscard]] repeats at_waist(std::size_t at, std::size_t same, std::size_t period) const;
     [[nodiscard]] std::pair<bytes, bool> rank(repeats const& r) const {
@@ -83,15 +84,15 @@ private:
 
 } // namespace detail
 
-/// A layer for each of the blocks that a program repeats, operator by operator of one kind (`operator_kinds`, uses
-/// aside), with parameters of their own; what is before, between and behind them is searched for repeats again, and
-/// where it has none is one layer.
+/// Makes a layer for each of the blocks that a program repeats, operator by operator of one kind (`operator_kinds`,
+/// without regard to uses), with parameters of their own. What is before, between and behind the blocks is searched for
+/// repeats again; where it has none, it is one layer.
 /// *Complexity.* Quadratic in the operators.
 [[nodiscard]] program_layers repeated_layers(indexed_program const& p);
 
-/// So many layers of nearly balanced cost, given that of each operator: the least bytes across the cuts where no layer
-/// costs more than `1 + slack` times the least that the costliest must. *Throws* `input_error` unless there is a cost
-/// per operator, and an operator per layer.
+/// Makes a number of layers of nearly balanced cost from the cost of each operator: among the cuts by which no layer
+/// costs more than `1 + slack` times the least possible cost of the costliest layer, it takes those across which the
+/// fewest bytes pass. *Throws* `input_error` unless there is a cost for each operator, and an operator for each layer.
 [[nodiscard]] program_layers balanced_layers(indexed_program const& p, std::span<seconds const> costs,
                                              std::size_t count, double slack = 0.1);
 

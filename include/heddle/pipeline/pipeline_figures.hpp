@@ -23,8 +23,8 @@ namespace heddle {
 
 namespace detail {
 
-/// Calls `use` with the schedule that a plan's time is estimated by, known by its name. *Throws* `input_error` for
-/// another name, and for one that cannot run the plan. *Precondition:* the plan exists.
+/// Calls `use` with the schedule by which a plan's time is estimated, known by its name. *Throws* `input_error` for
+/// another name, and for a schedule that cannot run the plan. *Precondition:* the plan exists.
 template <class Use>
 void with_schedule(pipeline_plan const& plan, Use const& use) {
     std::string const place = "pipeline plan, schedule";
@@ -47,22 +47,22 @@ void with_schedule(pipeline_plan const& plan, Use const& use) {
 
 } // namespace detail
 
-/// The first prediction of a plan that is another when `priced` on a cluster, in a sentence; nothing where all agree to
-/// rounding.
+/// Returns in a sentence the first prediction of a plan that differs when the plan is `priced` on a cluster; nothing if
+/// all agree to rounding.
 /// *Precondition:* `again` is the plan priced.
 [[nodiscard]] std::string difference(pipeline_plan const& plan, pipeline_plan const& again);
 
-/// Whether the figures of a pipeline plan agree with each other: the pipeline's time and bubble with its stages' times,
-/// the memory of a stage's devices, limits, bound and status with the cost, and those of the groups' plans with their
-/// steps. What a stage takes needs the model and a cluster.
-/// *Precondition.* `verify`, or a reader, has passed the plan.
+/// Checks whether the figures of a pipeline plan agree with each other: the pipeline's time and bubble with its stages'
+/// times; the memory of a stage's devices; limits; bound and status with the cost; and those of the groups' plans with
+/// their steps. It does not check what a stage takes, which needs the model and a cluster.
+/// *Precondition.* `verify`, or a reader, has accepted the plan.
 [[nodiscard]] verification verify_figures(pipeline_plan const& p);
 
-/// Whether what the stages hold follows from the model alone: where stages have one device each and, of templates,
-/// could not have more.
+/// Tells whether what the stages hold follows from the model alone: stages have one device each and, if they are
+/// templates, could not have more.
 [[nodiscard]] bool has_plain_memory(pipeline_plan const& p);
 
-/// The fields of a pipeline plan's file that nobody can derive from the plan, its model and its cluster.
+/// Returns the fields of a pipeline plan's file that nobody can derive from the plan, its model and its cluster.
 [[nodiscard]] std::vector<std::string> claims_of(pipeline_plan const& p, bool has_cluster);
 
 } // namespace heddle

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Which machine holds which stage: all placements, orders of machines, tilings.
+/// @brief Which machine holds which stage: all placements, orders of machines, and tilings.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -19,11 +19,11 @@
 
 namespace heddle {
 
-/// What follows a tensor group on a machine: the next copy of the stage (Megatron) or the next stage of the copy.
+/// Tells what follows a tensor group on a machine: the next copy of the stage (Megatron) or the next stage of the copy.
 enum class placement_order : unsigned char { copies_first, stages_first };
 
-/// Placements whose tensor groups lie inside machines, as profiles are of one machine. Devices of a machine are alike,
-/// so a placement says of each tensor group, a unit, which machine it is on.
+/// The placements whose tensor groups lie inside machines, as profiles are of one machine. Devices of a machine are
+/// alike, so a placement says for each tensor group, called a unit, which machine it is on.
 ///
 /// *Precondition:* the problem is valid and the tensor degree divides every machine's devices. *Lifetime:* refers to
 /// the problem.
@@ -31,14 +31,15 @@ class placement_space {
 public:
     placement_space(strategy_problem const& p, std::size_t tensor);
 
-    /// Units go to machines in the order given, each filled before the next.
+    /// Places units on machines in the given order, and fills each machine before the next.
     [[nodiscard]] device_placement in_order(parallel_degrees degrees, std::span<std::size_t const> machines,
                                             placement_order order) const;
 
-    /// The machines in the orders that differ, at most `limit` of them, lexicographically from 0, 1, ... on.
+    /// Returns the orders of machines that differ, at most `limit` of them, lexicographically from 0, 1, ... on.
     [[nodiscard]] std::vector<std::vector<std::size_t>> machine_orders(std::size_t limit) const;
 
-    /// All placements but for exchanges of like machines, or nothing if there are more than `limit`.
+    /// Returns all placements that differ by more than exchanges of like machines, or nothing if there are more than
+    /// `limit`.
     [[nodiscard]] std::optional<std::vector<device_placement>> all(parallel_degrees degrees, std::size_t limit) const;
 
     /// All placements if there are no more than `most`; else those in so many orders of machines, with copies next to
@@ -46,10 +47,10 @@ public:
     [[nodiscard]] std::vector<device_placement> some(parallel_degrees degrees, std::size_t most,
                                                      std::size_t orders) const;
 
-    /// Algorithm 2's tiling, generalised: machines are the columns of a mesh whose cells are units, and each stage in
-    /// turn covers a block of as many cells as there are copies, in the first free column from its first free cell on,
-    /// `heights[stage]` cells high. Nothing if a block does not fit. (With two devices to a block it is a domino,
-    /// upright or lying.)
+    /// Generalises the tiling of AMP's Algorithm 2. Machines are the columns of a mesh whose cells are units. Each
+    /// stage in turn covers a block of as many cells as there are copies, in the first free column from its first free
+    /// cell on, `heights[stage]` cells high. Returns nothing if a block does not fit. (With two devices per block it is
+    /// a domino, upright or lying.)
     /// *Precondition:* heights divide the copies.
     [[nodiscard]] std::optional<device_placement> tile(parallel_degrees degrees, std::span<std::size_t const> machines,
                                                        std::span<std::size_t const> heights) const;
@@ -61,7 +62,7 @@ private:
 
     [[nodiscard]] bool alike(std::size_t a, std::size_t b) const;
 
-    /// By kind: its first machine.
+    /// Returns the first machine of each kind.
     [[nodiscard]] std::vector<std::size_t> first_of_kind() const;
 
     [[nodiscard]] device_placement on_machines(parallel_degrees degrees, std::span<std::size_t const> units) const;
@@ -72,7 +73,7 @@ private:
 
     strategy_problem const& problem_;
     std::size_t tensor_;
-    /// The first device, and the first machine that is alike, of each machine.
+    /// The first device of each machine, and the first machine that is like it.
     std::vector<std::size_t> first_device_, kind_;
 };
 

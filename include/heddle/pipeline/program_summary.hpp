@@ -30,7 +30,7 @@ struct program_summary {
         std::size_t count = 0;
         flops forward, backward;
     };
-    /// Tensors of one role.
+    /// The tensors of one role.
     struct tensors_of_role {
         std::size_t count = 0;
         extent elements = 0;
@@ -41,11 +41,11 @@ struct program_summary {
         std::string first, last;
         std::size_t count = 0, operators = 0;
     };
-    /// Classes that are alike: factors that loops tie, so that they are cut at the same points wherever a plan cuts
-    /// them.
+    /// Classes that are alike. A class is the factors that loops tie, so that a plan cuts them at the same points
+    /// wherever it cuts them.
     struct atoms_of_classes {
         extent atoms = 0;
-        /// Of each class.
+        /// The number of tensors in each class.
         std::size_t tensors = 0;
         std::size_t classes = 0;
         /// A tensor of the first class, a source if there is one, and the dimension that is cut.
@@ -54,14 +54,14 @@ struct program_summary {
     };
 
     std::size_t operators = 0;
-    /// Most work first.
+    /// Is sorted by work, most first.
     std::vector<operators_of_kind> kinds;
     tensors_of_role inputs, trained, frozen, buffers;
     flops forward, backward;
-    /// What operators keep for the backward pass, each tensor once; sources are not among them.
+    /// What operators keep for the backward pass, each tensor once, without sources.
     bytes activations;
     std::vector<repeated_block> repeats;
-    /// Most tensors first.
+    /// Is sorted by tensors, most first.
     std::vector<atoms_of_classes> atoms;
 };
 
@@ -76,7 +76,7 @@ std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program const& p
 /// *Complexity.* Quadratic in the operators, for the repeats. *Throws* `input_error` where `index_program` does.
 [[nodiscard]] program_summary summarise(program const& p);
 
-/// As tables for people.
+/// Prints tables for people.
 void print(std::ostream& out, program_summary const& s);
 
 } // namespace heddle

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief From a folded cluster back to its devices: coin change over folded devices.
+/// @brief Turns a folded cluster back into its devices: coin change over folded devices.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -21,12 +21,12 @@
 namespace heddle {
 
 struct recovery_options {
-    /// So many orders of devices are followed for each number of folded devices.
+    /// How many orders of devices are followed for each number of folded devices.
     std::size_t beam = 16;
-    /// A stage may stand for so many folded devices more or fewer than its devices are worth. Where nothing is found,
-    /// more are tried, and in the end cuts at any layer.
+    /// A stage may stand for up to this many folded devices more or fewer than its devices are worth. If nothing is
+    /// found, more are allowed, and in the end cuts at any layer.
     std::size_t slack = 0;
-    /// Afterwards so many exchanges of two machines are tried at the most, as long as one helps.
+    /// How many exchanges of two machines are tried afterwards at most, as long as one helps.
     std::size_t exchanges = 40;
     /// Of all of it together; the labels, at most 4'000'000, of each dynamic programme.
     search::limits limits{};
@@ -36,7 +36,7 @@ namespace detail {
 
 void cut(std::vector<template_stage>& stages, layer_assignment const& found);
 
-/// Takes stages for a template: the layers re-cut exactly for their devices in their order.
+/// Makes a template of stages; the layers are cut anew, exactly, for their devices in their order.
 template <pipeline_schedule Schedule>
 void accept(template_problem const& p, std::vector<template_stage> stages, search::deadline const& until,
             Schedule const& schedule, pipeline_template& out) {
@@ -45,8 +45,8 @@ void accept(template_problem const& p, std::vector<template_stage> stages, searc
     out.stages = std::move(stages);
 }
 
-/// Exchanges the places of two machines that are not shared out alike as long as the template gets faster, with the
-/// layers re-cut exactly each time: pairs in lexicographic order, round and round.
+/// Exchanges the places of two machines that are not shared out alike as long as the template gets faster; the layers
+/// are cut anew, exactly, each time. It tries pairs in lexicographic order, round and round.
 /// *Precondition:* the stages of a machine follow each other.
 template <pipeline_schedule Schedule>
 void exchange_machines(template_problem const& p, std::size_t most, search::deadline const& until,
@@ -67,7 +67,7 @@ void exchange_machines(template_problem const& p, std::size_t most, search::dead
             a, b, [](auto const& x, auto const& y) { return x.type == y.type && x.devices == y.devices; });
     };
     auto blocks = blocks_of(t.stages);
-    // So many pairs in a row without a gain is all of them.
+    // This many pairs in a row without a gain are all pairs.
     std::size_t const pairs = blocks.size() * (blocks.size() - 1) / 2;
     for (std::size_t i = 0, j = 1, idle = 0; most > 0 && idle < pairs && !until.is_over(); ++idle) {
         if (!alike(blocks[i], blocks[j])) {
@@ -95,15 +95,15 @@ void exchange_machines(template_problem const& p, std::size_t most, search::dead
 
 } // namespace detail
 
-/// Recovers a template from a folded cluster: its folded devices share the work evenly, and each group of real devices
+/// Recovers a template from a folded cluster. Its folded devices share the work evenly, and each group of real devices
 /// takes over as many of them as it is worth, in the order that a dynamic programme finds best.
 ///
-/// The key of the programme holds the devices used as well as the folded devices done; merged stages cost what their
+/// The key of the programme holds the devices used as well as the folded devices done. Merged stages cost what their
 /// layers cost, need not have equal shares, and must fit their memory. Then the layers are cut anew for the order
 /// found.
-/// *Returns* `feasible` with a bound over all templates, `optimal` where they meet, `infeasible` where no template
-/// fits, or `limit`, also where the beam left out all that might fit. *Throws* `input_error`.
-/// *Complexity.* O(folded devices * beam * kinds) labels, and one `assign_layers` and one more per exchange.
+/// *Returns* `feasible` with a bound over all templates, `optimal` if the cost is equal to the bound, `infeasible` if
+/// no template fits, or `limit`, also if the beam left out all that might fit. *Throws* `input_error`.
+/// *Complexity.* O(folded devices * beam * kinds) labels, one `assign_layers`, and one more for each exchange.
 /// *Reference.* Ditto section 6.2, Algorithm 2, which keeps one set of devices per number of folded ones.
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_template recover(template_problem const& p, folding const& f, recovery_options const& o = {},

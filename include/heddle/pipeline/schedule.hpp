@@ -19,7 +19,7 @@ struct pipeline_shape {
     std::int64_t micro_batches = 1;
 };
 
-/// One micro-batch's forward or backward pass through a stage.
+/// The forward or backward pass of one micro-batch through a stage.
 struct pipeline_pass {
     bool is_forward = true;
     std::int64_t micro_batch = 0;
@@ -27,8 +27,8 @@ struct pipeline_pass {
 };
 
 /// How micro-batches pass through stages. An iteration takes `bottleneck_weight * (slowest stage) + (all stages) + (all
-/// boundaries)`, forward and backward together; where the tail counts, the slowest stage, k of 0 .. n - 1 and of equals
-/// the last, counts k times more, and the stages from k on are added once more.
+/// boundaries)`, forward and backward together. If the tail counts, let k of 0 .. n - 1 be the slowest stage, the last
+/// of equal ones: it counts k times more, and the stages from k on are added once more.
 ///
 /// *Notation.* `s` schedule, `x` shape, `i` stage. There are `x.devices * s.stages_per_device()` stages; stage `i` runs
 /// on device `i % x.devices`.
@@ -43,8 +43,8 @@ concept pipeline_schedule = requires(Schedule const& s, pipeline_shape x, std::s
     { s.in_flight(i, x) } -> std::same_as<std::int64_t>;
 };
 
-/// All forward passes, then all backward passes (GPipe). The time is that of 1F1B, which GPipe's exceeds where the
-/// slowest forward and the slowest backward pass are of different stages.
+/// All forward passes come first, then all backward passes (GPipe). The time is that of 1F1B; GPipe takes longer if the
+/// slowest forward and the slowest backward pass are in different stages.
 struct gpipe {
     static constexpr char const* name = "gpipe";
     static constexpr bool counts_tail = false;
@@ -53,17 +53,17 @@ struct gpipe {
     [[nodiscard]] bool can_run(pipeline_shape) const { return true; }
     [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const { return x.micro_batches - 1; }
     [[nodiscard]] std::int64_t in_flight(std::size_t, pipeline_shape x) const { return x.micro_batches; }
-    /// In order.
+    /// Returns the passes in order.
     [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t, pipeline_shape x) const;
 };
 
-/// One forward, one backward pass in turn: AMP's eq. (5), Megatron's and DeepSpeed's schedule.
+/// One forward and one backward pass alternate: this is AMP's eq. (5), and Megatron's and DeepSpeed's schedule.
 ///
 /// With v > 1 chunks a device holds v stages, one of every round (Megatron's interleaved schedule; Narayanan et al.
-/// 2021, section 2.2), and the number of micro-batches m must be a multiple of the number of devices k. Slots of the
-/// length of the slowest chunk are counted: m * v + k - 1 of them, of which k * v are the first micro-batch's pass and
-/// last as long as their own chunk. So the weight is v * (m - k) + k - 1 (m - 1 for v = 1), and with equal chunks the
-/// idle time is a v-th of the plain schedule's.
+/// 2021, section 2.2), and the number of micro-batches m must be a multiple of the number of devices k. The schedule
+/// has m * v + k - 1 slots of the length of the slowest chunk, of which k * v are the first micro-batch's pass and last
+/// as long as their own chunk. So the weight is v * (m - k) + k - 1 (m - 1 for v = 1), and with equal chunks the idle
+/// time is a v-th of the plain schedule's.
 struct one_f_one_b {
     static constexpr char const* name = "1f1b";
     static constexpr bool counts_tail = false;
@@ -74,24 +74,24 @@ struct one_f_one_b {
         return chunks == 1 || (chunks > 1 && x.micro_batches % static_cast<std::int64_t>(x.devices) == 0);
     }
     [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const;
-    /// Interleaved, stage i of n = k * v keeps an activation for 2 * (n - 1 - i) + 1 forward slots, of which the device
-    /// gives it k in every n.
+    /// Interleaved, stage i of n = k * v keeps an activation for 2 * (n - 1 - i) + 1 forward slots; the device gives
+    /// the stage k of every n slots.
     [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const;
-    /// In order: as many forward passes as may be in flight, then backward and forward in turn. *Precondition:* one
-    /// chunk.
+    /// Returns the passes in order: as many forward passes as may be in flight, then backward and forward in turn.
+    /// *Precondition:* there is one chunk.
     [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t stage, pipeline_shape x) const;
 };
 
-/// Oobleck's estimate T1 + T2 + T3 of 1F1B (Ditto eqs. (1)-(3)): all n stages, m - n + k slots of the slowest, and the
-/// stages from the slowest on.
+/// Oobleck's estimate T1 + T2 + T3 of 1F1B (Ditto eqs. (1)-(3)): all n stages, m - n + k slots of the slowest stage k,
+/// and the stages from the slowest on.
 ///
 /// It charges the stages behind the slowest their own time where 1F1B waits for the slowest, so it favours slivers of
-/// work at the end of the pipeline; with equal stages it is one slot more than `one_f_one_b`. With fewer micro-batches
-/// than stages its slots may be negative, and it cannot run.
+/// work at the end of the pipeline; with equal stages it is one slot more than `one_f_one_b`. If there are fewer
+/// micro-batches than stages, its slots may be negative, and it cannot run.
 struct oobleck_estimate {
     static constexpr char const* name = "oobleck";
     static constexpr bool counts_tail = true;
-    /// Added to the slots of the slowest stage: Ditto's eq. (2) counts stages from one and adds none.
+    /// Is added to the slots of the slowest stage. Ditto's eq. (2) counts stages from one and adds none.
     std::int64_t more_slots = 0;
 
     [[nodiscard]] std::size_t stages_per_device() const { return 1; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The kinds of stages that a cluster allows, and what the devices together can do at the most.
+/// @brief The kinds of stages that a cluster allows, and what all devices together can do at most.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -19,16 +19,16 @@
 
 namespace heddle {
 
-/// So many devices of one type.
+/// A number of devices of one type.
 struct stage_kind {
     std::size_t type = 0, devices = 1;
 };
 
-/// How often the stage that is slowest counts besides once in the sum of all, by the number of stages behind it.
+/// Returns how often the slowest stage counts besides once in the sum of all, by the number of stages behind it.
 /// *Precondition:* the schedule has one stage per device.
 template <pipeline_schedule Schedule>
 [[nodiscard]] std::int64_t slots_of_slowest(Schedule const& schedule, std::int64_t micro_batches, std::size_t behind) {
-    // With n stages it is stage k = n - 1 - behind. Where the tail counts, the weight falls by one per stage and k is
+    // With n stages it is stage k = n - 1 - behind. If the tail counts, the weight falls by one per stage and k is
     // added.
     return schedule.bottleneck_weight({behind + 1, micro_batches});
 }
@@ -38,12 +38,12 @@ namespace detail {
 /// *Precondition:* there are machines.
 [[nodiscard]] std::size_t any_type(template_problem const& p);
 
-/// The least that a device of a type needs for a unit of work, over all layers that have work.
+/// Returns the least that a device of a type needs for a unit of work, over all layers that have work.
 [[nodiscard]] double inverse_speed(template_problem const& p, std::size_t type, std::span<double const> work);
 
 } // namespace detail
 
-/// What one micro-batch costs at the least where many keep all devices busy, whoever does which layer of it.
+/// Returns what one micro-batch costs at least if many keep all devices busy, whichever device does which layer.
 /// *Precondition:* `detail::check(p)` passed. *Complexity.* O(types * layers).
 [[nodiscard]] seconds least_time_per_micro_batch(template_problem const& p);
 
@@ -55,15 +55,15 @@ public:
 
     [[nodiscard]] std::span<stage_kind const> all() const { return kinds_; }
     [[nodiscard]] std::size_t number(std::size_t type, std::size_t devices) const { return numbers_[type][devices]; }
-    /// Seconds of the layers [first, end) on a kind, by difference of sums.
+    /// Returns the seconds of the layers [first, end) on a kind, as a difference of sums.
     [[nodiscard]] double time(std::size_t kind, std::size_t first, std::size_t end) const {
         return before_[kind][end] - before_[kind][first];
     }
 
-    /// Seconds that the layers before `end` take at the least, wherever they are.
+    /// Returns the seconds that the layers before `end` take at least, wherever they are.
     [[nodiscard]] double least_sum(std::size_t end) const { return least_before_[end]; }
-    /// Seconds that the slowest of the stages with the layers before `end` takes at the least if they are on the
-    /// devices left: a device does at most the work that it is best at.
+    /// Returns the seconds that the slowest of the stages with the layers before `end` takes at least if they are on
+    /// the devices left: a device does at most the work that it is best at.
     [[nodiscard]] double least_slowest(std::size_t end, device_walk const& walk, device_walk::state taken) const;
 
 private:
@@ -71,12 +71,12 @@ private:
     std::vector<stage_kind> kinds_;
     std::vector<std::vector<std::size_t>> numbers_;
     std::vector<std::vector<double>> before_;
-    /// Seconds per layer on one device of some type, and by type the least that a device needs for a second of it.
+    /// Seconds per layer on one device of some type; and, by type, the least that a device needs for a second of it.
     std::vector<double> work_, inverse_speed_;
     std::vector<double> least_before_, work_before_;
 };
 
-/// What an iteration takes at the least on these machines, whatever the template.
+/// Returns what an iteration takes at least on these machines, whatever the template.
 /// *Precondition:* `detail::check(p)` passed. *Complexity.* That of reading the profile.
 template <pipeline_schedule Schedule>
 [[nodiscard]] seconds template_lower_bound(template_problem const& p, stage_kinds const& kinds, device_walk const& walk,
@@ -89,7 +89,7 @@ template <pipeline_schedule Schedule>
 
 namespace detail {
 
-/// *Throws* `input_error` where the schedule cannot run with as many stages as there may be.
+/// *Throws* `input_error` if the schedule cannot run with as many stages as there may be.
 template <pipeline_schedule Schedule>
 void check(template_problem const& p, Schedule const& schedule) {
     check(p);

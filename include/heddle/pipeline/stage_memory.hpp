@@ -17,40 +17,41 @@
 namespace heddle {
 
 struct layer_memory {
-    /// Held all the time: parameters, gradients, optimizer state.
+    /// What is held all the time: parameters, gradients and optimiser state.
     bytes kept;
-    /// Saved for the backward pass, per micro-batch in flight; its input included.
+    /// What is saved for the backward pass, per micro-batch in flight; it includes the layer's input.
     bytes saved;
-    /// Activations that enter the layer, per micro-batch.
+    /// The activations that enter the layer, per micro-batch.
     bytes input;
-    /// Needed for a moment by one layer at a time, as a collective's buffer is.
+    /// What one layer at a time needs for a moment, such as a collective's buffer.
     bytes momentary{};
 };
 
-/// The least that a stage would have to hold, the layers [first, end), does not fit it.
+/// A stage does not fit even the least that it would have to hold, which is the layers [first, end).
 struct memory_shortage {
     std::size_t stage, first, end;
     bytes needed, limit;
 };
 
-/// What ranges of layers need. Adding a layer to a range never makes it need less.
+/// Tells what ranges of layers need. Adding a layer to a range never makes it need less.
 class stage_memory {
 public:
-    /// With recomputation, of every micro-batch in flight the inputs of the layers are held, and of one layer at a time
-    /// what it saves.
+    /// With recomputation, the inputs of the layers are held for every micro-batch in flight, and what a layer saves
+    /// only for one layer at a time.
     stage_memory(std::span<layer_memory const> layers, bool recompute);
 
     /// *Complexity.* Constant. *Precondition:* first < end.
     [[nodiscard]] bytes of(std::size_t first, std::size_t end, std::int64_t in_flight) const;
 
-    /// For every first layer, the end of the longest range that fits; where none does, the first layer itself.
+    /// Returns for every first layer the end of the longest range that fits; if none fits, the first layer itself.
     [[nodiscard]] std::vector<std::size_t> reach(bytes limit, std::int64_t in_flight) const;
 
 private:
     std::span<layer_memory const> layers_;
-    /// Sums over the layers before each.
+    /// Sums over the layers before each layer.
     std::vector<bytes> kept_, held_;
-    /// Row n: the most that one of 2^n layers from each on has for a moment; empty where none has anything.
+    /// Row n holds, from each layer on, the most that one of 2^n layers needs for a moment; it is empty if none needs
+    /// anything.
     std::vector<bytes> most_;
 };
 

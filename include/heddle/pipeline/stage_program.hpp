@@ -23,15 +23,17 @@
 
 namespace heddle {
 
-/// The operators [first, end) of a distributed program on one group of devices. Values pass stages mirrored, as in
-/// Megatron-LM: whole on every device, and so are their cotangents. A group therefore need not know the forms, nor the
-/// size, of the one before.
+/// The operators [first, end) of a distributed program on one group of devices. Values pass from stage to stage
+/// mirrored, as in Megatron-LM: they are whole on every device, and so are their cotangents. A group therefore need not
+/// know the forms, nor the size, of the group before it.
 struct stage_program {
-    /// Of sources, once per iteration; then of values, for every micro-batch. Both in the program's order.
+    /// Instructions on sources, which run once per iteration; then instructions on values, which run for every
+    /// micro-batch. Both are in the program's order.
     std::vector<instruction> once, each;
     /// Values of earlier stages, in the forms other than mirrored in which they are used here.
     std::vector<formed_tensor> enter;
-    /// Values made here that later stages use, or the loss, in a form that they are held in: mirrored, if they are.
+    /// Values that are made here and that later stages use, or the loss, in a form in which they are held: mirrored, if
+    /// they are held so.
     std::vector<formed_tensor> leave;
 };
 
@@ -51,15 +53,15 @@ private:
 
     void take(std::size_t n);
     void need(tensor_id t, form f);
-    /// A form in which the stage has a value that it makes.
+    /// Returns a form in which the stage has a value that it makes.
     [[nodiscard]] form held(tensor_id t) const;
 
     indexed_program const& program_;
     std::span<instruction const> all_;
     operator_id first_, end_;
-    /// The operator that gives a tensor; none, of sources.
+    /// The operator that makes each tensor; for sources, none.
     std::vector<operator_id> maker_of_;
-    /// The instruction that first gives a tensor in a form.
+    /// The instruction that first makes a tensor in a form.
     std::map<formed_tensor, std::size_t> maker_;
     std::set<std::size_t> taken_;
     std::set<formed_tensor> enter_;
@@ -68,21 +70,21 @@ private:
 
 } // namespace detail
 
-/// The part of a distributed program that computes the operators [first, end): their instructions, and those that bring
-/// what they use.
+/// Returns the part of a distributed program that computes the operators [first, end): their instructions, and those
+/// that make what they use.
 ///
-/// *Precondition:* the program is one of the theory of `p`, whole, as a plan's instructions are. *Complexity.* O(n log
+/// *Precondition:* the program is a whole one of the theory of `p`, as a plan's instructions are. *Complexity.* O(n log
 /// n).
 [[nodiscard]] inline stage_program program_of_stage(indexed_program const& p, std::span<instruction const> program,
                                                     operator_id first, operator_id end) {
     return detail::stage_cutter(p, program, first, end).cut();
 }
 
-/// The program in which every device does everything.
+/// Returns the program in which every device does everything.
 [[nodiscard]] std::vector<instruction> undivided_program(indexed_program const& p);
 
-/// *Throws* `input_error` naming an operator or a tensor of which pipelines cannot run what a distributed program says:
-/// the batch cut among a group's devices, gradients from gathered factors, optimiser state alone in shards.
+/// *Throws* `input_error` that names an operator or a tensor if the distributed program has what pipelines cannot run:
+/// the batch cut among a group's devices, gradients from gathered factors, or only optimiser state in shards.
 void check_for_stages(indexed_program const& p, std::span<instruction const> program, batch_split const& batch);
 
 } // namespace heddle

@@ -20,10 +20,10 @@
 
 namespace heddle {
 
-/// AMP's six-tuple (eq. (2)): degrees and placement, micro-batch, layers of each stage.
+/// AMP's six-tuple (eq. (2)): degrees and placement, micro-batch, and the layers of each stage.
 struct strategy {
     device_placement placement;
-    /// Of a copy of the model, per pass, and passes per iteration; the last pass may have fewer samples.
+    /// The samples of a copy of the model per pass, and its passes per iteration; the last pass may have fewer samples.
     std::int64_t micro_batch_size = 1, micro_batches = 1;
     /// Stage s holds the layers [cuts[s], cuts[s + 1]).
     std::vector<std::size_t> cuts;
@@ -31,30 +31,30 @@ struct strategy {
     [[nodiscard]] parallel_degrees degrees() const { return placement.degrees; }
 };
 
-/// An iteration's time by term, and the memory of every stage.
+/// The time of an iteration by term, and the memory of every stage.
 struct strategy_cost {
-    /// All; the slowest copy's pipeline; the slowest all-reduce of gradients and those of shared parameters; the
+    /// All of it; the slowest copy's pipeline; the slowest all-reduce of gradients plus those of shared parameters; the
     /// longest step of an optimiser.
     seconds total, pipeline, synchronisation, update;
-    /// Of one micro-batch in the slowest copy, per stage and per boundary.
+    /// The times of one micro-batch in the slowest copy, per stage and per boundary.
     std::vector<seconds> stages, boundaries;
-    /// Share of the pipeline's time that its stages spend waiting, on average.
+    /// The average share of the pipeline's time that its stages spend waiting.
     double bubble = 0;
-    /// Of the fullest device of each stage, and the least that one of its devices has.
+    /// The memory of the fullest device of each stage, and the least limit of its devices.
     std::vector<bytes> memory, memory_limit;
 
     [[nodiscard]] bool fits() const { return algorithm::equal(memory, memory_limit, std::less_equal<>{}); }
 };
 
-/// Costs strategies of one problem. *Lifetime:* refers to the problem, which `validate` has passed.
+/// Prices strategies of one problem. *Lifetime:* refers to the problem, which `validate` has accepted.
 ///
-/// With g micro-batches, a copy whose stages take t_i and whose boundaries e_i a micro-batch takes (g - 1) max(t_i,
-/// e_i) + sum t_i + sum e_i: AMP's eq. (5), in which a sender goes on while it sends and a receiver waits (section
-/// 6.1), so that a boundary slower than every stage sets the pace. A stage is as slow as its own device, not as a blend
-/// of types. The iteration ends with the slowest copy and the slowest all-reduce of gradients (eq. (4)): 2 (n - 1) / n
-/// of the gradients over the slowest link of a ring that visits machines one by one (eq. (3)); rings that leave a
-/// machine at the same time share its link. Then stages with copies of one parameter sum its gradients likewise, a
-/// parameter at a time, and optimisers step, all at once.
+/// With g micro-batches, a copy whose stages take t_i and whose boundaries take e_i per micro-batch takes (g - 1)
+/// max(t_i, e_i) + sum t_i + sum e_i. This is AMP's eq. (5), in which a sender goes on while it sends and a receiver
+/// waits (section 6.1), so that a boundary slower than every stage sets the pace. A stage is as slow as its own device,
+/// not as a blend of types. The iteration ends with the slowest copy and the slowest all-reduce of gradients (eq. (4)),
+/// which is 2 (n - 1) / n of the gradients over the slowest link of a ring that visits machines one by one (eq. (3));
+/// rings that leave a machine at the same time share its link. Then stages with copies of one parameter sum its
+/// gradients likewise, one parameter at a time, and optimisers step, all at once.
 class strategy_model {
 public:
     explicit strategy_model(strategy_problem const& p) : problem_(p), machine_of_(p.machine_of_device()) {}
@@ -65,9 +65,9 @@ public:
 
     [[nodiscard]] network_link link(std::size_t a, std::size_t b) const;
 
-    /// The problem that layer assignment solves for a placement: a stage is as slow, as full and as far from the next
-    /// as in the copy where it is worst. Its cost is that of the pipeline where one copy is slowest in every stage and
-    /// no boundary sets the pace.
+    /// Returns the problem that layer assignment solves for a placement: a stage is as slow, as full and as far from
+    /// the next as in the copy where it is worst. Its cost is that of the pipeline if one copy is slowest in every
+    /// stage and no boundary sets the pace.
     [[nodiscard]] layer_assignment_problem assignment(device_placement const& at, std::int64_t micro_batch_size,
                                                       std::int64_t micro_batches) const;
 
@@ -82,43 +82,45 @@ private:
         return size.value > 0 ? over.latency + size / over.bandwidth : over.latency;
     }
     [[nodiscard]] std::vector<layer_memory> layer_memories(std::size_t tensor, std::int64_t micro_batch_size) const;
-    /// Those of a stage's devices, each once, rising.
+    /// Returns the types of a stage's devices, each once, ascending.
     [[nodiscard]] std::vector<std::size_t> types_of(device_placement const& at, std::size_t stage) const;
     [[nodiscard]] layer_times slowest_times(std::vector<std::size_t> const& types, std::size_t tensor,
                                             std::int64_t micro_batch_size) const;
     [[nodiscard]] bytes limit(std::vector<std::size_t> const& types) const;
-    /// From a stage to the next, in the given copies.
+    /// Returns the slowest link from a stage to the next, in the given copies.
     [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage, std::size_t first_copy,
                                             std::size_t end_copy) const;
     [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage) const {
         return slowest_link(at, stage, 0, at.degrees.data);
     }
 
-    /// Of the device whose layers' parameters take longest.
+    /// Returns the time of the device whose layers' parameters take longest.
     [[nodiscard]] seconds update(strategy const& s) const;
 
-    /// Devices that sum so many bytes, each.
+    /// Devices each of which sums this many bytes.
     struct ring {
         std::vector<std::size_t> devices;
         bytes size;
     };
 
     [[nodiscard]] seconds synchronisation(strategy const& s) const;
-    /// How many layers of a stage use a parameter.
+    /// Returns how many layers of a stage use a parameter.
     [[nodiscard]] static std::size_t uses(strategy const& s, std::size_t stage, shared_parameter const& parameter) {
         return static_cast<std::size_t>(algorithm::lower_bound(parameter.layers, s.cuts[stage + 1]) -
                                         algorithm::lower_bound(parameter.layers, s.cuts[stage]));
     }
-    /// Of one device of a stage.
+    /// Returns the gradients of one device of a stage.
     [[nodiscard]] bytes gradients(strategy const& s, std::size_t stage) const;
-    /// Of all-reduces at the same time, the slowest. A ring that spans machines enters and leaves each of them once.
+    /// Returns the time of the slowest of all-reduces at the same time. A ring that spans machines enters and leaves
+    /// each of them once.
     [[nodiscard]] seconds all_reduce(std::vector<ring> rings) const;
 
     strategy_problem const& problem_;
     std::vector<std::size_t> machine_of_;
 };
 
-/// Time and memory of a strategy, fitting or not; infinite time where it needs a link that is not there.
+/// Returns the time and memory of a strategy, whether or not it fits; the time is infinite if it needs a link that does
+/// not exist.
 /// *Throws* `input_error` for a bad problem or a strategy that is none of it.
 /// *Complexity.* O(devices log copies + copies * layers).
 [[nodiscard]] strategy_cost evaluate(strategy_problem const& p, strategy const& s);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What people do without a planner: Megatron's heuristics, layers balanced by count or parameters, random
-/// strategies.
+/// @brief What people do without a planner: Megatron's heuristics, layers balanced by count or by parameters, and
+/// random strategies.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -24,26 +24,27 @@
 
 namespace heddle {
 
-/// As equal numbers of layers as can be, more in the first stages. *Precondition:* 0 < stages <= layers.
+/// Divides layers as evenly by number as possible, with more in the first stages. *Precondition:* 0 < stages <= layers.
 [[nodiscard]] std::vector<std::size_t> uniform_cuts(std::size_t layers, std::size_t stages);
 
-/// The least gradients, hence parameters, in the stage that has most. *Precondition:* 0 < stages <= layers.
+/// Minimises the gradients, hence parameters, of the stage that has most. *Precondition:* 0 < stages <= layers.
 [[nodiscard]] std::vector<std::size_t> parameter_cuts(strategy_problem const& p, std::size_t stages);
 
 enum class layer_balance : unsigned char { count, parameters };
 
-/// Megatron's strategies: for every micro-batch size, tensor groups inside machines, of the degrees that fit memory
-/// those with the smallest tensor * pipeline, the smaller tensor degree of equal ones, its own placement, layers
-/// balanced as said. By micro-batch size; those found in time. *Throws* `input_error`. *Reference.* AMP section 4.1.
+/// Returns Megatron's strategies, one for each micro-batch size: tensor groups are inside machines; of the degrees that
+/// fit memory, it takes those with the smallest tensor * pipeline, and of equal ones the smaller tensor degree; the
+/// placement is its own; layers are balanced as `balance` says. They are ordered by micro-batch size, and are those
+/// found in time. *Throws* `input_error`. *Reference.* AMP section 4.1.
 [[nodiscard]] std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance,
                                                         search::deadline const& until = search::deadline());
 
-/// A shape, an order of machines, an order of axes and cuts, each drawn evenly; fitting memory or not.
+/// Draws a shape, an order of machines, an order of axes and cuts, each uniformly, whether or not they fit memory.
 /// *Throws* `input_error`.
 [[nodiscard]] strategy random_strategy(strategy_problem const& p, search::random_stream& random);
 
-/// The least seconds of what people do without a planner, by name: data parallelism alone, and Megatron's heuristics.
-/// None of them where time is over before all are known. *Throws* `input_error`.
+/// Returns the least seconds of what people do without a planner, by name: data parallelism alone, and Megatron's
+/// heuristics. The result is empty if time is over before all are known. *Throws* `input_error`.
 [[nodiscard]] std::map<std::string, std::optional<double>> baselines_of(
     strategy_problem const& p, search::deadline const& until = search::deadline());
 

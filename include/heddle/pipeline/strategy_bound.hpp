@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief How fast strategies of one shape can be at most, wherever their stages are placed.
+/// @brief Bounds how fast strategies of one shape can be, wherever their stages are placed.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -15,19 +15,21 @@ namespace heddle {
 struct shape_bound {
     /// No strategy of the shape takes less.
     seconds bound{0};
-    /// Of the relaxed problem; where it is infeasible, so is the shape.
+    /// The assignment of the relaxed problem; if that is infeasible, so is the shape.
     layer_assignment assignment;
 };
 
 namespace detail {
 
-/// Of any link that may limit a ring of gradients: one between machines if copies and parts do not fit one.
+/// Returns the best bandwidth of any link that may limit a ring of gradients: one between machines if copies and parts
+/// do not fit into one machine.
 bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_degrees d);
 
 } // namespace detail
 
-/// As if every stage ran each layer on the fastest type, had the most memory of all and were next to the others, and as
-/// if gradients, a shared parameter's counted once, were equal in all stages and went over the best link there is.
+/// Bounds a shape as if every stage ran each layer on the fastest type, had the most memory of all and were next to the
+/// others, and as if gradients, with a shared parameter's counted once, were equal in all stages and went over the best
+/// link there is.
 /// *Precondition:* the tensor degree is profiled on the type of every machine. *Complexity.* That of `assign_layers`.
 [[nodiscard]] shape_bound bound_shape(strategy_model const& model, parallel_shape const& grid);
 

@@ -15,11 +15,11 @@
 
 namespace heddle {
 
-/// A plan of a problem without stages.
+/// Returns a plan of a problem without stages.
 [[nodiscard]] pipeline_plan blank_pipeline_plan(strategy_problem const& p);
 
-/// A strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a strategy that
-/// is none of it.
+/// Returns a strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a
+/// strategy that is none of the problem.
 [[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, strategy const& s);
 
 /// The strategy to use of a search's result as a plan, with status and bound; without one, why there is none.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Profiled layers, machines and a batch: what a pipeline, data and tensor parallel strategy is sought for.
+/// @brief Profiled layers, machines and a batch, for which a pipeline, data and tensor parallel strategy is sought.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -21,7 +21,7 @@
 
 namespace heddle {
 
-/// What each device of a tensor group holds: all of the one, an equal part of the other.
+/// What each device of a tensor group holds: all of `whole`, and an equal part of `split`.
 struct group_bytes {
     bytes whole, split;
 
@@ -30,32 +30,34 @@ struct group_bytes {
 
 struct profiled_layer {
     std::string name;
-    /// Summed over the copies of the model in every iteration.
+    /// These are summed over the copies of the model in every iteration.
     group_bytes gradients;
-    /// Held all the time: parameters, gradients, optimizer state.
+    /// What is held all the time: parameters, gradients and optimiser state.
     group_bytes kept;
-    /// Per sample: saved for the backward pass, its input included; and activations that enter the layer.
+    /// What is saved per sample for the backward pass, including the layer's input; and the activations per sample that
+    /// enter the layer.
     group_bytes saved, input;
-    /// Per sample: what each device of a group of several has for the collectives of the layer, for a moment.
+    /// What each device of a group of several needs per sample, for a moment, for the collectives of the layer.
     bytes buffer{};
 };
 
 /// A parameter that several layers use. Each stage with such layers keeps a copy, and the copies' gradients are summed.
 struct shared_parameter {
-    /// Rising, two at least.
+    /// The layers, ascending, at least two.
     std::vector<std::size_t> layers;
-    /// Of a copy; part of the gradients of each of its layers.
+    /// The gradients of a copy, which are part of the gradients of each of its layers.
     group_bytes gradients;
 };
 
-/// Times of the layers, forward and backward, for one sample, measured where so many devices share each.
+/// The forward and backward times of the layers for one sample, measured where this many devices share each layer.
 struct degree_profile {
     std::vector<seconds> layers;
-    /// Multiplies them; 1 trusts the profile.
+    /// A factor on the times; 1 trusts the profile.
     double scale = 1;
-    /// Of each layer's time, what does not grow with the micro-batch. Empty: by the type's launch.
+    /// The part of each layer's time that does not grow with the micro-batch. If empty, the type's `launch` determines
+    /// it.
     std::vector<seconds> fixed{};
-    /// Of the optimiser's step for each layer's part on a device. Empty: nothing.
+    /// The time of the optimiser's step for each layer's part on a device. If empty, it is zero.
     std::vector<seconds> update{};
 };
 
@@ -63,14 +65,14 @@ struct degree_profile {
 struct profiled_type {
     std::string name;
     bytes memory;
-    /// Of a layer's time, what does not grow with the micro-batch: at most this, the layer's time at the most. Zero, as
-    /// in AMP, makes time proportional to the micro-batch.
+    /// The part of a layer's time that does not grow with the micro-batch; it is at most the layer's time. Zero, as in
+    /// AMP, makes time proportional to the micro-batch.
     seconds launch{0};
-    /// By tensor degree.
+    /// The profiles by tensor degree.
     std::map<std::size_t, degree_profile> profiles;
 };
 
-/// `devices` devices of one type, and the links between them and from the machine to others.
+/// `devices` devices of one type, the links between them, and the links from the machine to others.
 struct profiled_machine {
     std::size_t type = 0, devices = 1;
     network_link inside, outside;
@@ -83,8 +85,8 @@ struct strategy_problem {
     std::vector<profiled_layer> layers;
     std::vector<shared_parameter> shared;
     std::vector<profiled_machine> machines;
-    /// Between each two devices, in place of those of the machines' links; zero where there is no link. Empty: by
-    /// machines.
+    /// The bandwidths between each two devices, in place of those of the machines' links; zero if there is no link. If
+    /// empty, the machines' links are used.
     std::vector<std::vector<bytes_per_second>> bandwidths;
     std::int64_t global_batch = 1;
 
@@ -93,30 +95,32 @@ struct strategy_problem {
         return std::accumulate(machines.begin(), machines.end(), std::size_t{0},
                                [](std::size_t n, auto const& m) { return n + m.devices; });
     }
-    /// The machine of every device.
+    /// Returns the machine of every device.
     [[nodiscard]] std::vector<std::size_t> machine_of_device() const;
-    /// Of a layer's forward and backward pass over a micro-batch. *Precondition:* the degree is profiled on the type.
+    /// Returns the time of a layer's forward and backward pass over a micro-batch. *Precondition:* the degree is
+    /// profiled on the type.
     [[nodiscard]] seconds time_on(std::size_t type, std::size_t degree, std::size_t layer,
                                   std::int64_t micro_batch) const;
-    /// Tensor degrees that divide every machine and are profiled on all types of its machines, rising.
+    /// Returns the tensor degrees that divide every machine and are profiled on all types of machines, ascending.
     [[nodiscard]] std::vector<std::size_t> usable_degrees() const;
 };
 
 namespace detail {
 
-/// The first device that no path of links joins to device 0, or the number of devices.
+/// Returns the first device that no path of links joins to device 0, or the number of devices.
 std::size_t first_unreachable(std::vector<std::vector<bytes_per_second>> const& bandwidths);
 
 void check_bandwidths(std::vector<std::vector<bytes_per_second>> const& bandwidths, std::size_t devices);
 
 } // namespace detail
 
-/// *Throws* `input_error` naming the first thing in the problem that cannot be.
+/// *Throws* `input_error` that names the first thing in the problem that is invalid.
 void validate(strategy_problem const& p);
 
-/// The problem with profiles of the given tensor degrees added where a type lacks them: between the next degrees on
-/// either side, linear in the logarithms of degree and time. Never done unasked: a profile guessed is not a profile.
-/// *Throws* `input_error` naming type and degree where there are not two such.
+/// Returns the problem with profiles of the given tensor degrees added where a type lacks them. They lie between the
+/// next degrees on either side, linear in the logarithms of degree and time. Nothing does this unasked: a guessed
+/// profile is not a profile.
+/// *Throws* `input_error` that names type and degree if there are not two such degrees.
 [[nodiscard]] strategy_problem interpolate_degrees(strategy_problem p, std::vector<std::size_t> const& degrees);
 
 } // namespace heddle

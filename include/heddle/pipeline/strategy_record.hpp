@@ -23,14 +23,14 @@ namespace heddle {
 struct ranked_strategy {
     strategy plan;
     strategy_cost cost;
-    /// Tried, and the time of an iteration; nothing where the trial failed.
+    /// Tells whether the strategy was tried; the time of an iteration, which is absent if the trial failed.
     bool is_tried = false;
     std::optional<seconds> measured{};
 };
 
 struct ranking_statistics {
-    /// Shapes: all, those whose bound left them out, those that fit no placement. Placements whose layers were
-    /// assigned.
+    /// The numbers of all shapes, of those that their bound excluded, and of those that fit no placement; and the
+    /// number of placements whose layers were assigned.
     std::size_t shapes = 0, bounded = 0, infeasible = 0, placements = 0;
     search::partition_statistics assignment;
     search::annealing_statistics annealing;
@@ -39,13 +39,14 @@ struct ranking_statistics {
 
 /// What a search for strategies returns. The bound is one on every strategy's predicted time, whatever its placement and layers.
 struct strategy_ranking : search::outcome<seconds> {
-    /// Best first, by predicted time; equal ones by shape.
+    /// Best first by predicted time; equal ones by shape.
     std::vector<ranked_strategy> record;
-    /// The strategy to use, in the record: the fastest of those tried; the first not tried where all trials failed.
+    /// The strategy of the record to use: the fastest of those tried; if all trials failed, the first that was not
+    /// tried.
     std::optional<std::size_t> best;
-    /// What status and bound are of, in words that follow "optimal among".
+    /// What status and bound refer to, in words that follow "optimal among".
     std::string space;
-    /// Tensor degrees that divide every machine but lack a profile, so were not considered.
+    /// Tensor degrees that divide every machine but were not considered, because they lack a profile.
     std::vector<std::size_t> unprofiled_degrees;
     ranking_statistics statistics;
 };

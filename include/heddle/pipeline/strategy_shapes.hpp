@@ -27,11 +27,12 @@
 namespace heddle {
 
 struct shape_options {
-    /// Tensor degrees to consider; none: all that are profiled on every type and divide every machine.
+    /// The tensor degrees to consider; if empty, all that are profiled on every type and divide every machine.
     std::vector<std::size_t> tensor_degrees{};
-    /// Pipeline and data degree, if they are given.
+    /// The pipeline and data degrees, if they are given.
     std::optional<std::size_t> pipeline{}, data{};
-    /// Copies may get numbers of samples that differ by one; else only those that divide the batch are considered.
+    /// If set, copies may get numbers of samples that differ by one; otherwise only numbers of copies that divide the
+    /// batch are considered.
     bool spread_unevenly = true;
 
     /// Whether they leave out any.

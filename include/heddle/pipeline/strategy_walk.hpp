@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Strategies as states of an annealing: degrees, micro-batches, tilings, orders of machines.
+/// @brief Strategies as states of an annealing: degrees, micro-batches, tilings and orders of machines.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -22,20 +22,20 @@
 
 namespace heddle {
 
-/// The strategy that a placement of a shape makes with its layers assigned for the fastest pipeline, if there is one
-/// that fits.
+/// Returns the strategy that a placement of a shape makes if its layers are assigned for the fastest pipeline; nothing
+/// if none fits.
 [[nodiscard]] std::optional<strategy> assign_strategy(strategy_model const& model, parallel_shape const& grid,
                                                       device_placement placement,
                                                       layer_assignment_options const& o = {});
 
-/// Walks over shapes, orders of machines and tilings, layers assigned afresh in every state (AMP, Algorithm 2).
-/// *Lifetime:* refers to model and shapes; there is one shape at least.
+/// Walks over shapes, orders of machines and tilings; layers are assigned afresh in every state (AMP, Algorithm 2).
+/// *Lifetime:* refers to model and shapes; there is at least one shape.
 class strategy_walk {
 public:
     struct state {
         std::size_t shape = 0;
         std::vector<std::size_t> machines;
-        /// How many copies of each stage lie on one machine, as `placement_space::tile` takes it.
+        /// How many copies of each stage are on one machine, as `placement_space::tile` takes it.
         std::vector<std::size_t> heights;
     };
 
@@ -44,26 +44,27 @@ public:
         for (auto const& s : shapes) spaces_.try_emplace(s.degrees.tensor, model.problem(), s.degrees.tensor);
     }
 
-    /// The first shape; machines as they are numbered, copies of a stage together.
+    /// Returns the first shape, with machines as they are numbered and the copies of a stage together.
     [[nodiscard]] state initial() const;
 
-    /// One of: another shape that shares the tensor or the data degree; two machines exchanged; a stage's block turned.
+    /// Makes one of these steps: another shape that shares the tensor or the data degree; an exchange of two machines;
+    /// a turn of a stage's block.
     [[nodiscard]] state neighbour(state s, search::random_stream& random) const;
 
     [[nodiscard]] double cost(state const& s) const;
 
-    /// The strategy of a state, if blocks and layers fit.
+    /// Returns the strategy of a state, if blocks and layers fit.
     [[nodiscard]] std::optional<strategy> decode(state const& s) const;
 
 private:
     void change_shape(state& s, search::random_stream& random) const;
-    /// As many copies on a machine as divide both, so that blocks fit where machines are alike.
+    /// Puts as many copies on a machine as divide both numbers, so that blocks fit if machines are alike.
     void reset_heights(state& s) const;
 
     strategy_model const& model_;
     std::span<parallel_shape const> shapes_;
     std::size_t first_;
-    /// By tensor degree.
+    /// The placements by tensor degree.
     std::map<std::size_t, placement_space> spaces_;
 };
 

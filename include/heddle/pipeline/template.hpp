@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The fastest pipeline template for machines of several types, exactly.
+/// @brief Finds the fastest pipeline template for machines of several types, exactly.
 #pragma once
 
 #include <heddle/base/quantity.hpp>
@@ -12,13 +12,14 @@
 
 namespace heddle {
 
-/// The fastest template that uses all devices, or all that are not left out: the order of machines, how each is shared
-/// out, and the layers of each stage. Of equally fast ones the same every time.
+/// Returns the fastest template that uses all devices, or all that are not left out: the order of machines, how each is
+/// divided, and the layers of each stage. Of equally fast templates it is the same one every time.
 ///
-/// *Returns* `optimal`, `infeasible` with the reason, or `limit` with the best template met, if any, and a bound.
-/// Optimal up to rounding times to a grid at most 2^-43 of a bound on any template's time apart, as a rule 2^-58.
-/// *Throws* `input_error` before work starts: also where the schedule cannot run as many stages as there may be
-/// (Oobleck's estimate with fewer micro-batches than stages).
+/// *Returns* `optimal`, `infeasible` with the reason, or `limit` with the best template met, if any, and a bound. It is
+/// optimal up to rounding times to a grid, whose step is at most 2^-43 of a bound on any template's time, and 2^-58 as
+/// a rule.
+/// *Throws* `input_error` before work starts, also if the schedule cannot run as many stages as there may be (Oobleck's
+/// estimate with fewer micro-batches than stages).
 /// *Complexity.* See `detail::template_search`.
 /// *Reference.* Ditto section 3, whose recursion over all halves of all subsets takes O((L - n) L^3 (n M + 1)^m).
 template <pipeline_schedule Schedule = one_f_one_b>

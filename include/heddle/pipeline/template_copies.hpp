@@ -24,11 +24,11 @@ namespace heddle {
 /// Copies of one template side by side, which share the micro-batches evenly.
 struct replicated_template {
     std::size_t copies = 0;
-    /// Machines of each type for a copy, which may leave some out, and those for none.
+    /// The machines of each type for a copy, which may leave some out, and those for no copy.
     std::vector<std::size_t> machines, idle;
-    /// What one copy does, with its part of the micro-batches rounded up.
+    /// What one copy does; its part of the micro-batches is rounded up.
     pipeline_template each;
-    /// Nothing that these machines can do with all micro-batches takes less, pipelines or not.
+    /// Nothing that these machines can do with all micro-batches takes less, whether or not it is a pipeline.
     seconds lower_bound{0};
 };
 
@@ -81,7 +81,7 @@ template <class Plan, pipeline_schedule Schedule>
     return best;
 }
 
-/// Copies of a template as a plan; what they have to tell each other is not counted, which a warning says.
+/// Returns copies of a template as a plan. What they have to tell each other is not counted, which a warning says.
 /// *Precondition:* the copies are of the problem.
 [[nodiscard]] pipeline_plan lay_out(template_problem const& p, replicated_template const& r,
                                     machine_numbers const& numbers);
@@ -123,7 +123,7 @@ HEDDLE_INLINE pipeline_plan lay_out(template_problem const& p, replicated_templa
     plan.lower_bound = r.lower_bound.value;
     plan.space = "all uses of these machines";
     if (!plan.exists()) return plan;
-    // What is proven of one copy is not proven of all.
+    // What is proven for one copy is not proven for all.
     if (plan.status == search::status::optimal && plan.gap() > 1e-9) plan.status = search::status::feasible;
     if (r.copies > 1)
         plan.warnings.push_back("the reduction of gradients between the " + std::to_string(r.copies) +

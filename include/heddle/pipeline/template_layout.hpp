@@ -25,7 +25,7 @@
 
 namespace heddle {
 
-/// How the machines of a template's types are numbered in a plan: by type, then as the problem has them.
+/// Tells how the machines of a template's types are numbered in a plan: by type, then as the problem has them.
 using machine_numbers = std::vector<std::vector<std::size_t>>;
 
 /// Type by type.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Templates for all machines that may survive: after a failure, a look-up instead of a search.
+/// @brief Templates for all sets of machines that may survive, so that a failure takes a look-up instead of a search.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -27,17 +27,18 @@ struct sized_template {
     pipeline_template plan;
 };
 
-/// Pipelines that run side by side, copies of the model, one after another in no order.
+/// Pipelines that run side by side as copies of the model, in no particular order.
 struct template_combination {
-    /// Numbers of the library's templates; a template may stand several times.
+    /// The numbers of the library's templates; a template may occur several times.
     std::vector<std::size_t> templates;
-    /// Machines of each type that no pipeline uses.
+    /// The machines of each type that no pipeline uses.
     std::vector<std::size_t> idle;
-    /// Micro-batches per second, each pipeline running as many as the problem says.
+    /// The micro-batches per second, if each pipeline runs as many as the problem says.
     double rate = 0;
 };
 
-/// All templates of up to so many machines, and for every set of surviving machines the fastest combination of them.
+/// Holds all templates of up to a number of machines and, for every set of surviving machines, the fastest combination
+/// of them.
 class template_library {
 public:
     /// `plan(problem)` makes a template that uses all the problem's machines, or none.
@@ -74,14 +75,15 @@ public:
 
     [[nodiscard]] std::vector<sized_template> const& templates() const { return templates_; }
 
-    /// The fastest combination for the machines of each type that are left, of equally fast ones one that uses most;
-    /// without templates where none can hold the model.
+    /// Returns the fastest combination for the machines of each type that are left, and among equally fast ones one
+    /// that uses most machines. It has no templates if none can hold the model.
     /// *Throws* `input_error` if these are not machines of the cluster. *Complexity.* O(types + machines).
     [[nodiscard]] template_combination find(std::span<std::size_t const> survivors) const;
 
 private:
     static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
-    /// A set's best combination: a template and that of the rest; without one, all machines are idle.
+    /// A set's best combination: a template and the combination of the rest. If there is no template, all machines are
+    /// idle.
     struct entry {
         double rate = 0;
         std::size_t used = 0, number = none, rest = 0;
@@ -91,7 +93,7 @@ private:
 
     void combine(std::size_t count, std::vector<std::size_t> const& numbers);
 
-    /// Machines of each type, and what one of them counts in a set's number.
+    /// The machines of each type, and what one of them counts in a set's number.
     std::vector<std::size_t> limits_, strides_;
     std::vector<sized_template> templates_;
     std::vector<double> rates_;

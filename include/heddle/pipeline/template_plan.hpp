@@ -29,29 +29,29 @@ struct template_options {
     /// Labels are pairs of a subset of the devices and a layer. Where the tables of an exact search take more bytes, it
     /// does not start: 2^31, unless they say otherwise.
     search::limits limits{};
-    /// Only templates faster than this are sought.
+    /// The search looks only for templates that are faster than this.
     seconds cutoff{std::numeric_limits<double>::infinity()};
 };
 
 struct template_statistics {
-    /// Subsets of the devices, intervals of the slowest stage's time, and (subset, stages behind, layer) triples looked
-    /// at.
+    /// The subsets of the devices, the intervals of the slowest stage's time, and the (subset, stages behind, layer)
+    /// triples looked at.
     std::size_t states = 0, intervals = 0, cells = 0;
     double seconds = 0;
 
     template_statistics& operator+=(template_statistics const& other);
 };
 
-/// The bound is infinite where there is no template.
+/// The bound is infinite if there is no template.
 struct pipeline_template : search::outcome<seconds> {
-    /// First stage first. Empty where nothing was found.
+    /// The stages, first stage first. It is empty if nothing was found.
     std::vector<template_stage> stages;
-    /// Per stage, `memory` is that of its devices together.
+    /// The cost; the `memory` of a stage is that of its devices together.
     std::optional<pipeline_cost> cost;
     std::optional<memory_shortage> shortage;
     template_statistics statistics;
 
-    /// How much faster another template might be, relatively; zero for the optimum.
+    /// Returns how much faster another template might be, relatively; zero for the optimum.
     [[nodiscard]] std::optional<double> gap() const {
         return cost ? std::optional(1 - lower_bound / cost->total) : std::nullopt;
     }
@@ -59,16 +59,16 @@ struct pipeline_template : search::outcome<seconds> {
 
 namespace detail {
 
-/// The problem that is left where the devices of each stage are known.
+/// Returns the problem that is left if the devices of each stage are known.
 layer_assignment_problem fixed_devices(template_problem const& p, std::span<template_stage const> stages);
 
-/// Numbers the machines, given that stages which share one follow each other.
+/// Numbers the machines; stages that share one follow each other.
 void number_machines(template_problem const& p, std::vector<template_stage>& stages);
 
-/// Why no template holds the layers.
+/// Says why no template holds the layers.
 void explain(template_problem const& p, stage_kinds const& kinds, std::int64_t in_flight, pipeline_template& out);
 
-/// What an iteration takes with stages of these times, by the schedule's formula.
+/// Returns what an iteration takes with stages of these times, by the schedule's formula.
 template <pipeline_schedule Schedule>
 [[nodiscard]] double iteration_time(std::span<double const> times, std::int64_t micro_batches,
                                     Schedule const& schedule) {
@@ -90,7 +90,7 @@ template <pipeline_schedule Schedule>
 
 } // namespace detail
 
-/// Time and memory of a template, fitting or not. *Throws* `input_error`.
+/// Returns the time and memory of a template, whether or not it fits. *Throws* `input_error`.
 /// *Precondition:* the stages hold consecutive layers, none of them empty, from the first to the last.
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_cost cost_of(template_problem const& p, std::span<template_stage const> stages,
@@ -101,7 +101,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
     return cost_of(detail::fixed_devices(p, stages), cuts, schedule);
 }
 
-/// The best layers for the devices of the stages, in their order; machines and devices stay.
+/// Returns the best layers for the devices of the stages, in their order; machines and devices stay.
 /// *Returns* the result of `assign_layers`. *Throws* `input_error`.
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] layer_assignment assign_layers(template_problem const& p, std::span<template_stage const> stages,

@@ -21,51 +21,53 @@ namespace heddle {
 /// One type of device: how long each layer takes on it, and the machines that have it.
 struct template_device_type {
     std::string name;
-    /// Of one micro-batch on one device; equal work on each of g devices takes a g-th.
+    /// The times of one micro-batch on one device; equal work on each of g devices takes a g-th.
     layer_times times;
-    /// By number of devices, per layer: paid once in the forward and once in the backward pass of a stage on so many.
+    /// The all-reduces of each layer by number of devices. They are paid once in the forward and once in the backward
+    /// pass of a stage on that many devices.
     std::map<std::size_t, std::vector<seconds>> all_reduce;
-    /// Of one device.
+    /// The memory of one device.
     bytes memory_limit{std::numeric_limits<double>::infinity()};
     std::size_t machines = 0, devices_per_machine = 1;
 
     [[nodiscard]] std::size_t device_count() const { return machines * devices_per_machine; }
 };
 
-/// How the devices of a machine are shared out over consecutive stages.
+/// Tells how the devices of a machine are divided among consecutive stages.
 enum class machine_split : std::uint8_t {
     halves, ///< all to one stage, or the machine halved, and each half the same way (Oobleck, section 4.1.2)
     free    ///< any numbers of devices
 };
 
-/// Layers in order, to be cut into stages; each stage is held by devices of one machine, every machine by consecutive
-/// stages. All machines are used; where there are more than layers, any may be left out. Every quantity is of one
-/// micro-batch.
+/// Layers in order, to be cut into stages. Each stage is held by devices of one machine, and every machine by
+/// consecutive stages. All machines are used; if there are more machines than layers, any may be left out. Every
+/// quantity is for one micro-batch.
 struct template_problem {
     std::vector<template_device_type> types;
     std::vector<layer_memory> memory;
     std::int64_t micro_batches = 1;
     machine_split split = machine_split::halves;
-    /// For reports; may be empty.
+    /// The names are for reports and may be empty.
     std::vector<std::string> layer_names{};
 
     [[nodiscard]] std::size_t layer_count() const { return memory.size(); }
     [[nodiscard]] std::size_t machine_count() const;
-    /// Whether templates leave machines out.
+    /// Tells whether templates leave machines out.
     [[nodiscard]] bool leaves_out() const { return machine_count() > layer_count(); }
     [[nodiscard]] std::size_t device_count() const;
-    /// Whether a stage may have the next `group` devices of a machine, `taken` of which are in other stages already.
+    /// Tells whether a stage may have the next `group` devices of a machine, `taken` of which are in other stages
+    /// already.
     [[nodiscard]] bool may_take(std::size_t type, std::size_t taken, std::size_t group) const;
     [[nodiscard]] seconds all_reduce_time(std::size_t type, std::size_t layer, std::size_t group) const {
         return group == 1 ? seconds(0) : types[type].all_reduce.at(group)[layer];
     }
-    /// Forward and backward pass of a layer on a group of devices of one machine.
+    /// Returns the time of the forward and backward pass of a layer on a group of devices of one machine.
     [[nodiscard]] seconds time_on(std::size_t type, std::size_t layer, std::size_t group) const;
-    /// Of all layers, one after the other, on one device.
+    /// Returns the time of all layers, one after the other, on one device.
     [[nodiscard]] seconds time_on(std::size_t type) const;
 };
 
-/// A stage: the layers [first, end) on a group of devices of one machine, of which each type numbers its own.
+/// A stage: the layers [first, end) on a group of devices of one machine. Each type numbers its own machines.
 struct template_stage {
     std::size_t type = 0, machine = 0, devices = 1;
     std::size_t first = 0, end = 0;
@@ -74,7 +76,7 @@ struct template_stage {
 
 namespace detail {
 
-/// *Throws* `input_error` naming the place. Types without machines need no profile.
+/// *Throws* `input_error` that names the place. Types without machines need no profile.
 void check(template_problem const& p);
 
 } // namespace detail

@@ -31,10 +31,10 @@ namespace heddle::detail {
 /// among them), and the number of stages where that matters.
 ///
 /// For an interval, what devices can reach from either end with no stage above it bounds the layers that have to be
-/// looked at for a subset of devices: near the optimum that is a few.
-/// *Complexity.* O(subsets * kinds * layers * range of stages behind) an interval and O(subsets * layers * range)
-/// memory, with a monotone queue over the ends of a stage; tens of intervals as a rule. Numbers are whole ticks, so
-/// small that no template takes 2^60 of them: stages of equal work are equal wherever they are.
+/// looked at for a subset of devices: near the optimum these are few.
+/// *Complexity.* O(subsets * kinds * layers * range of stages behind) per interval and O(subsets * layers * range)
+/// memory, with a monotone queue over the ends of a stage; there are tens of intervals as a rule. Numbers are whole
+/// ticks, so small that no template takes 2^60 of them: stages of equal work are equal wherever they are.
 template <pipeline_schedule Schedule>
 class template_search {
     using ticks = search::detail::ticks;
@@ -54,7 +54,7 @@ public:
             for (std::size_t k = 0; k < kinds_.all().size(); ++k) most = std::max(most, time(k, l));
             sum += most;
         }
-        // Whole numbers of these are divided by the devices of a stage, so that equal shares stay equal.
+        // Times are multiples of this many ticks, so that the equal shares of a stage's devices are whole.
         ticks parts = 1;
         for (auto const& k : kinds_.all())
             if (auto const finer = std::lcm(parts, static_cast<ticks>(k.devices)); finer <= 1 << 16) parts = finer;
@@ -134,7 +134,7 @@ private:
         return schedule_.in_flight(0, {behind + 1, problem_.micro_batches});
     }
     [[nodiscard]] bool counts_stages() const { return Schedule::counts_tail || is_limited_; }
-    /// Numbers of stages that a subset may make, as far as they are told apart.
+    /// Returns how many numbers of stages a subset may make, as far as they are told apart.
     [[nodiscard]] std::size_t rows(std::size_t subset) const {
         return counts_stages() ? subsets_[subset].most + 1 - subsets_[subset].fewest : 1;
     }
@@ -142,7 +142,7 @@ private:
         return offset_[subset] + (counts_stages() ? stages - subsets_[subset].fewest : 0) * (layers_ + 1);
     }
 
-    /// Lays out the tables; false where they would be too large, or stopped.
+    /// Lays out the tables; returns false if they would be too large, or if the search was stopped.
     bool prepare() {
         if (!subsets_.number(walk_, kinds_, layers_, bytes_ / 64, [&] { return is_stopped(); })) return false;
         std::size_t cells = 0;
@@ -166,7 +166,7 @@ private:
     }
 
     void branch() {
-        // The least time that all stages may keep to, memory aside.
+        // The least time to which all stages can keep, memory aside.
         ticks least = -1, most = longest_stage();
         if (!bound_layers(most)) return;
         while (most - least > 1) {
@@ -175,7 +175,7 @@ private:
             if (bound_layers(middle)) most = middle;
             else least = middle;
         }
-        // First what is likely to have the optimum.
+        // The first interval is likely to have the optimum.
         ticks const likely = most + most / 16;
         search::detail::branch_on_largest(
             {{least, likely}, {likely, infinite / 4}}, budget_, best_, proven_, [this] { return is_stopped(); },
@@ -188,7 +188,7 @@ private:
     }
 
     /// Fills, by subset, the earliest layer at which the stages behind may begin and the latest that those before may
-    /// reach, no stage above `upto`; false where they cannot hold all layers, or stopped.
+    /// reach, with no stage above `upto`. Returns false if they cannot hold all layers, or if the search was stopped.
     bool bound_layers(ticks upto) {
         algorithm::fill(earliest_, layers_);
         algorithm::fill(latest_, std::size_t{0});
@@ -236,12 +236,12 @@ private:
         }
     }
 
-    /// Finds the cheapest of the relaxed templates, and takes it as a template.
+    /// Finds the cheapest of the relaxed templates, and evaluates it as a template.
     bool evaluate(node& n) {
         if (is_stopped()) return false;
         ++statistics_.intervals;
         if (!bound_layers(n.upto)) return false;
-        // Of equally slow stages the last counts: where only one time is left for it, those behind it are faster.
+        // The last of equally slow stages counts: if only one time is left for it, those behind it are faster.
         ticks const tail_upto = Schedule::counts_tail && n.upto - n.above == 1 ? n.above : n.upto;
         n.cost = infinite;
         std::size_t full = 0, stages = 0, work = 0;
@@ -356,15 +356,16 @@ private:
     stage_kinds kinds_;
     bool is_limited_ = false;
     double ticks_per_second_ = 1;
-    /// By kind, sums of times over the layers before each.
+    /// For each kind, the sums of times over the layers before each layer.
     std::vector<std::vector<ticks>> before_;
-    /// By kind, stages behind and first layer, where memory ends the stage at the latest.
+    /// For each kind, number of stages behind and first layer, where memory ends the stage at the latest.
     std::vector<std::vector<std::vector<std::size_t>>> reach_;
 
     template_subsets subsets_;
-    /// By subset, where its rows begin.
+    /// Where the rows of each subset begin.
     std::vector<std::size_t> offset_;
-    /// Least cost by subset, stages and first layer: with the chosen stage among them, or still to come in front.
+    /// The least cost by subset, stages and first layer, if the chosen stage is among them, and if it is still to come
+    /// in front.
     std::vector<ticks> head_, tail_;
     std::vector<std::size_t> earliest_, latest_;
     search::detail::end_window ends_;

@@ -22,28 +22,28 @@ namespace heddle {
 
 struct template_search_state {
     device_walk::state devices = 0;
-    /// The stages behind begin here.
+    /// The position at which the stages behind begin.
     std::size_t position = 0;
     friend bool operator==(template_search_state const&, template_search_state const&) = default;
 };
 
-/// Where stages may be cut, and how long they may be. Positions are counted, not layers.
+/// Where stages may be cut, and how long they may be. The unit is positions, not layers.
 struct template_cuts {
-    /// By position, the layer there: from 0 to the number of layers, never falling.
+    /// The layer at each position, from 0 to the number of layers, never falling.
     std::vector<std::size_t> layers;
-    /// By kind of stage, the fewest and most positions a stage spans.
+    /// The fewest and most positions that a stage of each kind spans.
     std::vector<std::pair<std::size_t, std::size_t>> spans;
 
-    /// Every layer a position, stages as long as they like.
+    /// Makes every layer a position, and lets stages be of any length.
     static template_cuts all(std::size_t layers, stage_kinds const& kinds);
 };
 
-/// A levelled problem whose goals are the templates that use all devices, but for machines that may be left out, and
-/// end at the given cuts.
+/// A levelled problem whose goals are the templates that use all devices, except for machines that may be left out, and
+/// that are cut at the given cuts.
 ///
-/// A label has the sum of the stages, the slowest with the cost it would have as the slowest, and their number. A stage
-/// in front is the slowest only if it is slower than all behind it, and then it costs the same whatever was the slowest
-/// before.
+/// A label has the sum of the stages, the slowest stage with the cost it would have as the slowest, and the number of
+/// stages. A stage in front becomes the slowest only if it is slower than all behind it, and then costs the same
+/// whatever was the slowest before.
 template <pipeline_schedule Schedule>
 class template_space {
 public:
@@ -78,9 +78,9 @@ public:
                (1 - 1e-13);
     }
 
-    /// Where the tail counts, a stage in front may be slower than a's slowest and not than b's. It is then the slowest
-    /// of a alone; that costs no more than b, as b's stages in front of its slowest are no slower than that and a has
-    /// no fewer stages.
+    /// If the tail counts, a stage in front may be slower than the slowest of a and not than that of b. It is then the
+    /// slowest of a alone. That costs no more than b: the stages of b in front of its slowest are no slower than that,
+    /// and a has no fewer stages.
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
         if (a.sum > b.sum || a.slowest > b.slowest || (is_limited_ && a.stages > b.stages)) return false;
         return !Schedule::counts_tail || (a.cost <= b.cost && a.stages >= b.stages);
@@ -107,7 +107,7 @@ public:
         });
     }
 
-    /// The stages of a path, first stage first.
+    /// Returns the stages of a path, first stage first.
     [[nodiscard]] std::vector<template_stage> stages_of(std::vector<action> const& actions) const {
         std::vector<template_stage> stages;
         for (auto a = actions.rbegin(); a != actions.rend(); ++a) {

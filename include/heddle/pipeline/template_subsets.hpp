@@ -17,22 +17,23 @@
 namespace heddle::detail {
 
 /// The states that a `device_walk` reaches with no more stages than there are layers, numbered without gaps in
-/// topological order: 0 is nothing.
+/// topological order; 0 is the state in which nothing is taken.
 class template_subsets {
 public:
-    /// From a smaller subset, by one stage of a kind.
+    /// A step from a smaller subset, by one stage of a kind.
     struct step {
         std::uint32_t from, kind;
     };
     struct subset {
         std::vector<step> into;
-        /// How many stages it may make, no more than there are layers; fewest > most if it must make more.
+        /// How many stages it may make, at most as many as there are layers; fewest > most if it must make more.
         std::size_t fewest = std::numeric_limits<std::size_t>::max(), most = 0;
-        /// Whether a template may use this and no more.
+        /// Tells whether a template may use this subset and no more.
         bool is_complete = false;
     };
 
-    /// False where there are more than `limit` states, or numbers that might be one, or once `is_stopped()`.
+    /// Returns false if there are more than `limit` states, or numbers that might be states, or once `is_stopped()` is
+    /// true.
     template <class IsStopped>
     bool number(device_walk const& walk, stage_kinds const& kinds, std::size_t layers, std::size_t limit,
                 IsStopped const& is_stopped) {

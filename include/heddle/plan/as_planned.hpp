@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The program that a plan is of, from its model's.
+/// @brief The program that a plan is for, made from its model's program.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -11,8 +11,8 @@
 
 namespace heddle {
 
-/// A model's program with the batch and the element type that were planned. *Throws* `input_error` as
-/// `with_batch_size`.
+/// Returns a model's program with the batch and the element type that were planned. *Throws* `input_error` as
+/// `with_batch_size` does.
 [[nodiscard]] program as_planned(program p, provenance const& from);
 
 } // namespace heddle

@@ -12,7 +12,8 @@
 
 namespace heddle {
 
-/// `transfer_of(n)`: the deferred transfer of step n, as decided. See `bucket_filler`.
+/// `transfer_of(n)` returns the deferred transfer of step n, with its way of moving shards decided. See
+/// `bucket_filler`.
 template <class TransferOf>
 [[nodiscard]] std::vector<gradient_bucket> gradient_buckets(plan const& p, TransferOf&& transfer_of) {
     bucket_filler filler(p.provenance.training.bucket);
@@ -25,7 +26,7 @@ template <class TransferOf>
     }
     return filler.buckets();
 }
-/// Of a plan whose ways of moving shards are decided; padded where they are not.
+/// Returns the buckets of a plan. Shards whose way of moving is not decided count as padded.
 [[nodiscard]] inline std::vector<gradient_bucket> gradient_buckets(plan const& p) {
     return gradient_buckets(p, [&](std::size_t n) { return p.steps[n].step.deferred_transfers.front(); });
 }
@@ -36,7 +37,7 @@ struct gradient_collective {
     bytes payload;
 };
 
-/// By step, the collective of the bucket of which it is the last; nothing where there is none.
+/// Returns, for each step, the collective of the bucket that the step is the last of; nothing for other steps.
 template <class Shares>
 [[nodiscard]] std::vector<gradient_collective> gradient_collectives(plan const& p, cost_model const& model,
                                                                     Shares const& shares) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What a plan costs on a cluster, device by device, on its integral shares.
+/// @brief What a plan costs on a cluster, device by device, at its integral shares.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -24,31 +24,31 @@
 
 namespace heddle {
 
-/// A model with a class of its own for every device, in the cluster's order.
+/// Returns a model with a class of its own for every device, in the cluster's order.
 [[nodiscard]] cost_model per_device_model(cluster const& c, element_type main, bytes bucket = {});
 
-/// The element type that most of a plan's work is done in.
+/// Returns the element type that most of a plan's work is done in.
 [[nodiscard]] element_type main_type(plan const& p);
 
-/// The model that a plan is priced with.
+/// Returns the model that a plan is priced with.
 [[nodiscard]] inline cost_model per_device_model(cluster const& c, plan const& p) {
     return per_device_model(c, main_type(p), p.provenance.training.bucket);
 }
 
 [[nodiscard]] inline integral_shares shares_of(plan const& p) { return integral_shares(p.ratios, p.cuts); }
 
-/// Bytes that a plan's cost charges for one kind of collective in one iteration, by direction.
+/// The bytes that a plan's cost charges for one kind of collective in one iteration, by direction.
 struct charged_bytes {
     bytes forward, backward;
-    /// Parameter gradients' collectives, and those that bring whole copies up to date.
+    /// The bytes of parameter gradients' collectives, and of those that bring whole copies up to date.
     bytes gradient;
     [[nodiscard]] bytes total() const { return forward + backward + gradient; }
 };
 
-/// What `evaluate` takes the plan's transfers to carry, by kind of collective, in the unit of `traffic`.
+/// Returns what `evaluate` takes the plan's transfers to carry, by kind of collective, in the unit of `traffic`.
 [[nodiscard]] std::array<charged_bytes, collective_count> charged_traffic(plan const& p);
 
-/// What a plan's cost charges for each step inside its device groups, summed over them, in bytes of the group's
+/// Returns what a plan's cost charges for each step inside its device groups, summed over the groups, in bytes of their
 /// tensors.
 [[nodiscard]] std::array<bytes, inside_step_count> charged_inside(plan const& p);
 
@@ -76,17 +76,18 @@ template <time_accumulator Accumulator>
     return time;
 }
 
-/// Of micro-batches in turn: computation as if nothing were communicated, then what collectives add to it, forward ones
-/// first.
+/// Returns the terms of micro-batches that take turns: computation as if nothing were communicated, then what
+/// collectives add to it, forward ones first.
 [[nodiscard]] time_terms time_of(duplex const& clock, std::span<step_cost const> steps,
                                  std::span<std::size_t const> stages);
 
-/// By an accumulator of the user's own: computation alone, then what each kind of collectives adds to it, then the update.
+/// Returns the terms under an accumulator of the user's own: computation alone, then what each kind of collectives adds
+/// to it, then the update.
 [[nodiscard]] time_terms time_of(named_accumulator const& clock, training_options const& training,
                                  std::size_t class_count, std::span<step_cost const> steps,
                                  std::span<std::size_t const> stages);
 
-/// By the accumulator that the options of training ask for.
+/// Returns the terms under the accumulator that the options of training ask for.
 [[nodiscard]] time_terms time_by(training_options const& training, std::size_t class_count,
                                  std::span<step_cost const> steps, std::span<std::size_t const> stages);
 
@@ -95,12 +96,13 @@ template <time_accumulator Accumulator>
 struct plan_cost {
     time_terms time;
     std::vector<memory_terms> memory;
-    /// Whether every device holds what it must.
+    /// Tells whether every device can hold what it must.
     bool fits = true;
 };
 
-/// A plan's devices on a cluster, those that are alike as one class: their prices and the shares of one of each.
-/// *Precondition:* the plan is for as many devices.
+/// A plan's devices on a cluster. Those that are alike are one class; it has their prices and the shares of one device
+/// of each class.
+/// *Precondition:* the plan is for as many devices as the cluster has.
 struct plan_devices {
     alike_devices alike;
     cost_model model;
@@ -115,19 +117,19 @@ private:
     static std::vector<atom_class> cuts_of(plan const& p, std::vector<std::size_t> const& devices);
 };
 
-/// Prices a plan, on the cluster it was made for or on another one with as many devices.
-/// Throws `input_error` if the numbers of devices differ, the cluster has device groups and the plan is not made for
-/// any, or the plan is timed by an accumulator of which there is only the name.
+/// Prices a plan on the cluster it was made for, or on another one with as many devices.
+/// *Throws* `input_error` if the numbers of devices differ, if the cluster has device groups and the plan is not made
+/// for any, or if only the name of the plan's accumulator is known.
 [[nodiscard]] plan_cost evaluate(plan const& p, cluster const& c);
 
-/// The same by an accumulator of the user's own.
+/// Prices a plan by an accumulator of the user's own.
 template <time_accumulator Accumulator>
 [[nodiscard]] plan_cost evaluate(plan p, cluster const& c) {
     p.provenance.training.accumulator = accumulator_of<Accumulator>();
     return evaluate(p, c);
 }
 
-/// The events of one iteration of a plan.
+/// Returns the events of one iteration of a plan.
 [[nodiscard]] timeline run_serial(plan const& p, cluster const& c);
 
 } // namespace heddle

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Whether what a plan says of itself is so: memory, shares and status by its own steps, every second by a
-/// cluster.
+/// @brief Checks whether what a plan says of itself is so: memory, shares and status by its own steps, and every second
+/// by a cluster.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -28,7 +28,7 @@ namespace heddle {
 
 namespace detail {
 
-/// Thrown at the first figure that is wrong.
+/// Is thrown at the first figure that is wrong.
 struct wrong_figure {
     std::string text;
 };
@@ -37,7 +37,7 @@ inline void require_figure(bool good, std::string const& problem) {
     if (!good) throw wrong_figure{problem};
 }
 [[nodiscard]] std::string in_words(double v, char const* unit);
-/// To rounding, that of a difference of terms up to `of`.
+/// Tells whether two numbers are equal up to the rounding of a difference of terms up to `of`.
 [[nodiscard]] inline bool is_near(double a, double b, double of = 0) {
     return a == b || std::abs(a - b) <= std::max(1e-9 * std::max(std::abs(a), std::abs(b)), 1e-12 * of);
 }
@@ -46,7 +46,7 @@ inline void require_near(double said, double found, double of, std::string const
         throw wrong_figure{what + " is " + in_words(said, unit) + ", derived anew it is " + in_words(found, unit)};
 }
 
-/// What the checks of a plan say, `input_error` included.
+/// Turns what the checks of a plan throw, `input_error` included, into their result.
 template <class Check>
 [[nodiscard]] verification verified(Check const& check) {
     try {
@@ -57,7 +57,7 @@ template <class Check>
     }
 }
 
-/// Of a plan of either kind: whether status, limit, bound and cost can be true together.
+/// Checks whether the status, limit, bound and cost of a plan of either kind can be true together.
 template <class Plan>
 void check_status(Plan const& p) {
     double const cost = p.cost(), bound = p.lower_bound;
@@ -78,7 +78,7 @@ void check_status(Plan const& p) {
                        std::string("the status is '") + search::name(p.status) + "', but the lower bound is the cost");
 }
 
-/// Devices of one type have one limit.
+/// Checks that devices of one type have one limit.
 class one_limit_per_type {
 public:
     void check(std::string const& type, bytes limit, std::string const& device);
@@ -87,7 +87,7 @@ private:
     std::map<std::string, bytes> limits_;
 };
 
-/// A limit is the cluster's, or lower, as asked for: then it is one for all.
+/// Checks that each limit is the cluster's, or a lower one that was asked for and is then the same for all.
 class limits_of_cluster {
 public:
     void add(std::string const& device, bytes said, bytes theirs);
@@ -102,38 +102,40 @@ private:
     std::optional<bytes> asked_;
 };
 
-/// Devices like a plan's, all as fast as each other: what they hold does not depend on that.
+/// Returns a cluster with devices like a plan's that are all equally fast; what they hold does not depend on their
+/// speed.
 [[nodiscard]] cluster stand_in_for(plan const& p);
 
-/// Whether each count is its ratio's part of the atoms, or next to it: rounding moves less than an atom, and carries
-/// what is owed to the next class.
+/// Tells whether each count is its ratio's part of the atoms or next to it: rounding moves less than an atom, and
+/// carries what is owed to the next class.
 [[nodiscard]] bool follow_ratios(plan const& p);
 
-/// The plan with shares as its ratios have them, and collectives in whichever way is best there.
+/// Returns the plan with the shares that its ratios round to, and collectives in whichever way is best at them.
 [[nodiscard]] plan as_rounded(plan rounded);
 
-/// The pair that was kept is one of those that were priced.
+/// Tells whether the pair that was kept is one of those that were priced.
 [[nodiscard]] inline bool is_in_trajectory(plan const& p) {
     return algorithm::any_of(p.trajectory, [&](trajectory_point const& t) {
         return t.cost && is_near(*t.cost, p.cost()) && t.ratios == p.ratios;
     });
 }
 
-/// For its memory alone: an accumulator of the user's own need not be known.
+/// Returns the plan for a check of its memory alone, for which an accumulator of the user's own need not be known.
 [[nodiscard]] inline plan untimed(plan p) {
     p.provenance.training.accumulator = {};
     return p;
 }
-/// Where more is moved, for memory or for time, shares as the ratios have them do not fit, or were priced too and are
-/// dearer, which takes a cluster to see.
+/// Checks counts that differ from the rounded ratios by more. They were then moved for memory or for time: the rounded
+/// shares do not fit, or were priced too and cost more, which only a cluster can show.
 void check_ratios(plan const& p, cluster const& like);
 void check_moved(plan const& p, cluster const& c);
 
-/// The terms of a step's price that have collectives to come from; no term is negative.
+/// Checks that a term of time is there only if the plan has collectives that it can come from, and that no term is
+/// negative.
 void check_signs(plan const& p);
 
-/// Whether each gather says how its shards move, as they do in every plan that was made for a cluster. Buffers depend
-/// on that.
+/// Tells whether each gather says how its shards move, as in every plan that was made for a cluster. Buffers depend on
+/// it.
 [[nodiscard]] bool is_decided(plan const& p);
 
 void check_memory(plan const& p, std::vector<memory_terms> const& found, bool with_buffers);
@@ -142,20 +144,20 @@ void check_own_figures(plan const& p);
 
 } // namespace detail
 
-/// Whether the figures of a plan agree with its steps and with each other: memory by term and device, within its
-/// limits; counts with ratios; bounds and status with the cost; no time of collectives that are not there. Seconds need
-/// a cluster.
-/// *Precondition.* `verify` of the plan's program, or a reader, has passed it. *Complexity.* That of `evaluate`.
+/// Checks whether the figures of a plan agree with its steps and with each other: memory by term and device, within its
+/// limits; counts with ratios; bounds and status with the cost; no time of collectives that are not there. It cannot
+/// check seconds, which need a cluster.
+/// *Precondition.* `verify` of the plan's program, or a reader, has accepted it. *Complexity.* That of `evaluate`.
 [[nodiscard]] inline verification verify_figures(plan const& p) {
     return detail::verified([&] { detail::check_own_figures(p); });
 }
 
-/// The same, and whether the plan is for the devices of the cluster, in their order and within their memory, and each
-/// of its times and bytes is what the cluster's prices give.
+/// As above, and checks whether the plan is for the devices of the cluster, in their order and within their memory, and
+/// whether each of its times and bytes is what the cluster's prices give.
 [[nodiscard]] verification verify_figures(plan const& p, cluster const& c);
 
-/// The fields of a plan's file that nobody can derive from the plan, its model and its cluster: what a search says of
-/// all that it did not choose, and, where no cluster is given, what it costs.
+/// Returns the fields of a plan's file that nobody can derive from the plan, its model and its cluster: what a search
+/// says of all that it did not choose and, if no cluster is given, what the plan costs.
 [[nodiscard]] std::vector<std::string> claims_of(plan const& p, bool has_cluster);
 
 } // namespace heddle

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A pipeline plan: where every layer is, whoever planned it. Plain data that stands on its own.
+/// @brief A pipeline plan says where every layer is, whoever planned it. It is plain data that stands on its own.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -19,77 +19,79 @@
 
 namespace heddle {
 
-/// One device, machine by machine in the order of the plan.
+/// One device; devices are listed machine by machine in the order of the plan.
 struct placed_device {
     std::string type;
     std::size_t machine = 0;
-    /// What its stage makes it hold, at most; nothing on a device that the plan does not use.
+    /// The most that its stage makes it hold, which is nothing if the plan does not use the device; and its limit.
     bytes memory, memory_limit;
 };
 
 struct pipeline_layer {
     std::string name;
-    /// Of the model, in its order; zero where the layers are a profile's.
+    /// The number of the model's operators in the layer; layers have them in the model's order. It is zero if the
+    /// layers are a profile's.
     std::size_t operators = 0;
 };
 
-/// The layers [first, end) on one tensor group for each copy of the model.
+/// The layers [first, end), on one tensor group for each copy of the model.
 struct pipeline_stage {
     std::size_t first = 0, end = 0;
-    /// By copy, the devices that share the layers; groups of all copies are equally large.
+    /// The devices that share the layers, by copy. The groups of all copies are equally large.
     std::vector<std::vector<std::size_t>> devices;
-    /// Of one micro-batch, forward and backward, in the slowest copy; and of what enters the stage, from the one
-    /// before.
+    /// The forward and backward time of one micro-batch in the slowest copy; and the time of what enters the stage,
+    /// from the stage before.
     seconds time, boundary;
 
-    /// Devices in a group.
+    /// Returns the number of devices in a group.
     [[nodiscard]] std::size_t degree() const { return devices.empty() ? 0 : devices.front().size(); }
 };
 
-/// Predicted seconds of an iteration; they add up.
+/// The predicted seconds of an iteration; the terms add up.
 struct pipeline_times {
-    /// The slowest copy's; the copies' gradients; the longest step of an optimiser.
+    /// The pipeline's time in the slowest copy; the time to sum the copies' gradients; the longest step of an
+    /// optimiser.
     seconds pipeline, synchronisation, update{};
     [[nodiscard]] double total() const { return (pipeline + synchronisation + update).value; }
 };
 
-/// Micro-batches pass through the stages one forward, one backward (1F1B): stage s holds those of the `stages - s`
-/// next, at most.
+/// Micro-batches pass through the stages in turn, one forward, one backward (1F1B): stage s holds at most those of the
+/// `stages - s` next micro-batches.
 struct pipeline_plan : search::outcome<> {
     heddle::provenance provenance;
     std::vector<pipeline_layer> layers;
     std::vector<placed_device> devices;
     std::vector<pipeline_stage> stages;
-    /// By their size, how tensor groups of several devices compute the whole model; a stage's has its operators' part.
-    /// None where layers are a profile's.
+    /// How tensor groups of several devices compute the whole model, by their size; a stage's group has the part of its
+    /// operators. It is empty if layers are a profile's.
     std::map<std::size_t, plan> groups;
-    /// Of one copy, per iteration.
+    /// The number of micro-batches of one copy per iteration.
     std::int64_t micro_batches = 1;
-    /// By what an iteration's time is estimated; run is 1F1B.
+    /// The schedule by which an iteration's time is estimated; plans are run as 1F1B.
     std::string schedule = "1f1b";
-    /// Slots of the slowest stage that an estimate was told to add.
+    /// The slots of the slowest stage that an estimate was told to add.
     std::int64_t more_slots = 0;
-    /// Samples of a micro-batch and of an iteration; zero where the profile does not say. A copy's last micro-batch may
-    /// have fewer.
+    /// The samples of a micro-batch and of an iteration; zero if the profile does not say. A copy's last micro-batch
+    /// may have fewer.
     std::int64_t micro_batch_size = 0, global_batch = 0;
 
     pipeline_times time;
-    /// Share of the pipeline's time that its stages spend waiting, on average.
+    /// The average share of the pipeline's time that its stages spend waiting.
     double bubble = 0;
-    /// What status and lower bound are of, in words that follow "optimal among"; empty where nobody said.
+    /// What status and lower bound refer to, in words that follow "optimal among"; empty if nobody said.
     std::string space;
-    /// Seconds per iteration of other strategies under the same model; none where memory forbids them.
+    /// The seconds per iteration of other strategies under the same model; absent if memory forbids the strategy.
     std::map<std::string, std::optional<double>> baselines;
     /// What the search counted, by name.
     std::map<std::string, std::size_t> statistics;
-    /// That the search took.
+    /// The seconds that the search took.
     double seconds = 0;
     std::vector<std::string> warnings;
 
     [[nodiscard]] bool exists() const { return !stages.empty(); }
     [[nodiscard]] std::size_t copies() const { return stages.empty() ? 0 : stages.front().devices.size(); }
     [[nodiscard]] double cost() const { return time.total(); }
-    /// Relative distance between cost and bound.
+    /// Returns the relative distance between cost and bound.
     [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
     [[nodiscard]] std::size_t operator_count() const;
     /// Whether stages are all that takes time, as templates have it: one copy of the model, and nothing for what stages
@@ -97,9 +99,9 @@ struct pipeline_plan : search::outcome<> {
     [[nodiscard]] bool counts_stages_alone() const;
 };
 
-/// *Throws* `input_error` naming the first thing that no plan has: stages that do not hold each layer once and in
-/// order, groups of a stage that are not equally large in every copy, a device that two of them have, is not there or
-/// holds more than its limit.
+/// *Throws* `input_error` that names the first thing that is wrong: stages that do not hold each layer once and in
+/// order, groups of a stage that are not equally large in every copy, or a device that is in two groups, does not
+/// exist, or holds more than its limit.
 void validate(pipeline_plan const& p);
 
 } // namespace heddle

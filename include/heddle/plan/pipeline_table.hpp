@@ -38,7 +38,7 @@ private:
 
     void add_stages();
 
-    /// `0-3`, of numbers that follow each other.
+    /// Returns for example `0-3` for numbers that follow each other.
     static std::string ranges_of(std::size_t first, std::size_t end) {
         return std::to_string(first) + (end > first + 1 ? "-" + std::to_string(end - 1) : "");
     }
@@ -56,8 +56,8 @@ private:
 
 } // namespace detail
 
-/// Prints a pipeline plan as a report of at most 100 columns, the same in every locale.
-/// *Preconditions.* `validate(p)` passed.
+/// Prints a pipeline plan as a report of at most 100 columns, which is the same in every locale.
+/// *Precondition.* `validate(p)` passed.
 void print(std::ostream& out, pipeline_plan const& p, table_options const& options = {});
 
 } // namespace heddle

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What a planner returns: a distributed program, integral shares, what it costs and how that
-/// is known. Plain data that stands on its own.
+/// @brief What a planner returns: a distributed program, integral shares, their cost, and how that is known. It is
+/// plain data that stands on its own.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -35,16 +35,16 @@ struct plan_tensor {
     [[nodiscard]] bytes size() const { return tensor_info{name, shape, type, role, trainable}.size(); }
 };
 
-/// One device, or a group of equal ones: memory is that of each.
+/// One device, or a group of equal ones; then memory is that of each.
 struct plan_device {
     std::string type;
     bytes memory_limit;
     int group_size = 1;
-    /// The type, of a group with its size: "8 x V100".
+    /// Returns the type; for a group with its size, for example "8 x V100".
     [[nodiscard]] std::string name() const { return group_size > 1 ? std::to_string(group_size) + " x " + type : type; }
 };
 
-/// One instruction with the work it stands for, so that a plan can be re-costed without its model.
+/// One instruction with the work it stands for, so that a plan can be priced again without its model.
 struct plan_step {
     heddle::instruction instruction;
     heddle::step step;
@@ -52,22 +52,22 @@ struct plan_step {
     std::vector<std::pair<tensor_id, form>> saved;
 };
 
-/// Predicted seconds of one iteration, by term; they add up to the total. What device groups communicate inside beside
-/// collectives is work of theirs: computation, or update.
+/// The predicted seconds of one iteration by term; the terms add up to the total. What device groups communicate
+/// inside, other than for collectives across groups, counts as computation or update.
 struct time_terms {
     double compute = 0;
     double forward_communication = 0;
     double backward_communication = 0;
-    /// What of the gradients' collectives the backward pass does not hide.
+    /// The part of the gradients' collectives that the backward pass does not hide.
     double gradient_communication = 0;
-    /// With the collectives that bring whole copies up to date.
+    /// Includes the collectives that bring whole copies up to date.
     double update = 0;
     [[nodiscard]] double total() const {
         return compute + forward_communication + backward_communication + gradient_communication + update;
     }
 };
 
-/// Predicted bytes on one device, by term.
+/// The predicted bytes on one device, by term.
 struct memory_terms {
     double parameters = 0;
     double gradients = 0;
@@ -80,11 +80,11 @@ struct memory_terms {
     }
 };
 
-/// One pair of program and ratios that the planner priced on the way.
+/// A pair of program and ratios that the planner priced on its way.
 struct trajectory_point {
     std::string origin;
     ratio_table ratios;
-    /// Re-evaluated on integral shares; none if it does not fit.
+    /// The cost at integral shares; absent if it does not fit.
     std::optional<double> cost;
 };
 
@@ -94,41 +94,40 @@ struct provenance {
     std::string cluster, cluster_digest;
     std::string version = library_version;
     training_options training;
-    /// The model's batch, and the type of its floating-point tensors, where the plan is of another one than the model's
-    /// file has.
+    /// The batch, and the type of floating-point tensors, if they are other than in the model's file.
     std::optional<std::int64_t> batch{};
     std::optional<element_type> type{};
 };
 
-/// Seconds per iteration by the name of a strategy; none where memory forbids it.
+/// The seconds per iteration by the name of a strategy; absent if memory forbids the strategy.
 using strategy_costs = std::map<std::string, std::optional<double>>;
 
-/// A plan. Status and bound are of this plan at its integral shares: `optimal` means that no program of the theory, as
-/// `cut_space` has it, is faster at these shares (of a factor the plan does not cut: at the ratios, apportioned).
+/// A plan. Status and bound refer to its integral shares: `optimal` means that no program of the theory, as `cut_space`
+/// has it, is faster at these shares. A factor that the plan does not cut has the ratios, apportioned, as its shares.
 struct plan : search::outcome<> {
     heddle::provenance provenance;
     std::vector<plan_device> devices;
     std::vector<plan_tensor> tensors;
     std::vector<std::string> operators;
     std::vector<plan_step> steps;
-    /// Where micro-batches take turns: steps that begin a stage, though they may have no collective, ascending.
+    /// The steps that begin a stage, though they may have no collective, ascending; used if micro-batches take turns.
     std::vector<std::size_t> stages;
-    /// Of each operator; none: the program is one segment.
+    /// The segment of each operator; if empty, the program is one segment.
     std::vector<segment_number> segments;
     ratio_table ratios;
     std::vector<atom_class> cuts;
 
     time_terms time;
     std::vector<memory_terms> memory;
-    /// What status and lower bound are of, in words that follow "optimal among"; empty where nobody said.
+    /// What status and lower bound refer to, in words that follow "optimal among"; empty if nobody said.
     std::string space;
-    /// No program costs less at any ratios; none where that is not known. At most `lower_bound`.
+    /// No program costs less at any ratios. It is at most `lower_bound`; absent if no such bound is known.
     std::optional<double> global_lower_bound;
-    /// Well-known strategies under the same model and options: the plan is no dearer, unless it keeps pins that they do
-    /// not.
+    /// Well-known strategies under the same model and options. The plan costs no more than these unless it keeps pins
+    /// that they do not keep.
     strategy_costs baselines;
-    /// The same under other options than the plan's, by names that say which: what the plan was not allowed, so that it
-    /// may be dearer.
+    /// Well-known strategies under other options than the plan's, which their names state. The plan was not allowed
+    /// what they use, so it may cost more.
     strategy_costs other_baselines;
     std::vector<trajectory_point> trajectory;
     search::statistics statistics;
@@ -139,11 +138,11 @@ struct plan : search::outcome<> {
     }
     [[nodiscard]] bool exists() const { return !steps.empty(); }
     [[nodiscard]] double cost() const { return time.total(); }
-    /// Relative distance between cost and bound.
+    /// Returns the relative distance between cost and bound.
     [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
 };
 
-/// A plan without steps that describes the program: tensors, operators, segments.
+/// Returns a plan without steps that describes the program: its tensors, operators and segments.
 [[nodiscard]] plan blank_plan(indexed_program const& program);
 
 } // namespace heddle

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Runs an iteration of micro-batches in turn, event by event: computation and collectives of every device side
-/// by side.
+/// @brief Runs an iteration of micro-batches in turn, event by event: the computation and collectives of every device
+/// side by side.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -25,22 +25,23 @@
 namespace heddle {
 
 struct simulation_options {
-    /// Slots of `duplex` begin together on all devices, and turning takes its time. Else everything starts as soon as
-    /// what it needs is there, in the same order.
+    /// If set, slots of `duplex` begin together on all devices, and turning takes its time. Otherwise everything starts
+    /// as soon as what it needs is there, in the same order.
     bool barriers = false;
-    /// By how much work takes longer while collectives run on the device, and collectives while some device works.
+    /// The factor by which work takes longer while collectives run on the device, and collectives while some device
+    /// works.
     double slower_work = 1, slower_collectives = 1;
-    /// Added to every collective: for which it waits on average until the last rank is there.
+    /// Is added to every collective: the average wait until the last rank is there.
     seconds wait{};
-    /// What is gathered or scattered is copied part by part on the network's channel, as where a library gives and
-    /// takes lists of tensors.
+    /// If set, what is gathered or scattered is copied part by part on the network's channel, as by a library that
+    /// gives and takes lists of tensors.
     bool copies_parts = false;
-    /// Parameters are gathered and gradients reduced at their place in the program: when the first micro-batch has
-    /// computed what comes before, or the last has computed the gradient; and that micro-batch goes on when it is done.
-    /// Else they run where the network is free.
+    /// If set, parameters are gathered and gradients reduced at their place in the program: when the first micro-batch
+    /// has computed what comes before, or the last has computed the gradient; that micro-batch goes on when the
+    /// collective is done. Otherwise they run when the network is free.
     bool in_place = false;
-    /// A collective starts on a device that computes when the kernel has ended that runs, or starts, as the collective
-    /// could. Else at once.
+    /// If set, a collective on a device that computes starts when the kernel ends that runs or starts at the moment
+    /// when the collective could start. Otherwise it starts at once.
     bool between_kernels = false;
 };
 
@@ -48,22 +49,22 @@ namespace detail {
 
 /// The simulation of one iteration.
 ///
-/// Devices and the network each have their jobs in order of the slots of `duplex`. A micro-batch's computation in a
-/// stage needs its collectives there, and the other way round in the stage after. Parameters to gather and gradients to
-/// reduce run where the network is free, and give way; a parameter not yet there in time for its stage has its place in
-/// the order.
+/// Devices and the network each have their jobs in the order of the slots of `duplex`. The computation of a micro-batch
+/// in a stage needs its collectives there; in the stage after, the collectives need the computation. Parameters to
+/// gather and gradients to reduce run when the network is free, and give way to others; only a parameter that its stage
+/// would have to wait for has a place in the order.
 class interleaved_run {
 public:
     interleaved_run(std::size_t devices, int count, double turn, simulation_options const& options)
         : options_(options), count_(static_cast<std::size_t>(count)), turn_(turn), queues_(devices) {}
 
     using phase = timeline_event::phase;
-    /// A piece of work: of one step on each device, or a collective.
+    /// A piece of work: the work of one step on each device, or a collective.
     struct piece {
         std::size_t step = 0;
         std::optional<std::size_t> transfer{};
         std::vector<double> seconds;
-        /// Of work, taken to be equally long.
+        /// The number of the work's kernels, which are taken to be equally long.
         int kernels = 1;
     };
     /// A stage in one direction; see `duplex`.
@@ -83,12 +84,13 @@ private:
         piece const* what;
         phase when;
         std::size_t micro_batch, slot;
-        /// Counters of jobs to be done before this one, and the one this is counted in.
+        /// The counters of jobs to be done before this one; and the one that this job is counted in.
         std::array<std::size_t, 2> needs{none, none};
         std::size_t counter = none;
         bool may_wait = false;
         double left = 0;
-        /// Of a kernel of work, seconds; of a collective between kernels, the moment at which it starts.
+        /// The seconds of each kernel, if this is work; the moment at which it starts, if this is a collective between
+        /// kernels.
         double kernel = 0;
         std::optional<double> starts_at{};
     };
@@ -103,21 +105,21 @@ private:
     void add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch,
                        std::size_t slot, std::size_t need, std::size_t counter, bool may_wait = false);
     void add(std::vector<job>& into, job j);
-    /// Slots in their order, each with the time that turning takes before the next.
+    /// Makes the next slot; each has the time that turning takes before the next one.
     std::size_t new_slot(double turns);
 
     void lay_out(std::vector<stage> const& stages);
 
     [[nodiscard]] bool is_ready(job const& j) const;
-    /// What the network does now: the next in its order, else what may wait.
+    /// Returns what the network does now: the next job in its order, or else one that may wait.
     job* network_job();
 
     void record(job const& j, std::size_t device, double start, double end);
     void finish(job& j);
 
-    /// When the kernels have ended that the devices are in.
+    /// Returns when the kernels end that the devices are in.
     [[nodiscard]] double after_kernels(std::vector<job*> const& running) const;
-    /// Goes on to the next moment at which something ends; false if nothing is left.
+    /// Goes on to the next moment at which something ends; returns false if nothing is left.
     bool step();
 
     struct slot_state {
@@ -141,10 +143,10 @@ private:
 
 } // namespace detail
 
-/// The events of one iteration of a plan whose micro-batches take turns.
+/// Returns the events of one iteration of a plan whose micro-batches take turns.
 ///
-/// With barriers alone the total is that of `duplex` up to rounding; with no option at all, no more.
-/// *Precondition:* `p.provenance.training.interleaves()`. *Throws* as `evaluate`.
+/// With `barriers` alone the total is that of `duplex` up to rounding; with no option at all it is no more.
+/// *Precondition:* `p.provenance.training.interleaves()`. *Throws* what `evaluate` does.
 /// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
 [[nodiscard]] timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {});
 
@@ -215,7 +217,8 @@ HEDDLE_INLINE void interleaved_run::lay_out(std::vector<stage> const& stages) {
     auto const new_counters = [&](std::vector<std::size_t>& list) {
         for (auto& c : list) c = new_counter();
     };
-    // What of a stage's computation is still to be placed: the last micro-batch's, in the first slot of the next.
+    // What is still to be placed of a stage's computation: that of the last micro-batch, which goes into the first slot
+    // of the next stage.
     std::array<std::size_t, 2> open_needs{none, none};
     std::size_t open_counter = none;
     for (std::size_t i = 0; i <= last; ++i) {

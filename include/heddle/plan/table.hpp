@@ -21,9 +21,9 @@
 namespace heddle {
 
 struct table_options {
-    /// Measured wall times; without them equal plans give equal text.
+    /// Prints measured wall times. Without them equal plans give equal text.
     bool times = true;
-    /// The list of operators.
+    /// Prints the list of operators.
     bool program = true;
 };
 
@@ -33,7 +33,7 @@ namespace detail {
 struct report_line {
     std::string name, split, forms;
     std::vector<std::string> before;
-    /// Equal where the same is done under names that differ in digits alone.
+    /// Is equal for operators that do the same under names that differ in digits alone.
     std::string key;
 };
 
@@ -57,22 +57,22 @@ private:
 
     void add_devices();
 
-    /// Of all segments.
+    /// Returns the ratios of a device in all segments.
     [[nodiscard]] std::string ratio(std::size_t d) const;
 
     void add_segments();
 
     void add_baselines();
 
-    /// How parameters are stored, and whether they are brought together for use.
+    /// Says how parameters are stored, and whether they are gathered for use.
     void add_parameters();
 
     void add_program();
 
-    /// Lists operators; consecutive repetitions of one group are written once.
+    /// Lists operators. Consecutive repetitions of a group are written once.
     void list(std::span<report_line const> lines, std::size_t depth, text_columns& table) const;
 
-    /// Conversions before an operator, those of one kind together.
+    /// Conversions before an operator; those of one kind are put together.
     struct conversions {
         std::string what, tensors;
         std::size_t count = 0;
@@ -91,7 +91,7 @@ private:
 
     static std::string list_forms(form_list const& forms);
 
-    /// Numbers go, and what sets them off: `relu_1` and `relu` are alike.
+    /// Removes numbers and what sets them off, so that `relu_1` and `relu` are alike.
     static std::string without_digits(std::string const& text);
 
     void add_search();
@@ -108,8 +108,8 @@ private:
 
 } // namespace detail
 
-/// Prints a plan as a report of at most 100 columns, the same in every locale.
-/// *Preconditions.* Steps name tensors and operators of the plan.
+/// Prints a plan as a report of at most 100 columns, which is the same in every locale.
+/// *Precondition.* Steps name tensors and operators of the plan.
 void print(std::ostream& out, plan const& p, table_options const& options = {});
 
 } // namespace heddle

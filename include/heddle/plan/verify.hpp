@@ -32,7 +32,7 @@ struct verification {
 
 namespace detail {
 
-/// One walk over a plan's instructions; `check` throws `violation` at the first that is not justified.
+/// Walks once over a plan's instructions; `check` throws `violation` at the first that is not justified.
 class plan_verifier {
 public:
     struct violation {
@@ -52,13 +52,14 @@ private:
 
     void check_tables();
 
-    /// What is unsharded is there for a stage, so one must begin after the computation before.
+    /// An unsharded copy is made for one stage, so a stage must begin after the computation before.
     [[nodiscard]] bool unshards_in_time(std::size_t n) const;
 
-    /// A group splits an operator along a loop of all that is cut, and its devices' results are parts or add up.
+    /// Checks that a group splits an operator along a loop of everything that is cut inside, and that its devices'
+    /// results are parts or add up.
     void check_inside(indexed_operator const& op, split_loop const& loop) const;
 
-    /// Ratios are shares of one. Shards are whole, of one class per factor, and cover the factor.
+    /// Checks that ratios are shares of one, and that shards are whole, of one class per factor, and cover the factor.
     void check_cuts();
 
     void check_form(tensor_id t, form f) const;
@@ -67,7 +68,7 @@ private:
         require(holds(t, f), "'" + program_.tensors[t].info.name + "' is not held " + to_string(f));
     }
 
-    /// A form is made once: made twice, its cotangent would be passed back twice.
+    /// Notes a form, which may be made once only: otherwise its cotangent would be passed back twice.
     void hold(tensor_id t, form f) {
         require(held_.insert({t, f.code()}).second,
                 "'" + program_.tensors[t].info.name + "' is held " + to_string(f) + " already");
@@ -77,15 +78,16 @@ private:
 
     void check(instruction::convert const& i);
 
-    /// A parameter is unsharded between the operator before and the one that uses it, the only one.
+    /// Checks that a parameter is unsharded between the operator before and the one that uses it, and that no other
+    /// uses it.
     void check(instruction::unshard const& i);
 
-    /// The instruction that made the copies, of those before the computation that was just done.
+    /// Finds the instruction that made the copies, among those before the computation that was just done.
     void check(instruction::reshard const& i);
 
     void check(instruction::compute const& i);
 
-    /// Whole copies: of replicated operands when that is what an undivided operand is.
+    /// Tells whether a form is the wanted one; without a cotangent `replicated` and `mirrored` are the same.
     [[nodiscard]] bool is_whole(tensor_id t, form f, form wanted) const {
         return f == wanted ||
                (f == form::replicated() && wanted == form::mirrored() && !program_.tensors[t].has_cotangent);
@@ -93,17 +95,17 @@ private:
 
     void check_split(instruction::compute const& i, indexed_operator const& op) const;
 
-    /// Whole gradients follow from what has the loop, gathered after the backward pass: that is all the backward reads
-    /// beside whole operands.
+    /// Checks that whole gradients follow from what has the loop, which is gathered after the backward pass: the
+    /// backward pass may read nothing else but whole operands.
     void check_factors(indexed_operator const& op, split_loop const& loop) const;
 
     void check_whole(instruction::compute const& i, indexed_operator const& op) const;
 
-    /// Each term's summands add up over the devices: exactly one operand is partial, or the term
-    /// itself is cut along the loop and none is.
+    /// Checks that each term's summands add up over the devices: exactly one operand is partial, or the term itself is
+    /// cut along the loop and no operand is partial.
     void check_terms(indexed_operator const& op, std::vector<bool> const& partial, split_loop const* loop) const;
 
-    /// The costs the plan carries are those of its instruction, and what it saves is saved once.
+    /// Checks that the costs the plan carries are those of its instruction, and that what it saves is saved once.
     void check_step();
 
     [[nodiscard]] bool is_stored(tensor_id t, form f) const;
@@ -114,8 +116,8 @@ private:
     std::set<std::pair<tensor_id, std::uint16_t>> held_, saved_;
     /// The forms in which parameters are stored.
     std::map<tensor_id, form> stored_;
-    /// By parameter, the step that unshards it for the next computation, or did for the one just done and is to be
-    /// undone.
+    /// The step, by parameter, that unshards it for the next computation; and the step that did so for the computation
+    /// just done and is to be undone.
     std::map<tensor_id, std::size_t> unsharded_, resharding_;
     std::set<operator_id> computed_;
     std::map<cut_factor, std::size_t> class_of_;
@@ -123,14 +125,14 @@ private:
 
 } // namespace detail
 
-/// Whether a plan's program computes what the single-device program does: every operand is held in the form its
-/// instruction asks for, every computation is one its index rule allows, shards line up, the loss ends partial or
-/// mirrored, and the work the plan carries is that of its instructions. What it says of time, memory and bounds is for
-/// `verify_figures` (plan/figures.hpp).
-/// *Complexity.* Linear in the plan, times a logarithm.
+/// Checks whether a plan's program computes what the single-device program does: every operand is held in the form its
+/// instruction asks for, every computation is one that its index rule allows, shards line up, the loss ends partial or
+/// mirrored, and the work that the plan carries is that of its instructions. `verify_figures` (plan/figures.hpp) checks
+/// what it says of time, memory and bounds.
+/// *Complexity.* O(n log n) in the size of the plan.
 [[nodiscard]] verification verify(indexed_program const& program, plan const& p);
 
-/// Of a plan whose micro-batches take turns the program is that of the whole batch.
+/// If the plan's micro-batches take turns, `p` is the program of the whole batch.
 template <single_device_program Program>
 [[nodiscard]] verification verify(Program const& program, plan const& p) {
     if (!p.segments.empty() &&
@@ -445,7 +447,7 @@ HEDDLE_INLINE void plan_verifier::check_terms(indexed_operator const& op, std::v
         require(named[k] || !partial[k],
                 "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
     auto const has_loop = [&](auto const& term) { return loop && cuts_term(op, *loop, term); };
-    // An index that only operands outside the terms have is one of every term.
+    // An index that only operands outside the terms have is an index of every term.
     bool const of_every_term = loop && algorithm::none_of(op.terms, has_loop);
     if (!loop) require(!op.terms.empty(), "'" + op.name + "' is linear in no operand");
     for (auto const& term : op.terms) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief AMP: degrees of pipeline, data and tensor parallelism, micro-batch, placement and layers of each stage.
+/// @brief AMP: degrees of pipeline, data and tensor parallelism, micro-batch, placement, and the layers of each stage.
 ///
 /// AMP (NeurIPS '22), Algorithms 1 and 2.
 #pragma once
@@ -32,14 +32,15 @@
 namespace heddle {
 
 struct amp_options {
-    /// How many of the best strategies are kept, no two of one shape.
+    /// How many of the best strategies are kept; no two of them have one shape.
     std::size_t record = 10;
-    /// How many of them are tried for real, where the visitor can.
+    /// How many of them are tried for real, if the visitor can run them.
     std::size_t trials = 0;
     shape_options shapes{};
-    /// All placements of a shape are tried if there are no more than this, else so many orders of machines.
+    /// All placements of a shape are tried if there are at most `all_placements`; otherwise `machine_orders` orders of
+    /// machines are.
     std::size_t all_placements = 1000, machine_orders = 48;
-    /// Steps of Algorithm 2 after that, from the best strategy.
+    /// The options of Algorithm 2, which starts from the best strategy then found.
     search::annealing_options annealing{.steps = 500};
     /// Time of all together.
     search::limits limits{};
@@ -59,13 +60,14 @@ namespace detail {
 
 } // namespace detail
 
-/// Ranks strategies by predicted time: all shapes by rising bound; for each all placements, or orders of machines with
-/// either copies or stages next to each other; layers assigned exactly for the pipeline's time; then, if asked,
-/// annealing over shapes and tilings. What is found is optimal only where the bound says so: layers are not assigned
-/// for the all-reduce of gradients, and not all placements are tried.
+/// Ranks strategies by predicted time. It takes all shapes by rising bound; for each, all placements, or orders of
+/// machines with either copies or stages next to each other; and assigns layers exactly for the pipeline's time. If
+/// asked, it then anneals over shapes and tilings. The result is optimal only if the bound says so: layers are not
+/// assigned for the all-reduce of gradients, and not all placements are tried.
 ///
-/// *Returns* `optimal`, `feasible`, `limit` or `infeasible` with the reason. *Throws* `input_error` before work starts.
-/// *Complexity.* Of a shape, placements times that of `assign_layers`.
+/// *Returns* `optimal`, `feasible`, `limit`, or `infeasible` with the reason. *Throws* `input_error` before work
+/// starts.
+/// *Complexity.* For each shape, that of `assign_layers` times the placements.
 template <class Visitor = no_amp_visitor>
 [[nodiscard]] amp_result plan_amp(strategy_problem const& p, amp_options const& o = {}, Visitor&& visitor = {}) {
     search::deadline const until;
@@ -79,14 +81,16 @@ template <class Visitor = no_amp_visitor>
     return out;
 }
 
-/// AMP's result as a plan: the strategy to use, with the result's status and bound; without one, why there is none.
+/// Returns AMP's result as a plan: the strategy to use, with the result's status and bound; if there is none, the
+/// reason.
 /// *Precondition:* the result is `plan_amp`'s for the problem. *Throws* `input_error`.
 [[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r,
                                                strategy_costs baselines);
 
 [[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r);
 
-/// The best strategy for a program in these layers. *Throws* `input_error` as `make_strategy_problem` and `plan_amp`.
+/// Returns the best strategy for a program in these layers. *Throws* `input_error` as `make_strategy_problem` and
+/// `plan_amp` do.
 template <single_device_program Program>
 [[nodiscard]] pipeline_plan plan_amp(Program const& program, program_layers const& layers, cluster const& c,
                                      amp_options const& options = {}, profile_options const& profile = {}) {

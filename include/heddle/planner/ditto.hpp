@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Ditto's planner: fold, plan, recover; the exact optimum as far as time allows; copies of a template for large
-/// clusters.
+/// @brief Ditto's planner: folds, plans and recovers; finds the exact optimum as far as time allows; makes copies of a
+/// template for large clusters.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -46,18 +46,18 @@ struct ditto_options {
 };
 
 struct ditto_plan {
-    /// With its bound and, by `gap()`, how far it may be from the optimum.
+    /// The template with its bound; `gap()` tells how far it may be from the optimum.
     pipeline_template best;
-    /// Unless `exact` alone was asked for: the folding, and the time of what was recovered from it.
+    /// The folding, and the time of what was recovered from it; absent if only `exact` was asked for.
     std::optional<heddle::folding> folded{};
     std::optional<seconds> recovered{};
 };
 
-/// Plans a pipeline over machines of several types that uses all devices, but for machines left out where there are
-/// more than layers.
+/// Plans a pipeline over machines of several types that uses all devices; if there are more machines than layers, some
+/// may be left out.
 ///
-/// *Returns* `recover`'s result, `plan_template`'s result, or the better of the two with the better bound: `optimal`
-/// where the exact search ends. *Throws* `input_error` before work starts.
+/// *Returns* `recover`'s result, `plan_template`'s result, or the better of the two with the better bound. It is
+/// `optimal` if the exact search ends. *Throws* `input_error` before work starts.
 /// *Reference.* Ditto sections 3, 5 and 6.
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] ditto_plan plan_ditto(template_problem const& p, ditto_options const& o = {},
@@ -97,7 +97,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
 }
 
 struct replication_options {
-    /// A copy has no more machines than that.
+    /// A copy has at most this many machines.
     std::size_t most_machines = 32;
     /// Time is of all copies tried together.
     ditto_options plan{.method = template_method::recover};
@@ -131,7 +131,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r);
 
 struct ditto_program_options {
-    /// Samples of a micro-batch; none: each number that divides the batch is tried.
+    /// The samples of a micro-batch; if absent, each number that divides the batch is tried.
     std::optional<std::int64_t> micro_batch_size{};
     machine_split split = machine_split::halves;
     profile_options profile{};
@@ -140,9 +140,9 @@ struct ditto_program_options {
     ditto_options planner{};
 };
 
-/// The best template for a program in these layers, of all sizes of micro-batch that the schedule can run. The bound is
-/// over all of them.
-/// *Throws* `input_error` as `make_template_problem` and `plan_ditto`, and if the size does not divide the batch.
+/// Returns the best template for a program in these layers, over all sizes of micro-batch that the schedule can run.
+/// The bound is over all of them.
+/// *Throws* `input_error` as `make_template_problem` and `plan_ditto` do, and if the size does not divide the batch.
 template <single_device_program Program, pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_plan plan_ditto(Program const& program, program_layers const& layers, cluster const& c,
                                        ditto_program_options const& options = {}, Schedule const& schedule = {}) {

@@ -26,8 +26,8 @@ using hap_options = planning_options;
 
 namespace detail {
 
-/// One indexed program, from ratios per device or from the paper's two starts; only then strategies are priced beside
-/// it.
+/// Plans one indexed program, from ratios per device or, if there are none, from the paper's two starts; only then
+/// strategies are priced beside it.
 template <time_accumulator Accumulator>
 [[nodiscard]] plan run_hap(indexed_program const& program, cluster const& c, ratio_balancer const& balance,
                            planning_options const& options, std::optional<ratio_table> const& start) {
@@ -52,7 +52,7 @@ template <time_accumulator Accumulator>
     return result;
 }
 
-/// `plan_hap` of a program of any type, by any solver.
+/// Plans a program of any type by any solver, as `plan_hap` does.
 [[nodiscard]] plan plan_hap(program_indexer const& index, cluster const& c, ratio_balancer const& balance,
                             hap_options const& options);
 
@@ -61,10 +61,10 @@ template <time_accumulator Accumulator>
 /// Plans a program on a cluster.
 ///
 /// Alternates between the best program at fixed ratios and the best ratios of a fixed program, from
-/// compute-proportional and from even ratios, prices every pair on integral shards, baselines included, and returns the
-/// cheapest that fits into memory, with a bound for its shares. Device groups are planned as one device each, data
-/// parallel inside. Segments, where there are any, start from the best ratios of one.
-/// *Throws* `input_error` as `plan_in_segments`, and for micro-batches in turn, which `plan_hidup` plans.
+/// compute-proportional and from even ratios. It prices every pair on integral shards, baselines included, and returns
+/// the cheapest that fits into memory, with a bound for its shares. Each device group is planned as one device, which
+/// is data-parallel inside. If there are segments, they start from the best ratios of one segment.
+/// *Throws* `input_error` as `plan_in_segments` does, and for micro-batches in turn, which `plan_hidup` plans.
 /// *Complexity.* Linear in the operators for a bounded number of tensors in use at a cut.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver,
@@ -73,7 +73,8 @@ template <single_device_program Program, ratio_solver Solver>
 }
 
 /// As above, timed by an accumulator of the user's own. Ratios are those that are best if nothing overlaps; shares are
-/// then moved by the accumulator's time. There are bounds where it relaxes, and where a search comes to its end.
+/// then moved by the accumulator's time. There are bounds if the accumulator has a relaxation, and if a search comes to
+/// its end.
 template <time_accumulator Accumulator, single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, hap_options options = {}) {
     options.training.accumulator = accumulator_of<Accumulator>();
@@ -85,14 +86,14 @@ template <time_accumulator Accumulator, single_device_program Program, ratio_sol
         });
 }
 
-/// The one call for the common case.
+/// Plans in the common case with one call.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan find_plan(Program const& program, cluster const& c, Solver&& solver,
                              hap_options const& options = {}) {
     return plan_hap(program, c, solver, options);
 }
 
-/// Refuses what is no program with a sentence that says why.
+/// Refuses what is no program, with a sentence that says why.
 template <class Program, ratio_solver Solver>
     requires(!single_device_program<Program>)
 plan find_plan(Program const&, cluster const&, Solver&&, hap_options const& = {}) {

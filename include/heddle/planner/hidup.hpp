@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The HiDup planner: shardings and stages for micro-batches that take turns, one's communication beside the
-/// other's computation.
+/// @brief The HiDup planner: shardings and stages for micro-batches that take turns, so that one communicates while
+/// another computes.
 ///
 /// HiDup (SoCC '22), sections 3 and 4.
 #pragma once
@@ -24,22 +24,24 @@
 namespace heddle {
 
 struct hidup_options {
-    /// Segments, pins, limits and training, as for `plan_hap`; the engine is Pareto dynamic programming with a beam,
-    /// over cuts of the program's graph, unless it is said otherwise.
+    /// Segments, pins, limits and training are as for `plan_hap`. By default the engine is Pareto dynamic programming
+    /// with a beam, over cuts of the program's graph.
     planning_options planning{.synthesis = {.engine = search_engine::pareto_dp, .beam = 30}, .cuts = 16};
     int micro_batches = 2;
-    /// Of turning from one micro-batch to the next; see `training_options`.
+    /// The time to turn from one micro-batch to the next; see `training_options`.
     seconds turn{};
-    /// Batch norms and the like compute other statistics, of a part of the batch: a warning instead of an error.
+    /// Batch norms and the like compute other statistics, those of a part of the batch. If set, this is a warning
+    /// instead of an error.
     bool allows_batch_statistics = false;
-    /// Also plans the whole batch at once, with gradients reduced beside the backward pass: a baseline, beside that
-    /// plan's own.
+    /// If set, the whole batch is also planned at once, with gradients reduced beside the backward pass; that plan is a
+    /// baseline, and so are its own.
     bool compares = true;
 };
 
 namespace detail {
 
-/// One indexed micro-batch, from ratios per device or from the starts of `plan_hap`; on equal devices those are one.
+/// Plans one indexed micro-batch, from ratios per device or from the starts of `plan_hap`, which on equal devices are
+/// one start.
 template <time_accumulator Accumulator>
 [[nodiscard]] plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance,
                              planning_options const& options, std::optional<ratio_table> const& start) {
@@ -58,7 +60,7 @@ template <time_accumulator Accumulator>
     return result;
 }
 
-/// `plan_hidup` of a program of any type, by any solver.
+/// Plans a program of any type by any solver, as `plan_hidup` does.
 [[nodiscard]] plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c,
                               ratio_balancer const& balance, hidup_options const& options);
 
@@ -68,14 +70,16 @@ template <time_accumulator Accumulator>
 /// micro_batches)`.
 ///
 /// Alternates as `plan_hap` does, from compute-proportional and even ratios; on equal devices that is one search.
-/// `optimal` is over all programs of the theory, as `cut_space` has it and `converting_before_views` keeps them, in
-/// every order of operators, and all stages that begin at a collective or before an operator that reads a parameter. Of
-/// programs that are not kept one may differ in time where a stage begins with a parameter and at no collective: its
-/// local conversions are then of the stage before. Where a bound left out orders `optimal` is claimed only if no order
-/// can be faster, and else the status is a limit on the width. The time limit is for both plans together, as are
-/// `statistics`; what the plan leaves of it is the whole batch's.
-/// *Throws* `input_error` for a batch that cannot be divided so, device groups, and an operator with statistics of the
-/// batch.
+///
+/// *Returns* `optimal` if no program is faster at the plan's shares. This covers all programs of `cut_space` that
+/// `converting_before_views` keeps, in every order of operators, and all stages that begin at a collective or before an
+/// operator that reads a parameter. It does not cover a program that `converting_before_views` leaves out and that has
+/// a stage which begins with a parameter and at no collective: local conversions of that stage count in the stage
+/// before, so such a program may be faster. If a bound on the width left out orders, the status is `optimal` only if no
+/// order can be faster; otherwise it is a limit on the width. The time limit and `statistics` are for both plans
+/// together; the plan of the whole batch gets the time that this one leaves.
+/// *Throws* `input_error` for a batch that cannot be divided so, for device groups, and for an operator with statistics
+/// of the batch.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hidup(Program const& program, cluster const& c, Solver&& solver,
                               hidup_options const& options = {}) {

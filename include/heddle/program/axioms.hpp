@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the concept `single_device_program` asks beyond its syntax, as checks to run on a model of it.
+/// @brief What the concept `single_device_program` asks for beyond its syntax, as checks to run on a model of it.
 ///
-/// For the tests of whoever plugs in a representation of their own: `CHECK(broken_axioms(p).empty())`, in any
+/// These are for the tests of whoever plugs in a representation: `CHECK(broken_axioms(p).empty())` works in any
 /// framework.
 #pragma once
 
@@ -172,9 +172,10 @@ private:
 
 } // namespace detail
 
-/// One sentence for each axiom of `single_device_program` that this program breaks, and where; none if all hold.
+/// Returns a sentence for each axiom of `single_device_program` that this program breaks, with the place; an empty list
+/// if all hold.
 ///
-/// Whether a rule is true of what its operator computes cannot be seen from outside: `prove` runs plans for that.
+/// The checks cannot see whether a rule describes what its operator computes; `prove` runs plans for that.
 /// *Complexity.* Linear in the program.
 template <single_device_program Program>
 [[nodiscard]] std::vector<std::string> broken_axioms(Program const& p) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Makes a program of traced calls and remembers which of them no rule describes: what readers of graphs have in
-/// common.
+/// @brief Makes a program of traced calls and remembers which of them no rule describes; all readers of graphs use it.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -18,25 +17,25 @@
 
 namespace heddle {
 
-/// A target that neither the catalogue nor the user has a rule for.
+/// A target for which neither the catalogue nor the user has a rule.
 struct missing_rule {
     std::string target;
     std::size_t calls = 0;
 };
 
-/// A builder for traced calls, with the user's rules.
+/// Builds a program of traced calls, with the user's rules.
 class call_recorder {
 public:
     program_builder builder;
-    /// The user's own; they go before the catalogue's.
+    /// The user's rules, which go before the catalogue's.
     rule_table rules;
 
-    /// Adds an operator and returns its results. *Throws* `input_error`, as `add_call` does.
+    /// Adds an operator and returns its results. *Throws* `input_error` as `add_call` does.
     ///
-    /// A concatenation goes on from one of its first operands, if there is one: `cat(a, b, c)` after `cat(a, b)` is
-    /// `cat(cat(a, b), c)`. So where every layer takes all layers before it, as in DenseNet, not all their results are
-    /// in use at once, and plans are found soon. The values are the same, and as many elements are read, written and
-    /// kept.
+    /// If there is a concatenation of the first operands already, a concatenation extends it: after `cat(a, b)`,
+    /// `cat(a, b, c)` becomes `cat(cat(a, b), c)`. So where every layer takes all layers before it, as in DenseNet, not
+    /// all their results are in use at once, and plans are found soon. The values are the same, and as many elements
+    /// are read, written and kept.
     std::vector<tensor_id> add(traced_call call) {
         auto const joined = concatenated(call);
         if (joined) shorten(call, *joined);
@@ -50,9 +49,9 @@ public:
         return std::move(added.results);
     }
 
-    /// In order of first use.
+    /// Lists targets in the order of their first use.
     [[nodiscard]] std::vector<missing_rule> const& missing() const { return missing_; }
-    /// One for each target without a rule.
+    /// Returns one warning for each target without a rule.
     [[nodiscard]] std::vector<std::string> warnings() const {
         std::vector<std::string> texts;
         for (auto const& m : missing_) texts.push_back(missing_rule_warning(m.target));
@@ -60,10 +59,10 @@ public:
     }
 
 private:
-    /// An axis, and what is put together along it.
+    /// An axis, and what is concatenated along it.
     using concatenation = std::pair<std::size_t, std::vector<tensor_id>>;
 
-    /// What a call concatenates by the catalogue's rule, if it does.
+    /// Returns what a call concatenates by the catalogue's rule, if it does.
     [[nodiscard]] std::optional<concatenation> concatenated(traced_call const& call) const {
         bool const joins =
             detail::is_torch_module(detail::split_target(call.target).first) && detail::kind_of(call.target) == "cat";
@@ -73,7 +72,7 @@ private:
             arguments.axis(arguments.integer(1, "dim", 0), builder.tensor(call.operands.front()).shape.size()),
             call.operands};
     }
-    /// Takes the longest concatenation that there is of the first operands in place of them.
+    /// Replaces the first operands by the longest concatenation of them that there is.
     void shorten(traced_call& call, concatenation const& joined) const {
         auto part = joined;
         for (part.second.pop_back(); part.second.size() > 1; part.second.pop_back()) {

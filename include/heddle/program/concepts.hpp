@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The concept a foreign intermediate representation models to be planned without a copy.
+/// @brief The concept that a foreign intermediate representation models to be planned without a copy.
 #pragma once
 
 #include <heddle/program/index_rule.hpp>
@@ -12,8 +12,8 @@
 
 namespace heddle {
 
-/// How Heddle reads a program of type `Program`. The primary template calls members of the same
-/// names; specialise it for a type you cannot change.
+/// Tells how Heddle reads a program of type `Program`. The primary template calls members of the same names; specialise
+/// it for a type you cannot change.
 template <class Program>
 struct program_access {
     static auto tensor_count(auto const& p) -> decltype(p.tensor_count()) { return p.tensor_count(); }
@@ -25,7 +25,7 @@ struct program_access {
     static auto rule(auto const& p, operator_id o) -> decltype(p.rule(o)) { return p.rule(o); }
     static auto work(auto const& p, operator_id o) -> decltype(p.work(o)) { return p.work(o); }
     static auto loss(auto const& p) -> decltype(p.loss()) { return p.loss(); }
-    // Of programs that are run; `single_device_program` does without.
+    // Only programs that are run need it; `single_device_program` does without.
     static auto kind(auto const& p, operator_id o) -> decltype(p.kind(o)) { return p.kind(o); }
     static auto attributes(auto const& p, operator_id o) -> decltype(p.attributes(o)) { return p.attributes(o); }
 };
@@ -89,15 +89,15 @@ concept tells_kinds = requires(Program const& p, operator_id o) {
     { program_access<Program>::kind(p, o) } -> std::convertible_to<std::string>;
 };
 
-/// A program that kernels can run: of every operator it tells what it computes, by the name that a backend knows it by.
-/// Where an operator needs more numbers than rule and shapes tell, `program_access<Program>::attributes(p, o)` is an
-/// `operator_attributes`; without it, it has none.
+/// A program that kernels can run: it tells of every operator what it computes, by the name that a backend knows it by.
+/// If an operator needs more numbers than rule and shapes tell, `program_access<Program>::attributes(p, o)` returns
+/// them as `operator_attributes`; if there is no such function, no operator has any.
 template <class Program>
 concept runnable_program = single_device_program<Program> && tells_kinds<Program>;
 
-/// Does not compile, and says in a sentence what is missing, unless `Program` models `single_device_program`. What
-/// takes a program calls it for one that does not; it can be called beside a specialisation of `program_access` as
-/// well.
+/// Does not compile unless `Program` models `single_device_program`, and then says in a sentence what is missing.
+/// Functions that take a program call it in an overload for other types; it can also be called beside a specialisation
+/// of `program_access`.
 template <class Program>
 consteval bool require_single_device_program() {
     static_assert(tells_tensor_count<Program>,

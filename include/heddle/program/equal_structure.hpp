@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Whether two programs are one at other extents.
+/// @brief Tells whether two programs are the same except for their extents.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -11,7 +11,7 @@
 
 namespace heddle {
 
-/// Whether two programs differ in extents alone: factors, loops and derivatives are the same by number.
+/// Tells whether two programs differ in extents alone: factors, loops and derivatives have the same numbers.
 [[nodiscard]] bool have_equal_structure(indexed_program const& a, indexed_program const& b);
 
 } // namespace heddle

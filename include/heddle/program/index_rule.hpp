@@ -10,14 +10,13 @@
 ///   classes; or a list of indices in parentheses, major first: `(h d)`.
 /// - An index that occurs in a result is *parallel*; one that occurs in none is a *reduction*: the
 ///   result is a sum over it.
-/// - A row is a place of the indices without `~`. Where an index with `~` is cut, the devices combine one number
-///   per row for each `~`: for those in an operand in the forward pass, in a result in the backward pass.
-///   `log_softmax` is `(b ~~c) -> (b ~c)`, a maximum and a sum, and a sum; a batch norm is
-///   `(~~b c ~~h ~~w) -> (~~b c ~~h ~~w)`, rows being channels.
-/// - After `;` the result as a sum of products of those operands (by number) in which it is
-///   linear. Operands not named there enter non-linearly. A term `_` is what these make by themselves, linear in
-///   nothing:
-///   an affine operator is `(i), (j) -> (j); _ + 1`.
+/// - A row is a place of the indices without `~`. If an index with `~` is cut, the devices combine one number
+///   per row for each `~`: in the forward pass for those in an operand, in the backward pass for those in a result.
+///   `log_softmax` is `(b ~~c) -> (b ~c)`: a maximum and a sum, and a sum. A batch norm is
+///   `(~~b c ~~h ~~w) -> (~~b c ~~h ~~w)`; its rows are channels.
+/// - After `;` the result is a sum of products of those operands (by number) in which it is linear. Operands that
+///   are not named there enter non-linearly. A term `_` is what these make by themselves, linear in nothing: an
+///   affine operator is `(i), (j) -> (j); _ + 1`.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -47,35 +46,35 @@ struct loop_index {
     std::string name;
     heddle::extent extent = 0;
     index_kind kind = index_kind::parallel;
-    /// Numbers per row that the parts of a cut index combine.
+    /// The numbers per row that the devices combine if the index is cut.
     std::uint8_t forward_statistics = 0, backward_statistics = 0;
 };
 
-/// The indices of one dimension, major first; none for an extent of one.
+/// The indices of one dimension, major first; empty for an extent of one.
 using indexed_dimension = std::vector<std::uint16_t>;
-/// One entry per dimension of an operand or result.
+/// Holds one entry per dimension of an operand or result.
 using indexed_access = std::vector<indexed_dimension>;
 
-/// How an operator's result depends on its operands, index by index.
+/// Tells how an operator's result depends on its operands, index by index.
 ///
-/// *Axioms.* Take a set of an index's places, in ranges or strided. For a parallel index, computing with those places
+/// *Axioms.* Take a set of an index's places, contiguous or strided. For a parallel index, computing with those places
 /// of every operand that has it gives those places of each result. For a reduction index, the results so computed over
-/// a partition of its places sum to the result, where every term without the index is given to one part only; such a
-/// term depends on no operand that has the index. The result is linear in each operand of a term while the others are
-/// fixed. A result that depends on no operand of the terms is of the term that lists none. All of this holds for an
-/// index with statistics if those that the parts compute are of the whole rows.
+/// a partition of its places sum to the result, if every term without the index is given to one part only; such a term
+/// depends on no operand that has the index. The result is linear in each operand of a term while the others are fixed.
+/// A result that depends on no operand of the terms belongs to the term that lists none. For an index with statistics
+/// all of this holds if the parts use the statistics of the whole rows.
 struct index_rule {
     std::vector<loop_index> indices;
     std::vector<indexed_access> operands;
     std::vector<indexed_access> results;
-    /// The result is the sum of these; each lists the operands it is multilinear in. At most one lists none: it is of
-    /// the operands outside the terms.
+    /// The result is the sum of these terms; each lists the operands in which it is multilinear. At most one term lists
+    /// none: it depends on the operands outside the terms.
     std::vector<std::vector<std::uint8_t>> terms;
 };
 
 namespace detail {
 
-/// Recursive-descent reader of the rule language.
+/// A recursive-descent reader of the rule language.
 class rule_parser {
 public:
     explicit rule_parser(std::string_view text) : text_(text) {}
@@ -114,19 +113,19 @@ private:
 
 } // namespace detail
 
-/// Reads a rule; its extents are still zero. Throws `input_error` with the place in the text.
+/// Reads a rule, whose extents are then zero. *Throws* `input_error` with the place in the text.
 [[nodiscard]] inline index_rule parse_index_rule(std::string_view text) { return detail::rule_parser(text).parse(); }
 
-/// Extents of indices by name, for factored dimensions that shapes alone do not determine.
+/// The extents of indices by name, for factored dimensions that shapes alone do not determine.
 using index_extents = std::map<std::string, extent, std::less<>>;
 
-/// Solves for every extent from the operands' shapes, the results' shapes where known (else pass
-/// none) and given extents, and returns the results' shapes.
-/// Throws `input_error` if shapes contradict the rule or leave an extent open.
+/// Determines every extent from the operands' shapes, the results' shapes (none if they are not known) and given
+/// extents; returns the results' shapes.
+/// *Throws* `input_error` if shapes contradict the rule or leave an extent open.
 std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands, std::span<shape const> results = {},
                                 index_extents const& given = {});
 
-/// The rule under which nothing may be split: the operator is replicated.
+/// Returns the rule under which nothing may be split: the operator is replicated.
 [[nodiscard]] index_rule blocked_rule(std::span<shape const> operands, std::span<shape const> results);
 
 } // namespace heddle

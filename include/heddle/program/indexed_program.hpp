@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A program seen through its indices: the factors a shard can name, the loops an operator
-/// can be split along, who uses what, and what has a derivative.
+/// @brief A program seen through its indices: the factors that a shard can name, the loops along which an operator can
+/// be split, who uses what, and what has a derivative.
 ///
-/// Everything after `program/` reads this and no longer cares whose program it was.
+/// Everything after `program/` reads this alone, whatever representation the program came in.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -25,42 +25,45 @@
 
 namespace heddle {
 
-/// Part of a program whose shards follow ratios of their own.
+/// Names a part of a program whose shards follow ratios of their own.
 using segment_number = std::uint16_t;
 
-/// One factor of a dimension. Cutting the major factor gives contiguous shards, any other strided ones. A tensor that
-/// several segments touch has all its factors once for each of them in turn, since each cuts at points of its own.
+/// One factor of a dimension. Cutting the major factor gives contiguous shards; cutting any other gives strided ones.
+/// If several segments touch a tensor, it has all its factors once for each of them in turn, since each segment cuts at
+/// points of its own.
 struct factor {
     std::uint16_t dimension = 0;
     heddle::extent extent = 1;
-    /// Elements of the dimension that one step of the factor spans.
+    /// The number of elements of the dimension that one step of the factor spans.
     heddle::extent stride = 1;
     segment_number segment = 0;
     friend bool operator==(factor const&, factor const&) = default;
 };
 
-/// Whether two factors are the same elements, whatever the segments.
+/// Tells whether two factors are the same elements, whatever their segments.
 [[nodiscard]] inline bool is_same_place(factor const& a, factor const& b) {
     return a.dimension == b.dimension && a.extent == b.extent && a.stride == b.stride;
 }
 
-/// Position of a factor in a tensor's list, or `no_factor`.
+/// The position of a factor in a tensor's list, or `no_factor`.
 using factor_number = std::int16_t;
 inline constexpr factor_number no_factor = -1;
 
 struct indexed_tensor {
     tensor_info info;
     std::vector<heddle::factor> factors;
-    /// Operators that use the tensor, ascending, each once.
+    /// The operators that use the tensor, ascending, each once.
     std::vector<operator_id> consumers;
-    /// Places among operators' operands.
+    /// The number of places in which operators have it as an operand.
     std::uint32_t uses = 0;
-    /// Of each factor, whether shards along it are contiguous in memory; a view's result lies where its operand does.
+    /// Tells for each factor whether shards along it are contiguous in memory. A view's result lies where its operand
+    /// does.
     std::vector<bool> is_contiguous;
-    /// Depends on a trained parameter and the loss on it, both by operators that are differentiated: the backward pass
-    /// has a cotangent of it.
+    /// The tensor depends on a trained parameter, and the loss on the tensor, both through operators that are
+    /// differentiated; so the backward pass has a cotangent of it.
     bool has_cotangent = false;
-    /// The factor that device groups cut among their devices, or `no_factor`: each has it all; see `split_inside`.
+    /// The factor that device groups cut among their devices, or `no_factor` if each device has the whole tensor; see
+    /// `split_inside`.
     factor_number inside = no_factor;
 
     [[nodiscard]] bool is_source() const { return info.role != tensor_role::value; }
@@ -71,10 +74,10 @@ struct indexed_tensor {
 struct split_loop {
     heddle::extent extent = 1;
     bool is_reduction = false;
-    /// The factor it is in each operand and result, or `no_factor`.
+    /// The factor that the loop is in each operand and result, or `no_factor`.
     std::vector<factor_number> operands;
     std::vector<factor_number> results;
-    /// All-reduces of one number per row by which the devices complete their parts, and the size of each.
+    /// The all-reduces of one number per row by which the devices complete their parts, and the size of each.
     std::uint8_t forward_statistics = 0, backward_statistics = 0;
     bytes statistic{};
 };
@@ -87,33 +90,33 @@ struct indexed_operator {
     std::vector<split_loop> loops;
     std::vector<std::vector<std::uint8_t>> terms;
     segment_number segment = 0;
-    /// The loop that device groups split among their devices, or -1: each does all of it.
+    /// The loop that device groups split among their devices, or -1 if each device does all of it.
     std::int16_t inside_loop = -1;
 };
 
-/// Whether a loop cuts a term of an operator's result: an operand that it lists has the loop or, where it lists none,
-/// one that no term lists.
+/// Tells whether a loop cuts a term of an operator's result: an operand that the term lists has the loop; if the term
+/// lists none, an operand that no term lists has it.
 [[nodiscard]] bool cuts_term(indexed_operator const& op, split_loop const& loop, std::vector<std::uint8_t> const& term);
 
-/// Refined view of a program; owns copies of names and numbers, not of the program.
+/// The refined view of a program. It owns copies of names and numbers, but not the program.
 struct indexed_program {
     std::vector<indexed_tensor> tensors;
     std::vector<indexed_operator> operators;
     tensor_id loss = 0;
-    /// Whether devices may be groups that split it among theirs; see `split_inside`.
+    /// Tells whether devices may be groups that split the program among their devices; see `split_inside`.
     bool is_split_inside = false;
 };
 
-/// One more than the highest segment of an operator.
+/// Returns one more than the highest segment of an operator.
 [[nodiscard]] std::size_t segment_count(indexed_program const& p);
 
 namespace detail {
 
-/// Cut points of an extent as strides, each a proper divisor; a chain under divisibility once refined.
+/// The cut points of an extent as strides, each a proper divisor. After refinement each divides the next.
 using stride_set = boost::container::flat_set<extent>;
 
-/// Refines the factorisations of all dimensions against each other along the indices that tie them.
-/// Where two have no common refinement, the dimension keeps only the major factor both agree on.
+/// Refines the factorisations of all dimensions against each other along the indices that tie them. If two have no
+/// common refinement, the dimension keeps only the major factor on which both agree.
 template <class Program>
 class factor_refinement {
 public:
@@ -152,7 +155,7 @@ private:
         stride_set strides;
         bool frozen;
     };
-    /// Index `index` spans strides [low, high) of dimension `dimension`.
+    /// Index `index` spans the strides [low, high) of dimension `dimension`.
     struct occurrence {
         std::size_t index, dimension;
         extent low, high;
@@ -186,7 +189,7 @@ private:
         }
     }
 
-    /// Freezes every dimension whose strides are no chain at the least stride all of them divide.
+    /// In every dimension whose strides are no chain, keeps only the least stride that all of them divide.
     bool resolve_conflicts() {
         bool any = false;
         for (auto& dimension : dimensions_) {
@@ -224,12 +227,12 @@ inline std::vector<factor> factors_of(shape const& dims, auto&& strides_of) {
     return factors;
 }
 
-/// The factor that the piece [low, high) of an index is in an access; `no_factor` if the access lacks
-/// the index. Clears `whole` if the piece is there but no factor, or occurs twice.
+/// Returns the factor that the piece [low, high) of an index is in an access, or `no_factor` if the access lacks the
+/// index. Clears `whole` if the piece is there but is no factor, or occurs twice.
 factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
                           segment_number segment, std::size_t index, extent low, extent high, bool& whole);
 
-/// The segments that make or use each tensor, ascending; one at least.
+/// Returns the segments that make or use each tensor, ascending; each tensor has one at least.
 template <class Program>
 [[nodiscard]] std::vector<std::vector<segment_number>> segments_of_tensors(Program const& p,
                                                                            std::span<segment_number const> segments) {
@@ -251,10 +254,10 @@ template <class Program>
     return touching;
 }
 
-/// Whether an access of a rule describes a tensor of this shape.
+/// Tells whether an access of a rule describes a tensor of this shape.
 bool fits(index_rule const& rule, indexed_access const& access, shape const& dims);
 
-/// Throws `input_error` unless every rule describes the operands and results of its operator.
+/// *Throws* `input_error` unless every rule describes the operands and results of its operator.
 template <class Program>
 void check_rules(Program const& p) {
     using access = program_access<Program>;
@@ -281,29 +284,30 @@ void check_rules(Program const& p) {
     }
 }
 
-/// Places of an operand's indices that have no statistics.
+/// Returns the number of places of an operand's indices that have no statistics.
 [[nodiscard]] extent row_count(index_rule const& rule, indexed_access const& access);
 
-/// Whether a factor is the major one of the first dimension that is not of extent one.
+/// Tells whether a factor is the major one of the first dimension whose extent is not one.
 [[nodiscard]] inline bool is_outermost(shape const& dims, factor const& f) {
     return f.extent * f.stride == dims[f.dimension] &&
            std::all_of(dims.begin(), dims.begin() + f.dimension, [](extent e) { return e == 1; });
 }
 
-/// Lays what a view makes where its operand lies.
+/// Lays the results of a view where its operand lies.
 void place_results(indexed_operator const& op, std::vector<indexed_tensor>& tensors);
 
-/// Leaves no backward pass to what the loss does not depend on, but perhaps by operators that are not differentiated.
+/// Takes the backward pass from what the loss does not depend on, or only through operators that are not
+/// differentiated.
 void keep_backward_of_loss(indexed_program& p);
 
 } // namespace detail
 
 /// Refines a program's factorisations and collects what later modules need.
 ///
-/// An index is split into the pieces its dimensions' factors give it; a piece is a loop if it is
-/// not blocked and is one whole factor wherever it occurs.
-/// `segments` are the operators', one each; none: the program is one segment.
-/// *Complexity.* Linear in the program where no dimension has factors.
+/// An index is split into the pieces that its dimensions' factors give it. A piece is a loop if it is not blocked and
+/// is one whole factor wherever it occurs. `segments` has the segment of each operator; if it is empty, the program is
+/// one segment.
+/// *Complexity.* Linear in the program if no dimension has several factors.
 /// *Throws* `input_error` if operators are not in topological order or a rule does not fit.
 template <single_device_program Program>
 [[nodiscard]] indexed_program index_program(Program const& p, std::span<segment_number const> segments = {}) {
@@ -396,7 +400,7 @@ template <single_device_program Program>
     return result;
 }
 
-/// Refuses what is no program with a sentence that says why.
+/// Refuses what is no program, with a sentence that says why.
 template <class Program>
     requires(!single_device_program<Program>)
 indexed_program index_program(Program const&, std::span<segment_number const> = {}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Which module of a model a parameter belongs to, by its name.
+/// @brief Tells by its name to which module of a model a parameter belongs.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -15,11 +15,11 @@
 
 namespace heddle {
 
-/// The module of a name up to its first part with a digit: `encoder.layers.3` of `encoder.layers.3.linear1.weight`.
-/// Nothing where no part but the last has one.
+/// Returns the module of a name up to its first part with a digit: `encoder.layers.3` of
+/// `encoder.layers.3.linear1.weight`; nothing if no part but the last has one.
 [[nodiscard]] std::optional<std::string> numbered_module(std::string_view name);
 
-/// The numbered module; where there is none, the name up to its last dot, or all of it.
+/// Returns the numbered module; if there is none, the name up to its last dot, or all of it if it has no dot.
 [[nodiscard]] inline std::string module_of(std::string_view name) {
     return numbered_module(name).value_or(std::string(name.substr(0, name.rfind('.'))));
 }

@@ -20,8 +20,8 @@ namespace heddle {
 /// Vertex `o` is operator `o`; an edge leads from the operator that computes a tensor to each that uses it.
 using operator_graph = boost::compressed_sparse_row_graph<boost::bidirectionalS>;
 
-/// The operator graph of a program, one edge per pair of operators however many tensors join them.
-/// *Complexity.* Linear in operands and results, times a logarithm.
+/// Returns the operator graph of a program, with one edge per pair of operators however many tensors join them.
+/// *Complexity.* O(n log n) in operands and results.
 template <single_device_program Program>
 [[nodiscard]] operator_graph make_operator_graph(Program const& p) {
     using access = program_access<Program>;

@@ -2,8 +2,8 @@
 /// @file
 /// @brief The operator catalogue: makes an operator of a traced call.
 ///
-/// Every entry writes an index rule for the call's arguments and states what the rule and the
-/// shapes do not: flops, what the backward reads, the class its time is looked up under.
+/// Every entry writes an index rule for the call's arguments and states what rule and shapes do not tell: the flops,
+/// what the backward pass reads, and the class under which its time is looked up.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -29,13 +29,13 @@
 
 namespace heddle {
 
-/// Rules of the user's own, from a target to its text, or to the name of a variant that the catalogue has of it (see
-/// `rule_variants`); they go before the catalogue's.
+/// The user's rules: each target has the text of a rule, or the name of a variant that the catalogue has of it (see
+/// `rule_variants`). They go before the catalogue's.
 using rule_table = std::map<std::string, std::string, std::less<>>;
 
 struct added_call {
     std::vector<tensor_id> results;
-    /// Whether there is a rule; if not, the operator is computed in full on every device.
+    /// Tells whether there is a rule; if not, every device computes the operator in full.
     bool is_known = true;
 };
 
@@ -43,7 +43,7 @@ namespace detail {
 
 using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 
-/// Functions of torch and methods of its tensors, by the last part of their name.
+/// Has the functions of torch and the methods of its tensors, by the last part of their name.
 [[nodiscard]] inline catalogue const& torch_catalogue() {
     static catalogue const table{
         {"linear", linear},
@@ -264,7 +264,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return table;
 }
 
-/// Calls that are another operator of the catalogue, with other arguments.
+/// Has calls that are another operator of the catalogue with other arguments.
 [[nodiscard]] inline catalogue const& torch_forms() {
     static catalogue const table{
         {"addmv", [](call_view const& c) { return product_added(c, false); }},
@@ -285,7 +285,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return table;
 }
 
-/// Other names of operators in the catalogue: sources differ in which they use. A program has the catalogue's.
+/// Has other names of operators in the catalogue: sources differ in which they use. A program has the catalogue's
+/// names.
 [[nodiscard]] inline std::map<std::string_view, std::string_view> const& operator_aliases() {
     static std::map<std::string_view, std::string_view> const table{
         {"truediv", "div"},
@@ -334,7 +335,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return table;
 }
 
-/// Helpers that models wrap because tracing cannot see through them.
+/// Has helpers that models wrap because tracing cannot see through them.
 [[nodiscard]] inline catalogue const& helper_catalogue() {
     static catalogue const table{
         {"top_2_gating", gating},
@@ -346,10 +347,10 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return table;
 }
 
-/// Other readings of an operator, by its name and theirs.
+/// Other readings of an operator, by its name and the reading's.
 using variant_table = std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)>;
-/// `per_shard`: each device's part of the batch has moments of its own, as in data parallelism without synchronised
-/// norms; what is computed then depends on how the batch is cut.
+/// With `per_shard`, each device's part of the batch has moments of its own, as in data parallelism without
+/// synchronised norms; what is computed then depends on how the batch is cut.
 [[nodiscard]] inline variant_table const& rule_variants() {
     static variant_table const table{
         {{"batch_norm", "per_shard"}, batch_norm_per_shard},
@@ -364,21 +365,21 @@ using variant_table = std::map<std::pair<std::string_view, std::string_view>, de
     return {target.substr(0, dot), target.substr(dot + 1)};
 }
 
-/// Whether functions of this module are torch's; a method has no module.
+/// Tells whether functions of this module are torch's; a method has no module.
 [[nodiscard]] inline bool is_torch_module(std::string_view module) {
     constexpr std::array<std::string_view, 7> modules{
         "", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "operator", "_operator"};
     return algorithm::find(modules, module) != modules.end();
 }
 
-/// What an operator of a program is called whose target this is.
+/// Returns the kind that an operator with this target has in a program.
 [[nodiscard]] inline std::string_view kind_of(std::string_view target) {
     auto const [module, name] = split_target(target);
     auto const alias = operator_aliases().find(name);
     return is_torch_module(module) && alias != operator_aliases().end() ? alias->second : name;
 }
 
-/// The variant of this name of a target of torch's; null if there is none.
+/// Returns the variant of this name of one of torch's targets; null if there is none.
 [[nodiscard]] inline auto find_variant(std::string_view target, std::string_view variant)
     -> description (*)(call_view const&) {
     auto const [module, name] = split_target(target);
@@ -398,7 +399,7 @@ using variant_table = std::map<std::pair<std::string_view, std::string_view>, de
     return found == table.end() ? description{} : found->second(c);
 }
 
-/// Shapes of results must follow from the operands and arguments: a call that states others contradicts itself.
+/// Shapes of results must follow from the operands and arguments; a call that states others contradicts itself.
 inline void check_results(call_view const& c, index_rule rule, described_operator const& op) {
     std::vector<shape> operands;
     for (tensor_id t : op.operands) operands.push_back(c.shape_of(t));
@@ -414,7 +415,7 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
                                   to_text(expected[r]));
 }
 
-/// One operation per element touched: all that is known of an operator without products.
+/// Counts one operation per element touched, as nothing else is known of an operator without products.
 [[nodiscard]] inline flops touched_elements(call_view const& c) {
     double total = 0;
     for (tensor_id t : c.call().operands) total += element_count(c.shape_of(t));
@@ -422,7 +423,7 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
     return flops(total);
 }
 
-/// The rule of an operator that nothing is known of, as of one that a user's rule describes.
+/// Returns the rule of an operator that the catalogue does not know, or that a user's rule describes.
 [[nodiscard]] inline index_rule foreign_rule(call_view const& c, std::string const* text) {
     if (text) return parse_index_rule(*text);
     std::vector<shape> operands, results;
@@ -431,8 +432,8 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
     return blocked_rule(operands, results);
 }
 
-/// Every operand in which the result is not linear, and the factors of products: what the backward
-/// may read.
+/// Returns what the backward pass may read: every operand in which the result is not linear, and the factors of
+/// products.
 [[nodiscard]] inline std::vector<std::uint8_t> read_again(index_rule const& rule) {
     std::vector<std::uint8_t> result;
     for (std::size_t k = 0; k < rule.operands.size(); ++k) {
@@ -444,15 +445,15 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
     return result;
 }
 
-/// What the catalogue says of a call that a user's rule describes; nothing where it refuses these arguments.
+/// Returns what the catalogue says of a call that a user's rule describes; nothing if it refuses these arguments.
 [[nodiscard]] inline description describe_if_allowed(call_view const& c) {
     try {
         return describe(c);
     } catch (input_error const&) { return {}; }
 }
 
-/// Without a description of these arguments a kernel of the same name may compute something else: the attribute
-/// `unknown_arguments` says so.
+/// Adds an operator by a foreign rule. If the catalogue does not describe these arguments, a kernel of the same name
+/// may compute something else; then the attribute `unknown_arguments` is set.
 inline std::vector<tensor_id> add_foreign(program_builder& builder, call_view const& c, std::string const* text,
                                           operator_options options) {
     index_rule rule = foreign_rule(c, text);
@@ -467,10 +468,10 @@ inline std::vector<tensor_id> add_foreign(program_builder& builder, call_view co
 
 } // namespace detail
 
-/// Adds the operator of a traced call to a program, by the user's rule for its target if there is
-/// one, else the catalogue's; without either nothing of it may be split.
+/// Adds the operator of a traced call to a program by the user's rule for its target or, if there is none, by the
+/// catalogue's. If neither has a rule, nothing of the operator may be split.
 ///
-/// *Throws* `input_error`, naming the operator, if its arguments or shapes contradict the rule.
+/// *Throws* `input_error` that names the operator if its arguments or shapes contradict the rule.
 inline added_call add_call(program_builder& builder, traced_call const& call, rule_table const& rules = {}) {
     constexpr std::size_t most = 255; // operands are numbered in a byte
     if (call.operands.size() > most || call.results.size() > most)
@@ -499,13 +500,13 @@ inline added_call add_call(program_builder& builder, traced_call const& call, ru
             true};
 }
 
-/// Checks a rule of the user's without an operator. *Throws* `input_error` if it is neither an index rule nor a variant
-/// of the target's rule.
+/// Checks a user's rule without an operator. *Throws* `input_error` if it is neither an index rule nor a variant of the
+/// target's rule.
 inline void check_rule(std::string_view target, std::string_view text) {
     if (!detail::find_variant(target, text)) static_cast<void>(parse_index_rule(text));
 }
 
-/// What to tell the user, once per target, about an operator without a rule.
+/// Returns what to tell the user, once per target, about an operator without a rule.
 [[nodiscard]] inline std::string missing_rule_warning(std::string_view target) {
     return "operator '" + std::string(target) +
            "' has no rule for these arguments and is computed in full on every device; "

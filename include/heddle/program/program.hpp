@@ -28,7 +28,7 @@ using operator_attributes = std::map<std::string, std::vector<double>>;
 /// One operator of a program.
 struct operator_info {
     std::string name;
-    /// What it computes: `linear`, `relu`, ...
+    /// What it computes, for example `linear` or `relu`.
     std::string kind;
     index_rule rule;
     operator_work work;
@@ -41,8 +41,8 @@ namespace detail {
 struct program_copier;
 }
 
-/// A single-device training program: tensors and operators in topological order, one scalar loss.
-/// Models `single_device_program`. Made by `program_builder`; immutable.
+/// A single-device training program: tensors and operators in topological order, and one scalar loss. It models
+/// `single_device_program`, is made by `program_builder`, and is immutable.
 class program {
 public:
     [[nodiscard]] std::size_t tensor_count() const { return tensors_.size(); }
@@ -57,13 +57,13 @@ public:
     [[nodiscard]] operator_attributes const& attributes(operator_id o) const { return operators_[o].attributes; }
     [[nodiscard]] tensor_id loss() const { return loss_; }
 
-    /// The same operators on tensors of other sizes, from the extents of every operator's indices. Work is taken to
-    /// grow with the points of an operator's loop nest. Throws `input_error` if rules disagree about the shape of a
-    /// tensor.
+    /// Returns the same operators on tensors of other sizes, from the extents of every operator's indices. Work is
+    /// taken to grow with the points of an operator's loop nest. *Throws* `input_error` if rules disagree about the
+    /// shape of a tensor.
     [[nodiscard]] program resized(std::vector<std::vector<extent>> const& extents) const;
 
-    /// The same operators on floating-point tensors of another type. What operators save beside tensors grows with
-    /// their first result's elements.
+    /// Returns the same operators on floating-point tensors of another type. What operators save beside tensors grows
+    /// with the elements of their first result.
     [[nodiscard]] program retyped(element_type type) const;
 
 private:
@@ -78,19 +78,20 @@ private:
 struct operator_options {
     std::string name{};
     operator_class category = operator_class::other;
-    /// Extents of indices by name.
+    /// The extents of indices by name.
     index_extents extents{};
-    /// Shapes of the results, where the rule leaves an extent open.
+    /// The shapes of the results, if the rule leaves an extent open.
     std::vector<shape> results{};
     std::optional<element_type> result_type{};
-    /// Of each result, where they differ.
+    /// The type of each result, if they differ.
     std::vector<element_type> result_types{};
-    /// Work on whole tensors; default: two operations per point of the loop nest for a product, one else.
+    /// The work on whole tensors. By default it is two operations per point of the loop nest for a product, and one
+    /// otherwise.
     std::optional<flops> forward{};
-    /// Default: the forward work once per differentiated factor of a product, once else.
+    /// If absent, it is the forward work; for a product, that once per differentiated factor.
     std::optional<flops> backward{};
     bytes extra_saved{};
-    /// Default: the factors of every product whose other factors are differentiated.
+    /// If absent, these are the factors of every product whose other factors are differentiated.
     std::optional<std::vector<std::uint8_t>> saved_operands{};
     std::vector<std::uint8_t> saved_results{};
     std::vector<std::uint8_t> sparse_operands{};
@@ -102,7 +103,7 @@ struct operator_options {
 
 /// Builds a program operator by operator, in order of execution.
 ///
-/// Throws `input_error`, naming the operator or tensor, as soon as something contradicts the rule.
+/// *Throws* `input_error` that names the operator or tensor as soon as something contradicts the rule.
 class program_builder {
 public:
     tensor_id input(std::string name, heddle::shape dims, element_type type = element_type::float32) {
@@ -127,16 +128,17 @@ public:
                                        operator_options options = {});
 
     [[nodiscard]] tensor_info const& tensor(tensor_id t) const { return program_.tensors_.at(t); }
-    /// Those added so far.
+    /// Returns the operators added so far.
     [[nodiscard]] std::span<operator_info const> operators() const { return program_.operators_; }
-    /// Whether there is a derivative with respect to it: a trained parameter, or a value that depends on one.
+    /// Tells whether there is a derivative with respect to a tensor: it is a trained parameter, or a value that depends
+    /// on one.
     [[nodiscard]] bool is_differentiable(tensor_id t) const { return differentiable_.at(t); }
 
-    /// The program with this loss. Operators the loss does not depend on are left out.
-    /// Throws `input_error` if the loss is not a scalar that an operator computes and that depends on a trained
+    /// Returns the program with this loss. Operators on which the loss does not depend are left out.
+    /// *Throws* `input_error` if the loss is not a scalar that an operator computes and that depends on a trained
     /// parameter.
     [[nodiscard]] program finish(tensor_id loss) const&;
-    /// The same, without a copy: the builder is not used afterwards.
+    /// As above, but without a copy; the builder must not be used afterwards.
     [[nodiscard]] program finish(tensor_id loss) &&;
 
 private:
@@ -147,7 +149,7 @@ private:
 
     [[nodiscard]] operator_work derive_work(operator_info const& op, operator_options const& options) const;
 
-    /// In place.
+    /// Works in place.
     [[nodiscard]] static program without_dead_code(program p, tensor_id loss);
     template <class T>
     static void keep(std::vector<T>& items, std::vector<bool> const& wanted) {
@@ -191,8 +193,8 @@ struct program_copier {
 
 } // namespace detail
 
-/// A program of another type as the library's own, numbered alike: for what makes a program of another size of one, or
-/// runs it.
+/// Copies a program of another type into the library's own, numbered alike, for what makes a program of another size,
+/// or runs it.
 /// *Precondition:* its axioms hold, as `index_program` checks. *Complexity.* That of a copy.
 template <single_device_program Program>
     requires(!std::same_as<Program, program>)

@@ -13,9 +13,9 @@
 
 namespace heddle {
 
-/// Dense number of a tensor, `0 .. tensor_count-1`.
+/// The dense number of a tensor, `0 .. tensor_count-1`.
 using tensor_id = std::uint32_t;
-/// Dense number of an operator, in topological order.
+/// The dense number of an operator, in topological order.
 using operator_id = std::uint32_t;
 /// Elements, extents and counts of them.
 using extent = std::int64_t;
@@ -52,7 +52,7 @@ inline constexpr std::size_t element_type_count = 8;
     return "";
 }
 
-/// Whether a tensor of this type can be a sum of summands and can have a derivative.
+/// Tells whether a tensor of this type can be a sum of summands and can have a derivative.
 [[nodiscard]] constexpr bool is_floating(element_type type) { return type <= element_type::float64; }
 
 enum class tensor_role : std::uint8_t {
@@ -68,14 +68,14 @@ struct tensor_info {
     heddle::shape shape;
     element_type type = element_type::float32;
     tensor_role role = tensor_role::value;
-    /// Only for parameters: whether the optimiser changes it.
+    /// Tells whether the optimiser changes it; only parameters may set it.
     bool trainable = false;
 
     [[nodiscard]] extent elements() const;
     [[nodiscard]] bytes size() const { return bytes(static_cast<double>(elements()) * element_size(type)); }
 };
 
-/// What an operator's time is looked up under.
+/// The class under which an operator's time is looked up.
 enum class operator_class : std::uint8_t {
     matmul,
     convolution,
@@ -87,18 +87,18 @@ enum class operator_class : std::uint8_t {
 };
 inline constexpr std::size_t operator_class_count = 7;
 
-/// The work of one operator on whole tensors. Traffic is not stated: it follows from the sizes of
-/// the tensors an operator touches.
+/// The work of one operator on whole tensors. Traffic is not stated: it follows from the sizes of the tensors that an
+/// operator touches.
 struct operator_work {
     flops forward;
     flops backward;
-    /// Bytes kept for the backward pass that are no operand or result (dropout masks, attention
-    /// weights); they shrink with the work when the operator is split.
+    /// The bytes kept for the backward pass that are no operand or result (dropout masks, attention weights). They
+    /// shrink with the work when the operator is split.
     bytes extra_saved;
-    /// Operands and results the backward pass reads.
+    /// The operands and results that the backward pass reads.
     std::vector<std::uint8_t> saved_operands;
     std::vector<std::uint8_t> saved_results;
-    /// Operands of which only looked-up rows are read (an embedding's table).
+    /// The operands of which only looked-up rows are read (an embedding's table).
     std::vector<std::uint8_t> sparse_operands;
     operator_class category = operator_class::other;
     /// A view moves no data and launches nothing.

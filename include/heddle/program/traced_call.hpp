@@ -28,7 +28,7 @@ struct literal {
     struct tensor {
         tensor_id id = 0;
     };
-    /// A tuple or a list.
+    /// Is a tuple or a list.
     using list = std::vector<literal>;
 
     std::variant<none, bool, std::int64_t, double, std::string, tensor, list, slice, ellipsis> value{};
@@ -40,19 +40,19 @@ struct literal {
     [[nodiscard]] bool is_none() const { return as<none>() != nullptr; }
 };
 
-/// A call of a function or method, the receiver being the first argument.
+/// A call of a function or method, whose first argument is the receiver.
 struct traced_call {
     struct result {
         heddle::shape shape;
         element_type type = element_type::float32;
     };
-    /// Unique, for people.
+    /// Is unique, and is meant for people.
     std::string name;
-    /// Qualified name of the function (`torch.nn.functional.linear`), or a method's name alone.
+    /// The qualified name of the function (`torch.nn.functional.linear`), or the name of a method alone.
     std::string target;
     std::vector<literal> arguments{};
     std::map<std::string, literal, std::less<>> keywords{};
-    /// The tensors among the arguments in the order they were written, as often as they were.
+    /// The tensors among the arguments, in the order in which they were written and as often as they were.
     std::vector<tensor_id> operands{};
     std::vector<result> results{};
 };
@@ -64,16 +64,16 @@ inline void collect_tensors(literal const& value, std::vector<tensor_id>& tensor
         for (auto const& item : *list) collect_tensors(item, tensors);
 }
 
-/// Arguments by position or keyword, whichever way they were given.
+/// Gives arguments by position or keyword, whichever way they were passed.
 ///
-/// *Throws* `input_error` naming the argument that is missing or of the wrong type.
+/// *Throws* `input_error` that names the argument that is missing or of the wrong type.
 class call_arguments {
 public:
     explicit call_arguments(traced_call const& call) : call_(&call) {}
 
     [[nodiscard]] traced_call const& call() const { return *call_; }
 
-    /// The argument, or null where it is absent or none.
+    /// Returns the argument, or null if it is absent or none.
     [[nodiscard]] literal const* find(std::size_t position, std::string_view name) const {
         literal const* found = nullptr;
         if (auto const keyword = call_->keywords.find(name); keyword != call_->keywords.end()) found = &keyword->second;
@@ -97,7 +97,7 @@ public:
         if (!number) fail(name, "expected an integer");
         return *number;
     }
-    /// A number, integers included.
+    /// Returns a number, which may be an integer.
     [[nodiscard]] std::optional<double> number(std::size_t position, std::string_view name) const {
         auto const* found = find(position, name);
         if (!found) return {};
@@ -105,7 +105,7 @@ public:
         if (auto const* whole = found->as<std::int64_t>()) return static_cast<double>(*whole);
         return {};
     }
-    /// A number, or a list of them.
+    /// Returns a number or a list of them.
     [[nodiscard]] std::vector<double> numbers(std::size_t position, std::string_view name) const {
         auto const* found = find(position, name);
         if (!found) return {};
@@ -133,7 +133,7 @@ public:
         if (!value) fail(name, "expected a string");
         return *value;
     }
-    /// An integer, a list of them, or integers from `position` to the last positional argument.
+    /// Returns an integer, a list of them, or the integers from `position` to the last positional argument.
     [[nodiscard]] std::vector<std::int64_t> integers(std::size_t position, std::string_view name) const {
         std::vector<std::int64_t> result;
         auto const add = [&](literal const& item) {
@@ -153,7 +153,7 @@ public:
         }
         return result;
     }
-    /// A dimension, counted from the end if negative, as an index below `rank`.
+    /// Returns a dimension, counted from the end if negative, as an index below `rank`.
     [[nodiscard]] std::size_t axis(std::int64_t dimension, std::size_t rank, std::string_view name = "dim") const {
         auto const size = static_cast<std::int64_t>(rank);
         if (dimension < -size || dimension >= size)

@@ -18,22 +18,22 @@
 
 namespace heddle::search {
 
-/// Random numbers of a seed, the same on every platform: SplitMix64 (Steele, Lea and Flood 2014).
+/// The random numbers of a seed, which are the same on every platform: SplitMix64 (Steele, Lea and Flood 2014).
 class random_stream {
 public:
     explicit random_stream(std::uint64_t seed) : state_(seed) {}
 
     std::uint64_t bits() { return mix_bits(state_ += golden_gamma); }
-    /// A number of [0, 1).
+    /// Returns a number of [0, 1).
     double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-    /// One of 0 .. count - 1, all equally likely. *Precondition:* count > 0.
+    /// Returns one of 0 .. count - 1, each equally likely. *Precondition:* count > 0.
     std::size_t below(std::size_t count);
 
 private:
     std::uint64_t state_;
 };
 
-/// States to walk among.
+/// A set of states to walk in.
 ///
 /// *Notation.* `p` problem, `s` state, `r` source of random numbers.
 /// *Axioms.* `p.cost(s)` is not negative and not NaN, and infinite for a state that is no solution. `p.neighbour(s, r)`
@@ -49,11 +49,13 @@ concept annealing_problem = requires(Problem const& p, typename Problem::state c
 struct annealing_options {
     std::uint64_t seed = 1;
     std::size_t steps = 10'000;
-    /// As a fraction of the least cost met so far: a step that much worse is accepted with probability 1/e.
+    /// The temperature as a fraction of the least cost met so far: a step that is worse by that much is accepted with
+    /// probability 1/e.
     double temperature = 0.1;
-    /// What a step multiplies the temperature by. Unset: such that the last step has a thousandth of the first.
+    /// The factor by which a step multiplies the temperature. If unset, the last step has a thousandth of the first
+    /// temperature.
     std::optional<double> cooling{};
-    /// A state that costs no more than this ends the search, and is optimal.
+    /// A state that costs no more than this ends the search and is optimal.
     double lower_bound = 0;
     /// Labels are steps.
     search::limits limits{};
@@ -61,26 +63,26 @@ struct annealing_options {
 
 struct annealing_statistics {
     std::size_t steps = 0;
-    /// Steps taken, and those of them that led to a new least cost.
+    /// The number of steps taken, and of those that led to a new least cost.
     std::size_t accepted = 0, improved = 0;
     double seconds = 0;
 };
 
-/// `feasible` after all steps; `limit` where stopped, or where no state with a finite cost was met.
+/// The status is `feasible` after all steps, and `limit` if the search was stopped or met no state with a finite cost.
 template <class State>
 struct annealing_result : outcome<> {
     std::optional<double> cost;
-    /// The first of those with the least cost.
+    /// The first state met with the least cost.
     std::optional<State> state;
     annealing_statistics statistics;
 };
 
-/// A visitor may have `bool on_accept(state const&, double cost)`; false stops the search.
+/// A visitor may have `bool on_accept(state const&, double cost)`; if it returns false, the search stops.
 struct no_annealing_visitor {};
 
 namespace detail {
 
-/// e^-x for x >= 0 within 1e-12, by sums and products alone: library functions differ in their last bits.
+/// Returns e^-x for x >= 0 within 1e-12, by sums and products alone: library functions differ in their last bits.
 [[nodiscard]] constexpr double decay(double x) {
     if (!(x < 64)) return 0;
     double const y = -x / 1024;
@@ -89,17 +91,17 @@ namespace detail {
     return power;
 }
 
-/// The factor that makes a thousandth of one in `steps` steps.
+/// Returns the factor that makes a thousandth of one in `steps` steps.
 [[nodiscard]] constexpr double cooling_to_a_thousandth(std::size_t steps) {
     return decay(6.907755278982137 / static_cast<double>(steps > 1 ? steps - 1 : 1));
 }
 
 } // namespace detail
 
-/// Walks from state to state and keeps the cheapest met.
+/// Walks from state to state and keeps the cheapest state met.
 ///
-/// A step to a state that costs d more is taken with probability exp(-d / (temperature * least cost so far)); until a
-/// finite cost is met every step is taken. Nothing is proven but what `options.lower_bound` proves.
+/// A step to a state that costs d more is taken with probability exp(-d / (temperature * least cost so far)). Until a
+/// finite cost is met every step is taken. Nothing is proven except by `options.lower_bound`.
 /// *Complexity.* One neighbour and one cost per step. Deterministic unless a wall clock stops it.
 /// *Thread safety.* Uses the problem through const calls only.
 /// *Reference.* AMP, Algorithm 2, which accepts by exp(-d / t) with t in seconds.

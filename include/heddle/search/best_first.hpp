@@ -33,7 +33,7 @@ struct index_of<Problem> {
     using type = typename Problem::subsumption_index;
 };
 
-/// The fingerprint is the same for paths that count as one solution, see `extended`.
+/// The fingerprint is equal for paths that count as one solution; see `extended`.
 struct path_identity {
     std::uint64_t fingerprint;
 };
@@ -90,7 +90,7 @@ public:
     }
 
 private:
-    /// Of so many expansions one is timed: a look at the clock takes as long as a simple insertion.
+    /// One of this many expansions is timed: a look at the clock takes as long as a simple insertion.
     static constexpr std::size_t sampled = 32;
     static constexpr bool has_hashed_actions = requires(action_type const& a) {
         { std::hash<action_type>{}(a) } -> std::convertible_to<std::size_t>;
@@ -99,7 +99,7 @@ private:
     struct entry {
         double bound;
         std::uint32_t depth, node;
-        /// Least bound first, then the deepest, then the newest.
+        /// The order is by least bound, then deepest, then newest.
         friend bool operator<(entry const& a, entry const& b) {
             if (a.bound != b.bound) return a.bound > b.bound;
             if (a.depth != b.depth) return a.depth < b.depth;
@@ -143,7 +143,8 @@ private:
         statistics_.successor_seconds *= scale;
     }
 
-    /// What is left to pay never falls along a path; nor does it rise by rounding, or equals would part.
+    /// Returns a bound that does not fall along a path: that of the entry it comes from, unless the new one is greater
+    /// by more than rounding. So equal bounds stay equal.
     [[nodiscard]] static double settled(double bound, entry const& from) {
         return bound <= from.bound + 1e-12 * std::abs(from.bound) ? from.bound : bound;
     }
@@ -171,7 +172,7 @@ private:
         }
     }
 
-    /// Takes a goal among the solutions, unless it counts as one of them and is no cheaper.
+    /// Takes a goal among the solutions unless it counts as one of them and costs no less.
     void offer(std::uint32_t goal) {
         auto const cost = [&](std::uint32_t n) { return cost_of(n); };
         auto const same = algorithm::find(solutions_, nodes_[goal].more.fingerprint,
@@ -186,8 +187,8 @@ private:
         wanted_ = solutions_.size() < options_.solution_count ? options_.cutoff : cost(solutions_.back());
     }
 
-    /// Whether as many labels of a state as solutions are sought dominate one, or one does of a path that counts as the
-    /// same.
+    /// Tells whether a label is dominated: by one label of a path that counts as the same, or by as many labels of its
+    /// state as solutions are sought.
     bool is_dominated(std::uint32_t state, label_type const& label, std::uint64_t fingerprint) {
         better_.clear();
         for (auto n = first_[state]; n != none; n = nodes_[n].next) {
@@ -202,8 +203,8 @@ private:
         return false;
     }
 
-    /// The fingerprint of a path and one more action. Where actions can be hashed it is the same for all orders of
-    /// them, else every label has its own. A single solution needs none.
+    /// Returns the fingerprint of a path with one more action. If actions can be hashed it is equal for all orders of
+    /// them; otherwise every label has a fingerprint of its own. If a single solution is sought, none is needed.
     [[nodiscard]] std::uint64_t extended(std::uint32_t path, action_type const& action) const {
         if (path == none || options_.solution_count == 1) return 0;
         if constexpr (has_hashed_actions) {
@@ -218,8 +219,9 @@ private:
             if (options_.solution_count == 1) index_.insert(state, states_[state]);
     }
 
-    /// Whether a label of another state that subsumes this one dominates. With several solutions sought that would hide
-    /// some. It is no longer asked once it has cost more comparisons than so many per label, and per label it found.
+    /// Tells whether a label of another state that subsumes this one dominates. If several solutions are sought, this
+    /// would hide some. The check is given up once it has cost more comparisons than a fixed number per label and
+    /// another per label that it found.
     [[nodiscard]] bool is_subsumed(state_type const& state, label_type const& label) {
         if constexpr (subsuming_problem<Problem>) {
             constexpr std::size_t per_label = 64, per_find = 4096;
@@ -241,11 +243,11 @@ private:
         return false;
     }
 
-    /// The best ones, best first.
+    /// The best solutions, best first.
     std::vector<std::uint32_t> solutions_;
     std::size_t subsumption_compared_ = 0, subsumption_found_ = 0;
     std::priority_queue<entry> open_;
-    /// The fingerprints of the labels that dominate the one being inserted.
+    /// The fingerprints of the labels that dominate the one that is being inserted.
     std::vector<std::uint64_t> better_;
     [[no_unique_address]] index_of<Problem>::type index_;
 };
@@ -254,12 +256,12 @@ private:
 
 /// Finds a path of least total cost from the initial state to a goal.
 ///
-/// A label is dropped when a label of its own state, or of a state that subsumes it, dominates it
-/// (weakly: of equal labels the first is kept), or when its bound reaches the incumbent. Ties in the
-/// bound go to the deepest, then to the newest label, so the search is deterministic.
-/// With `solution_count` above 1, as many labels are kept per state, and nothing is subsumed across states.
+/// A label is dropped if a label of its own state, or of a state that subsumes it, dominates it (weakly: the first of
+/// equal labels is kept), or if its bound reaches the incumbent. Of equal bounds the deepest label goes first, then the
+/// newest, so the search is deterministic. If `solution_count` is above 1, that many labels are kept per state, and
+/// nothing is subsumed across states.
 /// *Returns* `optimal` unless a limit or a gap was set and reached; see `result`.
-/// *Complexity.* Time and memory grow with the labels kept, at most 2^31.
+/// *Complexity.* Time and memory grow with the labels kept, which are at most 2^31.
 /// *Thread safety.* Uses the problem through const calls only.
 /// *Reference.* HAP section 4.3, Fig. 10, with dominance of labels instead of comparison of costs.
 template <problem Problem, class Visitor = no_visitor>

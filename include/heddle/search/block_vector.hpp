@@ -11,11 +11,11 @@
 
 namespace heddle::search {
 
-/// What `std::deque` is too, with large blocks of a power of two elements: an element is two loads away.
+/// Is like `std::deque`, with large blocks of a power of two elements: an element is two loads away.
 template <class Value>
 class block_vector {
 public:
-    /// *Complexity.* Constant, amortised. References stay valid.
+    /// *Complexity.* Amortised constant. References stay valid.
     Value& push_back(Value value) {
         if (size_ % block_size == 0) blocks_.emplace_back().reserve(block_size);
         ++size_;

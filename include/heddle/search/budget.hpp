@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What a search may spend: time, and what it counts.
+/// @brief What a search may spend: time, and the things that it counts.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -14,18 +14,18 @@
 
 namespace heddle::search {
 
-/// Enforces the limits of one search, which begins with it. A limit that was reached stays so.
+/// Enforces the limits of one search, which begins when this is constructed. A limit that was reached stays reached.
 class budget {
 public:
     explicit budget(limits const& l)
         : until_(l), labels_(l.labels.value_or(unlimited)), comparisons_(l.comparisons.value_or(unlimited)),
           bytes_(l.bytes.value_or(unlimited)) {}
 
-    /// Whether to end, with so much kept and done so far. Asked before every step.
+    /// Tells whether to end, given what is kept and done so far. It is called before every step.
     [[nodiscard]] bool is_spent(std::size_t labels = 0, std::size_t comparisons = 0, std::size_t bytes = 0);
-    /// Ends the search, as its visitor wants.
+    /// Ends the search at its visitor's wish.
     void stop() { reached_ = limit_kind::stopped; }
-    /// What ended it; none where nothing did.
+    /// Returns which limit ended the search, or `none`.
     [[nodiscard]] limit_kind reached() const { return reached_; }
     [[nodiscard]] double elapsed() const { return until_.elapsed(); }
     /// Limits of a part, in the time that is left.

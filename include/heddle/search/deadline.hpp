@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief When work has to end: after some time or on request, for all parts of it together.
+/// @brief When work has to end: after some time or on request, for all of its parts together.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -21,13 +21,13 @@ public:
     explicit deadline(limits const& l = {}) : time_limit_(l.seconds), stop_(l.stop) {}
 
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
-    /// Not below zero; nothing where there is no end.
+    /// Returns the seconds left, not below zero; nothing if there is no time limit.
     [[nodiscard]] std::optional<double> left() const {
         return time_limit_ ? std::optional(std::max(0.0, *time_limit_ - elapsed())) : std::nullopt;
     }
     /// Limits of a part, in no more time than is left.
     [[nodiscard]] limits rest(limits part = {}) const;
-    /// `stopped`, `time`, or none as long as there is time.
+    /// Returns `stopped`, `time`, or `none` as long as there is time.
     [[nodiscard]] limit_kind reached() const;
     [[nodiscard]] bool is_over() const { return reached() != limit_kind::none; }
     [[nodiscard]] std::stop_token const& stop() const { return stop_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Numbers spread over all 64 bits.
+/// @brief Spreads numbers over all 64 bits.
 #pragma once
 
 #include <heddle/base/requirements.hpp>
@@ -9,7 +9,7 @@
 
 namespace heddle::search {
 
-/// 2^64 over the golden ratio, odd: its multiples are spread evenly.
+/// This is 2^64 over the golden ratio, made odd: its multiples are spread evenly.
 inline constexpr std::uint64_t golden_gamma = 0x9e3779b97f4a7c15u;
 
 /// The finaliser of SplitMix64, a bijection that spreads every bit over all (Steele, Lea and Flood 2014).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Values numbered in the order in which they are first met.
+/// @brief Numbers values in the order in which they are first met.
 #pragma once
 
 #include <heddle/base/requirements.hpp>
@@ -24,8 +24,8 @@ struct list_hash {
     }
 };
 
-/// Equal values have one number; values stay where they are. Unlike a `state_table` it works with any hash, one of poor
-/// bits too.
+/// Gives equal values one number. Values stay where they are in memory. Unlike a `state_table` it works with any hash,
+/// even one of poor bits.
 template <class Value, class Hash = std::hash<Value>>
 class numbering {
 public:
@@ -36,7 +36,7 @@ public:
     numbering(numbering const&) = delete;
     numbering& operator=(numbering const&) = delete;
 
-    /// The number of a value, and whether it is new.
+    /// Returns the number of a value, and whether it is new.
     /// *Complexity.* Constant, expected and amortised.
     std::pair<std::uint32_t, bool> insert(Value value) {
         auto const [slot, is_new] = numbers_.try_emplace(std::move(value), static_cast<std::uint32_t>(values_.size()));

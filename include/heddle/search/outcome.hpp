@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What every search and every planner says of what it found.
+/// @brief What every search and every planner says about its result.
 #pragma once
 
 #include <heddle/base/requirements.hpp>
@@ -20,7 +20,7 @@ enum class status : std::uint8_t {
     infeasible ///< proven that there is no solution (below the cutoff, if one was given)
 };
 
-/// `width`: of what is kept at each step of a search, such as a beam.
+/// `width` is a limit on what is kept at each step of a search, such as a beam.
 enum class limit_kind : std::uint8_t { none, labels, comparisons, memory, time, stopped, width };
 
 [[nodiscard]] constexpr char const* name(status s) {
@@ -50,28 +50,29 @@ enum class limit_kind : std::uint8_t { none, labels, comparisons, memory, time, 
 template <class Cost = double>
 struct outcome {
     search::status status = search::status::infeasible;
-    /// What ended the search, where the status is `limit`.
+    /// Says what ended the search if the status is `limit`.
     limit_kind which_limit = limit_kind::none;
     /// No solution costs less.
     Cost lower_bound{};
-    /// Why there is no solution, where somebody can say.
+    /// Says why there is no solution, if that is known.
     std::string reason{};
 
-    /// The same in numbers.
+    /// Returns the same outcome in plain numbers.
     [[nodiscard]] outcome<> plain() const { return {status, which_limit, lower_bound / Cost(1), reason}; }
 };
 
-/// Costs apart by less than this part of them count as equal: they are sums, added in different orders.
+/// Costs whose relative distance is below this count as equal, because they are sums that are added in different
+/// orders.
 inline constexpr double equal_costs = 1e-9;
 
-/// A bound or cost, and a part of its size more.
+/// Returns a number plus a part of its size.
 [[nodiscard]] inline double raised(double x, double part) { return std::isfinite(x) ? x + part * std::abs(x) : x; }
-/// Whether a bound proves that nothing costs less than `cost`.
+/// Tells whether a bound proves that nothing costs less than `cost`.
 [[nodiscard]] inline bool proves(double bound, double cost) { return raised(bound, equal_costs) >= cost; }
 
-/// Fills in status and bound of a search that is over: no solution that it has not found costs less than `bound`, and
-/// one that it still wanted would have had to cost less than `wanted`.
-/// *Precondition:* `which_limit` says what stopped the search, `cost` what the best solution found costs.
+/// Fills in the status and bound of a search that is over. No solution that it has not found costs less than `bound`,
+/// and a solution that it still wanted would have had to cost less than `wanted`.
+/// *Precondition:* `which_limit` says what stopped the search, and `cost` is that of the best solution found.
 template <class Cost>
 void conclude(outcome<Cost>& out, std::optional<Cost> const& cost, Cost bound, Cost wanted) {
     bool const stopped = out.which_limit != limit_kind::none;
@@ -87,7 +88,7 @@ void conclude(outcome<Cost>& out, std::optional<Cost> const& cost, Cost bound, C
         out.lower_bound = std::min(bound, *cost);
     }
 }
-/// The same where what is wanted is what costs less than what was found.
+/// As above, where the search wanted whatever costs less than what it found.
 template <class Cost>
 void conclude(outcome<Cost>& out, Cost cost, Cost bound) {
     conclude(out, std::optional(cost), bound, cost);

@@ -25,28 +25,28 @@ namespace heddle::search {
 
 /// A problem whose states lie in levels.
 ///
-/// *Axiom.* Every successor of `s` has a level above `p.level(s)`. (Without it nothing found is wrong, but labels may
-/// be expanded that are dominated later.)
+/// *Axiom.* Every successor of `s` has a level above `p.level(s)`. (If it does not hold, results are still right, but
+/// labels may be expanded that are dominated later.)
 template <class Problem>
 concept levelled_problem = problem<Problem> && requires(Problem const& p, typename Problem::state const& s) {
     { p.level(s) } -> std::convertible_to<std::size_t>;
 };
 
 struct pareto_options : options {
-    /// So many labels of a level are expanded, those with the least bounds; of equals the first.
+    /// At most this many labels of a level are expanded: those with the least bounds, the first of equal ones.
     std::size_t beam = std::numeric_limits<std::size_t>::max();
 };
 
 struct widening_options : pareto_options {
-    /// The first beam.
+    /// The width of the first beam.
     std::size_t narrowest = 1;
-    /// Where there is something to beat, it ends after so many beams in a row that do not.
+    /// Once a solution is known, widening ends after this many beams in a row that do not improve it.
     std::size_t patience = std::numeric_limits<std::size_t>::max();
 };
 
 namespace detail {
 
-/// A label that waits for its level; till then its state is its own.
+/// A label that waits for its level. Until then its state is kept with it.
 template <class State>
 struct waiting_state {
     double bound;
@@ -99,9 +99,9 @@ private:
         friend auto operator<=>(entry const&, entry const&) = default;
     };
 
-    /// Takes labels of a level in the order of their bounds, as long as the beam has room, and forgets the others. What
-    /// dominates a label has no greater bound, as a rule: so it is there first, and a label is compared with those
-    /// alone that stay.
+    /// Takes labels of a level in the order of their bounds while the beam has room, and forgets the others. What
+    /// dominates a label has no greater bound as a rule, so it is there first, and a label is compared only with labels
+    /// that stay.
     std::vector<std::uint32_t> settle(std::vector<entry> level) {
         std::vector<std::uint32_t> kept;
         std::size_t dead = 0;
@@ -121,7 +121,7 @@ private:
                 is_full = is_narrowed_ = true;
                 forget(n, least_left_);
             } else {
-                // among those of equal bounds, or of greater ones where levels come back
+                // Looks among labels of equal bounds, and of greater ones if levels come back.
                 dead += base::drop_dominated(state, nodes_[n].label,
                                              [bound](auto const& other) { return other.more.bound >= bound; });
                 base::put(n, state);
@@ -159,7 +159,7 @@ private:
         ++statistics_.kept;
     }
 
-    /// Leaves a label out whose bound counts.
+    /// Leaves out a label, whose bound then counts.
     void forget(std::uint32_t n, double& least) {
         least = std::min(least, nodes_[n].more.bound);
         forget(n);
@@ -175,7 +175,7 @@ private:
 
     /// The best goal, if there is one.
     std::vector<std::uint32_t> best_;
-    /// Least bound of the labels left out by the beam or a limit.
+    /// The least bound of the labels that the beam or a limit left out.
     double least_left_ = std::numeric_limits<double>::infinity();
     bool is_narrowed_ = false;
     std::map<std::size_t, std::vector<entry>> waiting_;
@@ -185,16 +185,16 @@ private:
 
 /// Finds a path of least total cost from the initial state to a goal, level by level.
 ///
-/// A label is dropped when another of its state dominates it (weakly: of equal labels the first is kept), when its
-/// bound reaches the incumbent, or when the beam has no room for it. Labels wait for their level and are then taken in
-/// the order of their bounds, so one is compared with better ones alone; where a label has a greater bound than another
-/// that it dominates, both stay. Those that wait count as kept for limits. The bound only prunes; where it is weak, no
-/// order of expansion helps, and this does without `best_first`'s queue. States that subsume others, and
-/// `solution_count`, are not used.
-/// *Visitor.* That of `best_first`; the bound of its progress stays at the least number.
-/// *Returns* `optimal` unless a limit, a gap or the beam stood in the way; then a bound from the labels left out. A
+/// A label is dropped if another of its state dominates it (weakly: the first of equal labels is kept), if its bound
+/// reaches the incumbent, or if the beam has no room for it. Labels wait for their level and are then taken in the
+/// order of their bounds, so a label is compared only with better ones; if it has a greater bound than another that it
+/// dominates, both stay. Waiting labels count as kept for limits. The bound only prunes: if it is weak, no order of
+/// expansion helps, and this search saves `best_first`'s queue. States that subsume others, and `solution_count`, are
+/// not used.
+/// *Visitor.* As for `best_first`; the bound of its progress stays the least number.
+/// *Returns* `optimal` unless a limit, a gap or the beam prevented it; then the bound is that of the labels left out. A
 /// beam that leaves no way to a goal counts as a limit on the width. The parts of `seconds` are not measured.
-/// *Complexity.* Time and memory grow with the labels kept, at most 2^32 - 1.
+/// *Complexity.* Time and memory grow with the labels kept, which are at most 2^32 - 1.
 /// *Thread safety.* Uses the problem through const calls only.
 template <levelled_problem Problem, class Visitor = no_visitor>
 [[nodiscard]] result<typename Problem::action> pareto_dp(Problem const& p, pareto_options const& o = {},
@@ -203,13 +203,13 @@ template <levelled_problem Problem, class Visitor = no_visitor>
     return detail::pareto_run<Problem>(p, o).run(visitor);
 }
 
-/// `pareto_dp` with beams of `o.narrowest` labels, four times as many, and so on, and at last of `o.beam`, until one
-/// leaves nothing out. Where bounds are loose, labels that look cheap crowd better ones out of a beam, and a narrower
-/// one finds what it misses; here each looks for what costs less than all before it found. Limits on labels,
-/// comparisons and memory are for each, that on time for all.
+/// Runs `pareto_dp` with beams of `o.narrowest` labels, then four times as many, and so on up to `o.beam`, until a beam
+/// leaves nothing out. If bounds are loose, labels that look cheap crowd better ones out of a wide beam, and a narrower
+/// beam finds what it misses. Each beam looks for what costs less than all before it found. Limits on labels,
+/// comparisons and memory hold for each beam; the limit on time holds for all.
 /// *Returns* what `pareto_dp` does, with the best bound of all beams and the statistics of all.
-/// *Complexity.* Where the beam is what ends it, a third more than `pareto_dp`, or less, as there is more to bound by.
-/// After W. Zhang, Complete anytime beam search, AAAI 1998.
+/// *Complexity.* If the beam ends the search, it takes a third more than `pareto_dp`, or less, since it prunes more.
+/// *Reference.* W. Zhang, Complete anytime beam search, AAAI 1998.
 template <levelled_problem Problem, class Visitor = no_visitor>
 [[nodiscard]] result<typename Problem::action> widening_beam(Problem const& p, widening_options const& o = {},
                                                              Visitor&& visitor = {}) {

@@ -20,13 +20,13 @@ struct options {
     /// Nothing more is expanded once one of them is reached: unless they say otherwise, 4'000'000 labels kept or
     /// 10'000'000'000 pairs of them compared.
     search::limits limits{};
-    /// Only solutions cheaper than this are sought.
+    /// The search looks only for solutions that cost less than this.
     double cutoff = std::numeric_limits<double>::infinity();
-    /// Stop when cost <= bound + relative_gap * |bound|; with a cutoff, also when no solution costs less than it by
-    /// more than that.
+    /// The search stops if cost <= bound + relative_gap * |bound|. With a cutoff it also stops if no solution costs
+    /// less than the cutoff by more than that.
     double relative_gap = 1e-12;
-    /// How many of the cheapest solutions are sought, those that differ in their order alone counted once
-    /// where actions can be hashed.
+    /// How many of the cheapest solutions are sought. If actions can be hashed, solutions that differ only in their
+    /// order count as one.
     std::size_t solution_count = 1;
 
     /// The limits and what holds where they say nothing.
@@ -38,19 +38,19 @@ struct options {
 struct statistics {
     std::size_t expanded = 0;
     std::size_t generated = 0;
-    /// Labels dropped because another was at least as good.
+    /// The labels dropped because another was at least as good.
     std::size_t dominated = 0;
-    /// Labels dropped because their bound reached the incumbent; several left out at once count as one.
+    /// The labels dropped because their bound reached the incumbent; several left out at once count as one.
     std::size_t bounded = 0;
     std::size_t kept = 0;
-    /// Pairs of labels compared for dominance.
+    /// The pairs of labels compared for dominance.
     std::size_t compared = 0;
     double seconds = 0;
-    /// Of `seconds`, what making successors and inserting them took, estimated from a few expansions; too
-    /// high where a step takes no longer than a look at the clock.
+    /// The parts of `seconds` that making successors and inserting them took, estimated from a few expansions. They are
+    /// too high if a step takes no longer than a look at the clock.
     double successor_seconds = 0, insertion_seconds = 0;
 
-    /// Adds another search's counts; `kept` is the larger.
+    /// Adds another search's counts; `kept` becomes the larger of the two.
     statistics& operator+=(statistics const& other);
 };
 
@@ -58,27 +58,27 @@ struct statistics {
 struct progress {
     search::statistics const& statistics;
     double lower_bound = 0;
-    /// Cost of the best solution so far.
+    /// The cost of the best solution so far.
     std::optional<double> incumbent;
-    /// Distance between incumbent and bound in parts of the incumbent's size, if there is an incumbent.
+    /// Returns the distance between incumbent and bound relative to the incumbent's size, if there is an incumbent.
     [[nodiscard]] std::optional<double> gap() const;
 };
 
 template <class Action>
 struct solution {
     double cost = 0;
-    /// First action first.
+    /// The first action comes first.
     std::vector<Action> actions;
 };
 
 template <class Action>
 struct result : outcome<> {
-    /// Cost of the best solution found.
+    /// The cost of the best solution found.
     std::optional<double> cost;
     /// The best solution, first action first.
     std::vector<Action> actions;
-    /// The next best ones, best first, if more than one was sought. `optimal` covers them too; fewer than
-    /// sought means, unless a limit was reached, that there are no more.
+    /// The next best solutions, best first, if more than one was sought. `optimal` covers them too. If there are fewer
+    /// than were sought and no limit was reached, there are no more.
     std::vector<solution<Action>> runners_up;
     search::statistics statistics;
 };

@@ -2,8 +2,7 @@
 /// @file
 /// @brief Layered state spaces as explicit graphs, and shortest paths to their end.
 ///
-/// Where the states of a problem do not depend on its costs, the graph is explored once and priced
-/// many times.
+/// If the states of a problem do not depend on its costs, the graph is explored once and priced many times.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -24,12 +23,11 @@
 
 namespace heddle::search {
 
-/// States in levels: every action leads from one level to the next. All states of the last level
-/// are goals.
+/// States in levels: every action leads from one level to the next. All states of the last level are goals.
 ///
-/// *Optional.* `space.alike(level)`, a number. *Axiom.* On levels of one number, the same state has the same successors
-/// by the same actions in the same order. What repeats from level to level is then explored once.
-/// *Optional.* `space.bundle(number)`, a range of actions. Then a successor is visited once, with the number of the
+/// *Optional.* `space.alike(level)` is a number. *Axiom.* On levels of one number, the same state has the same
+/// successors by the same actions in the same order. What repeats from level to level is then explored once.
+/// *Optional.* `space.bundle(number)` is a range of actions. Then a successor is visited once, with the number of the
 /// bundle of all actions that lead there; a bundle may be given for many states, and is stored once.
 template <class Space>
 concept layered_space = requires(Space& space, std::size_t level, typename Space::state const& s) {
@@ -57,8 +55,8 @@ struct std::hash<heddle::search::graph_node> {
 
 namespace heddle::search {
 
-/// Levels of states as a graph. Levels that are alike share their edges, and edges between two states are one link with
-/// a bundle of actions.
+/// Levels of states as a graph. Levels that are alike share their edges, and the edges between two states are one link
+/// with a bundle of actions.
 template <class Action>
 struct state_graph {
     /// `to` is a position in the next level.
@@ -80,14 +78,14 @@ struct state_graph {
         }
     };
     std::vector<segment> segments;
-    /// By bundle, its actions among all.
+    /// Where the actions of each bundle begin among all actions.
     std::vector<std::uint32_t> first_action{0};
     std::vector<Action> actions;
-    /// By level, all but the last.
+    /// The segment of each level except the last.
     std::vector<std::uint32_t> segment_of_level;
     /// Nodes are numbered level by level; node 0 is the initial state.
     std::vector<std::uint32_t> first_of_level;
-    /// False where a width bound left out states.
+    /// Is false if a width bound left out states.
     bool is_complete = true;
 
     [[nodiscard]] std::size_t level_count() const { return first_of_level.size() - 1; }
@@ -102,15 +100,15 @@ struct state_graph {
     [[nodiscard]] std::span<Action const> bundle(std::size_t number) const {
         return {actions.data() + first_action[number], actions.data() + first_action[number + 1]};
     }
-    /// Calls `visit(to, action)` for the edges of a state, `to` being a position in the next level.
+    /// Calls `visit(to, action)` for the edges of a state; `to` is a position in the next level.
     template <class Visit>
     void for_each_edge(graph_node n, Visit&& visit) const {
         for (auto const& l : from_level(n.level).out(n.position))
             for (auto const& action : bundle(l.bundle)) visit(l.to, action);
     }
-    /// The edges of a state, `to` being a position in the next level.
+    /// Returns the edges of a state; `to` is a position in the next level.
     [[nodiscard]] std::vector<edge> out(graph_node n) const { return edges(n, 0); }
-    /// The edges of a node, `to` being the number of a node.
+    /// Returns the edges of a node; `to` is the number of a node.
     [[nodiscard]] std::vector<edge> out(std::size_t node) const {
         std::size_t const level = level_of(node);
         if (is_last(node)) return {};
@@ -126,7 +124,7 @@ private:
     }
 };
 
-/// All states reachable from the initial one. At most `width()` states are kept of a level, those found first;
+/// Explores all states reachable from the initial one. At most `width()` states of a level are kept, those found first;
 /// `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend on
 /// the time that is left.
 /// *Complexity.* Linear in states and links of levels that are not alike, expected, and in levels.
@@ -136,7 +134,7 @@ template <layered_space Space, std::invocable Width>
     using graph_type = state_graph<typename Space::action>;
     graph_type graph;
     numbering<std::vector<state_type>, list_hash<state_type>> lists;
-    // From the states of a level to those of the next: the segment and its list of targets.
+    // The way from the states of a level to those of the next: the segment and its list of targets.
     numbering<std::vector<std::uint64_t>, list_hash<std::uint64_t>> steps;
     std::vector<std::uint32_t> targets;
 
@@ -195,13 +193,14 @@ template <layered_space Space>
     return explore(space, [width] { return width; });
 }
 
-/// What actions cost where they stand. *Optional.* `cost.alike(level)`, a number. *Axiom.* On levels of one number, an
-/// action costs the same. A function of the action alone costs the same everywhere.
+/// Tells what actions cost where they stand. *Optional.* `cost.alike(level)` is a number. *Axiom.* On levels of one
+/// number, an action costs the same. A function of the action alone costs the same everywhere.
 template <class Cost, class Action>
 concept action_cost =
     std::invocable<Cost const&, Action const&> || std::invocable<Cost const&, std::size_t, Action const&>;
 
-/// Least cost from every node to the last level, and the action to take; infinite where there is none.
+/// The least cost from every node to the last level, and the action to take; infinite if the last level cannot be
+/// reached.
 class shortest_paths {
 public:
     [[nodiscard]] double to_goal(graph_node n = {}) const {
@@ -211,8 +210,8 @@ public:
     struct turn {
         std::uint32_t to, action;
     };
-    /// Least cost from a level to the last over a link that leads to `to`; `link` is its number among those of the
-    /// level's segment.
+    /// Returns the least cost from a level to the last over a link that leads to `to`; `link` is its number among those
+    /// of the level's segment.
     [[nodiscard]] double through(std::size_t level, std::size_t link, std::uint32_t to) const {
         return choices_[stages_[stage_of_level_[level]].segment][link].cost +
                to_goal({static_cast<std::uint32_t>(level + 1), to});
@@ -221,7 +220,7 @@ public:
     [[nodiscard]] turn best(graph_node n) const { return stages_[stage_of_level_[n.level]].best[n.position]; }
 
     /// *Complexity.* Linear in levels, in the links and bundles of those that differ in links or costs, and in the
-    /// links of those that differ also in the costs from there on, up to a summand.
+    /// links of those that also differ in the costs from there on by more than a summand.
     template <class Action, action_cost<Action> Cost>
     shortest_paths(state_graph<Action> const& graph, Cost const& cost)
         : stage_of_level_(graph.level_count()), rest_of_level_(graph.level_count()) {
@@ -254,8 +253,8 @@ public:
 
 private:
     using value_numbering = numbering<std::vector<double>, list_hash<double>>;
-    /// One level's costs to the goal: the least of them more than the least of the next level, and the others beyond
-    /// it; and which list of choices it comes from.
+    /// The costs of one level to the goal: the least of them, relative to the least of the next level, and the others
+    /// relative to it; and the list of choices that they come from.
     struct stage {
         std::uint32_t values, segment;
         double least;
@@ -263,12 +262,12 @@ private:
     };
 
     using key_numbering = numbering<std::vector<std::uint64_t>, list_hash<std::uint64_t>>;
-    /// Of a bundle, its cheapest action and that one's cost; made for one level.
+    /// The cheapest action of a bundle, and its cost; made for one level.
     struct cheapest_action {
         std::uint32_t made_for = 0, action = 0;
         double cost = 0;
     };
-    /// By link of a segment.
+    /// The choice for each link of a segment.
     struct choice {
         std::uint32_t action;
         double cost;
@@ -326,13 +325,14 @@ private:
     std::vector<double> rest_of_level_;
 };
 
-/// Ties go to the first edge.
+/// The first edge wins ties.
 template <class Action, action_cost<Action> Cost>
 [[nodiscard]] shortest_paths paths_to_goal(state_graph<Action> const& graph, Cost const& cost) {
     return shortest_paths(graph, cost);
 }
 
-/// The actions of the shortest path from a state, one per level. *Precondition:* the goal can be reached from there.
+/// Returns the actions of the shortest path from a state, one per level. *Precondition:* the goal can be reached from
+/// there.
 template <class Action>
 [[nodiscard]] std::vector<Action> follow(state_graph<Action> const& graph, shortest_paths const& paths,
                                          graph_node from = {}) {
@@ -345,8 +345,8 @@ template <class Action>
     return actions;
 }
 
-/// The states of a path from the initial state, each known by the action that leads there. *Precondition:* there is
-/// such a path.
+/// Returns the states of a path from the initial state; each is known by the action that leads there. *Precondition:*
+/// there is such a path.
 template <class Action>
 [[nodiscard]] std::vector<graph_node> states_along(state_graph<Action> const& graph, std::vector<Action> const& path) {
     std::vector<graph_node> states{{}};

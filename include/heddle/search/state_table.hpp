@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief States numbered in the order in which they are first met.
+/// @brief Numbers states in the order in which they are first met.
 #pragma once
 
 #include <heddle/search/block_vector.hpp>
@@ -14,11 +14,11 @@
 
 namespace heddle::search {
 
-/// A hash table of states that stay where they are.
+/// A hash table whose states stay where they are in memory.
 template <class State>
 class state_table {
 public:
-    /// The number of a state, and whether it is new.
+    /// Returns the number of a state, and whether it is new.
     /// *Complexity.* Constant, expected and amortised.
     std::pair<std::uint32_t, bool> insert(State state) {
         if ((states_.size() + 1) * 2 > slots_.size()) grow();
@@ -42,7 +42,8 @@ private:
         std::uint32_t hash = 0, number = none;
     };
 
-    /// The upper bits of the product: they depend on every bit of the state's hash, which may be the state itself.
+    /// Takes the upper bits of the product: they depend on every bit of the state's hash, which may be the state
+    /// itself.
     [[nodiscard]] std::size_t home(std::uint32_t hash) const {
         return hash >> (32 - std::bit_width(slots_.size() - 1));
     }

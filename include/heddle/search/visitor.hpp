@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Who may watch a label search, and stop it.
+/// @brief The visitors that may watch a label search, and stop it.
 #pragma once
 
 #include <heddle/search/result.hpp>
@@ -10,8 +10,9 @@
 
 namespace heddle::search {
 
-/// A visitor may have `bool on_expand(progress const&)`; false stops the search. And `void on_solution(progress
-/// const&)`, called for each new incumbent; for the last only, if one expansion finds several.
+/// A visitor may have `bool on_expand(progress const&)`; if it returns false, the search stops. It may also have `void
+/// on_solution(progress const&)`, which is called for each new incumbent; if one expansion finds several, only for the
+/// last.
 struct no_visitor {};
 
 template <class Visitor>
@@ -21,7 +22,7 @@ concept expansion_visitor = requires(Visitor& v, progress const& p) {
 template <class Visitor>
 concept solution_visitor = requires(Visitor& v, progress const& p) { v.on_solution(p); };
 
-/// Refuses what is no visitor with a sentence that says why.
+/// Refuses what is no visitor, with a sentence that says why.
 template <class Visitor>
 consteval void require_visitor() {
     using plain = std::remove_cvref_t<Visitor>;

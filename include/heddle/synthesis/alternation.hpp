@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Programs at fixed ratios and ratios of a fixed program, in turn.
+/// @brief Alternates between programs at fixed ratios and ratios of a fixed program.
 ///
 /// HAP (EuroSys '24), section 3.1.
 #pragma once
@@ -30,7 +30,7 @@ struct starting_point {
     ratio_table ratios;
 };
 
-/// Looks for the best pair of a program and ratios of device types.
+/// Searches for the best pair of a program and ratios of device types.
 template <time_accumulator Accumulator>
 class alternation {
 public:
@@ -38,7 +38,8 @@ public:
         : run_(run), programs_(run.programs), record_(run.record), options_(run.options), balance_(balance),
           preferred_(run.programs.compute_proportional_ratios().front()) {}
 
-    /// From each start in turn; where memory binds, in all programs and from more starts; then around the best found.
+    /// Alternates from each start in turn; if memory binds, among all programs and from more starts; then around the
+    /// best found.
     void search_from(std::vector<starting_point> starts) {
         record_.tell("programs");
         programs_.take_fastest();
@@ -50,7 +51,7 @@ public:
         if (!run_.search_proves && run_.which_limit != search::limit_kind::none && may_pay) search_longer();
     }
 
-    /// The best ratios of a program whose shards move as is best at some ratios.
+    /// Returns the best ratios of a program whose shards move in the way that is best at `ratios`.
     [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) {
         return balance_(path, ratios,
                         {programs_.space(), programs_.steps(), programs_.model(), options_.training, preferred_},
@@ -58,7 +59,7 @@ public:
     }
 
 private:
-    /// Program, ratios, program, ... until one of them repeats or rounds are over.
+    /// Alternates program, ratios, program, ... until one of them repeats or the rounds are used up.
     void alternate(std::string const& start, ratio_table ratios) {
         std::set<move_list> seen;
         for (int round = 0; round < options_.rounds && !run_.out_of_time() && !was_searched(ratios); ++round) {
@@ -85,7 +86,7 @@ private:
             ratios = *balanced;
         }
     }
-    /// Whether the programs at hand were searched at these ratios.
+    /// Tells whether the programs at hand were searched at these ratios.
     [[nodiscard]] bool was_searched(ratio_table const& ratios) const {
         return algorithm::any_of(searched_, [&](ratio_table const& others) {
             double difference = 0;
@@ -108,8 +109,8 @@ private:
         starts.push_back({"memory-proportional", programs_.memory_proportional_ratios()});
         for (auto const& s : starts) alternate(s.name + ", any storage", s.ratios);
     }
-    /// The fastest program at some ratios, fitting or not, at the ratios where it fits and is fastest, and on from
-    /// there.
+    /// Takes the fastest program at some ratios, whether or not it fits, moves to the ratios at which it fits and is
+    /// fastest, and alternates from there.
     void shift(std::string const& start, ratio_table const& ratios) {
         if (run_.out_of_time()) return;
         auto roomy = programs_.cluster();
@@ -121,7 +122,7 @@ private:
         if (!balanced || !record_.consider(start + ", memory aside, ratios", *path, *balanced)) return;
         alternate(start + ", memory aside", *balanced);
     }
-    /// Where nothing fits: ratios at which the program of least memory does, if the solver finds any.
+    /// If nothing fits, returns ratios at which the program of least memory fits, if the solver finds any.
     std::optional<ratio_table> make_room(std::string const& origin, ratio_table const& ratios) {
         auto const priced = programs_.price(ratios);
         for (bool count_buffers : {true, false}) {
@@ -136,12 +137,12 @@ private:
         return std::nullopt;
     }
 
-    /// Whether ratios can be balanced by other than lines.
+    /// Tells whether ratios can be balanced with curves instead of lines.
     [[nodiscard]] bool has_curves() const {
         return !options_.training.interleaves() && programs_.model().has_curves() &&
                balance_.takes(segment_count(programs_.program()), true);
     }
-    /// Once more, with efficiencies as they are instead of lines below them.
+    /// Alternates once more, with efficiencies as they are instead of lines below them.
     void follow_curves(std::vector<starting_point> const& starts) {
         follows_curves_ = true;
         searched_.clear(); // what follows them are other ratios
@@ -149,9 +150,9 @@ private:
         for (auto const& s : starts) alternate(s.name + ", curved", s.ratios);
     }
 
-    /// Rounding makes of near ratios far plans, so what is dearer before it may be cheaper after it. Candidates are
-    /// besides: the best program without some type of device, and those of least work, collectives and memory at ratios
-    /// of their own.
+    /// Tries more candidates. Rounding turns near ratios into far plans, so what costs more before rounding may cost
+    /// less after it. Candidates are also the best program without some type of device, and the programs of least work,
+    /// collectives and memory, each at ratios of its own.
     void look_around() {
         auto const& classes = programs_.types().classes;
         for (std::size_t k = 0; k < classes.size() && !run_.out_of_time(); ++k)
@@ -180,7 +181,7 @@ private:
         add("least memory", programs_.least_memory(priced, true));
         return result;
     }
-    /// The ratios with none for a type; nothing if no other type has any.
+    /// Returns the ratios with none for a type; nothing if no other type has any.
     [[nodiscard]] std::optional<ratio_table> without(ratio_table ratios, std::size_t type) const {
         for (auto& row : ratios) {
             double const left = 1 - row[type] * programs_.types().classes[type].count;
@@ -191,7 +192,7 @@ private:
         return ratios;
     }
 
-    /// Searches on at the best ratios.
+    /// Searches longer at the best ratios.
     void search_longer() {
         if (run_.out_of_time()) return;
         record_.tell("longer search");
@@ -211,16 +212,17 @@ private:
     plan_record& record_;
     planning_options const& options_;
     ratio_balancer const& balance_;
-    /// Of the types: where several ratios are best, one near these.
+    /// For the types; if several ratios are best, one near these is taken.
     std::vector<double> preferred_;
     std::vector<ratio_table> searched_;
-    /// Ratios are balanced with efficiencies as they are, not by lines below.
+    /// Is set if ratios are balanced with efficiencies as they are, not with lines below them.
     bool follows_curves_ = false;
-    /// Some search of the programs at hand was cut short, and paid.
+    /// Is set if a search of the programs at hand was cut short and a longer one may pay.
     bool search_pays_ = false;
 };
 
-/// Moves atoms of the best plan of every program between devices, cheapest first, as long as that makes it cheaper.
+/// Moves atoms of the best plan of every program between devices, starting with the cheapest plan, as long as that
+/// makes it cheaper.
 void move_atoms_of_candidates(plan_record& record, stage_programs const& programs, search::deadline const& until);
 
 } // namespace heddle

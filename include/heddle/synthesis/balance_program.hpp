@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The best sharding ratios of a program that a search found.
+/// @brief The best sharding ratios of a program that a search has found.
 #pragma once
 
 #include <heddle/balance/interleaved_ratio_problem.hpp>
@@ -19,19 +19,19 @@
 
 namespace heddle {
 
-/// Whose ratios are balanced, and by which times. `space` and `steps` are those of the paths; classes of `model` are
-/// device types.
+/// What ratios are balanced for, and by which times. `space` and `steps` are those of the paths; the classes of `model`
+/// are device types.
 struct balance_setting {
     cut_space const& space;
     std::span<step const> steps;
     cost_model const& model;
     training_options const& training;
-    /// Of the types: where several ratios are best, one near these.
+    /// For the types; if several ratios are best, one near these is taken.
     std::vector<double> const& preferred;
 };
 
-/// Balances the ratios of programs by some solver, behind one type: all but the solver is compiled once. Refers to the
-/// solver.
+/// Balances the ratios of programs by some solver, behind one type, so that everything but the solver is compiled once.
+/// It keeps a reference to the solver.
 class ratio_balancer {
 public:
     template <ratio_solver Solver>
@@ -45,8 +45,8 @@ public:
     /// Whether the solver takes problems of so many segments, with convex curves or without any.
     [[nodiscard]] bool takes(std::size_t segments, bool with_curves) const;
 
-    /// The best ratios, by segment and type, of a program whose shards move in the way that is best at `ratios` (HAP,
-    /// section 3.3).
+    /// Returns the best ratios, by segment and type, of a program whose shards move in the way that is best at `ratios`
+    /// (HAP section 3.3).
     ///
     /// Efficiencies are lines below their curves, or with `follows_curves` as they are. None if no ratios fit, or if
     /// the solver does not take the problem.
@@ -60,7 +60,7 @@ private:
                                                     balance_setting const& by, bool follows_curves);
 
     std::function<bool(ratio_problem const&)> takes_;
-    /// From the ratios that there are, if the solver can start from any.
+    /// Starts from the current ratios if the solver can start from given ones.
     std::function<ratio_solution(ratio_problem const&, std::vector<double> const&)> solve_;
 };
 

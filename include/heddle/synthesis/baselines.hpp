@@ -18,15 +18,15 @@
 
 namespace heddle {
 
-/// Factors of parameters that number experts: each index of a product that a parameter, another operand and the result
-/// have.
+/// Returns the factors of parameters that number experts: each index of a product that a parameter, another operand and
+/// the result have.
 [[nodiscard]] factor_set expert_factors(indexed_program const& p);
 
-/// Whether a computation is split along a loop of some factors.
+/// Tells whether a computation is split along a loop of some of these factors.
 [[nodiscard]] bool is_along(indexed_program const& p, instruction::compute const& i, factor_set const& factors);
 
-/// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state,
-/// gradients and values at each stage.
+/// How a data-parallel program keeps its parameters. Each stage of ZeRO (Rajbhandari et al. 2020) cuts one more of
+/// optimiser state, gradients and values.
 enum class parameter_storage : std::uint8_t {
     replicated,
     sharded_state,     ///< ZeRO-1: the optimiser state
@@ -34,31 +34,31 @@ enum class parameter_storage : std::uint8_t {
     sharded            ///< ZeRO-3, fully sharded: values are gathered for each use
 };
 
-/// What data parallelism may do: inputs and values cut along the batch alone, parameters stored in one way. From ZeRO-2
-/// on, what several operators use is gathered once and kept, and its gradient waits.
+/// Allows what data parallelism does: inputs and values are cut along the batch alone, and parameters are stored in one
+/// way. From ZeRO-2 on, a parameter that several operators use is gathered once and kept, and its gradient waits.
 [[nodiscard]] instruction_filter data_parallel(indexed_program const& p, parameter_storage storage);
 
-/// Expert parallelism (Lepikhin et al. 2021, Rajbhandari et al. 2022): parameters of experts cut by expert, everything
-/// else data-parallel; activations change between the two by all-to-all.
+/// Allows expert parallelism (Lepikhin et al. 2021, Rajbhandari et al. 2022): parameters of experts are cut by expert,
+/// and everything else is data-parallel; activations change between the two by all-to-all.
 [[nodiscard]] instruction_filter expert_parallel(indexed_program const& p, parameter_storage storage);
 
-/// Tensor parallelism as Megatron-LM has it (Shoeybi et al. 2019): products split along heads, hidden units and
-/// vocabulary; nothing split along what inputs have; activations between them equal on all devices, with an all-reduce
-/// forward or backward at each side.
+/// Allows tensor parallelism as in Megatron-LM (Shoeybi et al. 2019): products are split along heads, hidden units and
+/// vocabulary, and nothing is split along what inputs have. Activations between them are equal on all devices, with an
+/// all-reduce forward or backward at each side.
 [[nodiscard]] instruction_filter tensor_parallel(indexed_program const& p);
 
 /// A well-known strategy as a restriction of the theory.
 struct baseline {
-    /// What it is called at even and at compute-proportional ratios; of one name the better counts.
+    /// The names at even and at compute-proportional ratios; if two entries have one name, the better counts.
     std::string at_even, at_proportional;
     instruction_filter allowed;
-    /// It is reported both with gradients reduced beside the backward pass and with gradients reduced after it.
+    /// If set, it is reported both with gradients reduced beside the backward pass and with gradients reduced after it.
     bool in_both_overlaps = false;
     /// What a program must have to count as this strategy.
     std::function<bool(instruction const&)> witness = [](instruction const&) { return true; };
 };
 
-/// The strategies that fit a program. They keep a reference to it.
+/// Returns the strategies that fit a program. They keep a reference to it.
 [[nodiscard]] std::vector<baseline> baselines_of(indexed_program const& p);
 
 } // namespace heddle

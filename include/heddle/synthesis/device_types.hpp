@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A cluster's devices by type: what a planner decides for all of a type at once.
+/// @brief A cluster's devices by type: a planner decides some things for all devices of a type at once.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -16,20 +16,20 @@
 
 namespace heddle {
 
-/// Device types, of groups of one size, as classes in order of first device.
+/// Device types, divided by the size of groups, as classes in order of first device.
 struct device_types : alike_devices {
     using alike_devices::alike_devices;
 
-    /// From a ratio per type to one per device, segment by segment.
+    /// Turns a ratio per type into one per device, segment by segment.
     [[nodiscard]] ratio_table per_device(ratio_table const& per_type) const;
-    /// The reverse, where devices of one type have equal ratios.
+    /// Turns ratios per device into ratios per type; devices of one type have equal ratios.
     [[nodiscard]] ratio_table per_type(ratio_table const& per_device) const;
 };
 
-/// The element type that most of the work is done in.
+/// Returns the element type in which most of the work is done.
 [[nodiscard]] element_type main_type(indexed_program const& p);
 
-/// Ratios proportional to memory.
+/// Returns ratios proportional to memory.
 [[nodiscard]] std::vector<double> memory_proportional(cost_model const& model);
 
 } // namespace heddle

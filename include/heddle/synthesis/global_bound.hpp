@@ -20,8 +20,9 @@ namespace heddle {
 
 namespace detail {
 
-/// The least of a sum over classes of convex functions of their shares, which sum to one over the devices, and the
-/// shares there. `at(k, x)` is the sum over class k's devices, each with share x, a line between the shares `bends[k]`.
+/// Returns the least of a sum over classes of convex functions of their shares, which sum to one over the devices, and
+/// the shares at which it is reached. `at(k, x)` is the sum over class k's devices, each with share x; it is a line
+/// between the shares `bends[k]`.
 template <class Function>
 [[nodiscard]] std::pair<double, share_vector> least_over_shares(std::span<device_class const> classes,
                                                                 Function const& at,
@@ -59,8 +60,8 @@ template <class Function>
     return {value, std::move(shares)};
 }
 
-/// What instructions cost under weights at the shares that are best for each alone. A class stands for all devices of a
-/// type: their weights are equal, and a mean of convex functions is no less than the function of the mean.
+/// What instructions cost under weights if each has the shares that are best for it alone. A class stands for all
+/// devices of a type: their weights are equal, and a mean of convex functions is no less than the function of the mean.
 class least_prices {
 public:
     least_prices(cut_space const& space, std::span<step const> steps, cost_model const& model,
@@ -72,20 +73,20 @@ public:
     [[nodiscard]] double operator()(std::size_t level, cut_space::action a) const;
     [[nodiscard]] std::uint64_t alike(std::size_t level) const { return weights_.time.part_of(level); }
 
-    /// Seconds of each class's work in a path, each instruction at its own best shares.
+    /// Returns the seconds of each class's work in a path in which each instruction has its own best shares.
     [[nodiscard]] std::vector<double> loads(move_list const& path) const;
 
 private:
-    /// The weights of a move, and whether they are those of the level.
+    /// Returns the weights of a move, and whether they are those of the level.
     [[nodiscard]] std::pair<side_weights, bool> side_of(cut_space::action a, side_weights side) const;
-    /// Seconds of one device's work, as the weights count its directions; or less where efficiency depends on the size,
-    /// so that they are convex in the share.
+    /// Returns the seconds of one device's work, as the weights count its directions. If efficiency depends on the size
+    /// they are a lower bound, so that they are convex in the share.
     [[nodiscard]] double seconds_of(step const& s, side_weights side, std::size_t k, double share) const;
     [[nodiscard]] std::pair<double, share_vector> of(step const& s, side_weights side) const;
-    /// Of memory that is kept.
+    /// Returns the weighted memory of what is kept.
     [[nodiscard]] double of(holding const& h, bool split) const;
-    /// Padded and grouped shards alike move fastest when they are equal; what equal shares do not move at all may be
-    /// nothing.
+    /// Returns a lower bound of the time of transfers. Padded and grouped shards alike move fastest when they are
+    /// equal; what equal shares do not move at all may cost nothing.
     [[nodiscard]] double least(transfer_list const& transfers, bool are_gradients = false) const;
 
     cut_space const& space_;
@@ -93,21 +94,22 @@ private:
     cost_model const& model_;
     multipliers const& weights_;
     uniform_shares even_, none_;
-    /// Numbers made as they are asked for.
+    /// Numbers that are computed when they are asked for.
     struct number_list {
         std::vector<double> numbers;
         double& at(std::size_t n, std::size_t size);
     };
-    /// By part of the program.
+    /// The numbers of moves and of instructions, by part of the program.
     mutable std::vector<number_list> moves_, instructions_;
 };
 
 } // namespace detail
 
-/// A bound of the time of every program of a graph at any ratios, of any segments and rounded in any way: a relaxation
-/// (see `relaxation`) in which each instruction has the shares that are best for it. Where the clocks' weights go with
-/// the speeds of classes, shares make little difference to it. Starts from them and takes subgradient steps. `model`
-/// has a class per type; `steps`, of the space's instructions; `weights`, of turns and memory, by those classes.
+/// Returns a lower bound of the time of every program of a graph at any ratios, of any segments and rounded in any way.
+/// It is a relaxation (see `relaxation`) in which each instruction has the shares that are best for it. If the clocks'
+/// weights are proportional to the speeds of classes, shares make little difference to it; the search starts from them
+/// and takes subgradient steps. `model` has a class per type; `steps` are of the space's instructions; `weights` gives
+/// those of turns and memory, by these classes.
 /// *Complexity.* Linear in the graph, per round.
 [[nodiscard]] double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps,
                                         cost_model const& model, multipliers weights, std::vector<double> const& speeds,

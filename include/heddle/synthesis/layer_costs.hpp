@@ -21,28 +21,29 @@
 
 namespace heddle {
 
-/// Of one layer on one device of a tensor group, the one with most work; for the program's whole batch.
+/// The cost of one layer on that device of a tensor group which has most work, for the program's whole batch.
 struct layer_cost {
-    /// With the collectives of the group; of the optimiser's step.
+    /// Forward and backward include the collectives of the group; `update` is the optimiser's step.
     seconds forward, backward, update;
-    /// Parameters, gradients, optimiser state and buffers; and of these the gradients.
+    /// `kept` is parameters, gradients, optimiser state and buffers; `gradients` is a part of it.
     bytes kept, gradients;
-    /// Inputs it reads and what its operators save for the backward pass; the largest that one of its instructions has
-    /// for a moment.
+    /// `saved` is the inputs that the layer reads and what its operators save for the backward pass; `buffer` is the
+    /// most that one of its instructions needs for a moment.
     bytes saved, buffer;
-    /// Gradients of parameters that other layers use too.
+    /// The gradients of parameters that other layers use too.
     std::map<tensor_id, bytes> shared;
 };
 
-/// A cluster of one machine with so many devices of one type of `c`, with links as in its machines and memory without
-/// end.
+/// Returns a cluster of one machine with this many devices of one type of `c`, with links as in the machines of `c` and
+/// without memory limits.
 [[nodiscard]] cluster tensor_group_of(cluster const& c, std::size_t type, std::size_t devices);
 
 /// Prices the layers of one program under tensor parallelism on groups of devices.
 ///
 /// The program on a group is the fastest of the theory under `tensor_parallel` (synthesis/baselines.hpp) at even
-/// shares: products split along heads, hidden units and vocabulary, activations between them whole. A parameter is kept
-/// by every layer that uses it, and a value by every layer that saves it, as layers may be on different stages.
+/// shares: products are split along heads, hidden units and vocabulary, and activations between them are whole. Every
+/// layer that uses a parameter keeps it, and every layer that saves a value keeps that, as layers may be on different
+/// stages.
 /// *Lifetime:* keeps a copy of the program's view.
 class layer_pricer {
 public:
@@ -50,11 +51,11 @@ public:
     layer_pricer(indexed_program p, program_layers layers, training_options const& training);
     layer_pricer(layer_pricer const&) = delete;
 
-    /// Per layer. *Preconditions:* the group is of one machine, as of `tensor_group_of`.
+    /// Returns the cost of each layer. *Precondition:* the group is of one machine, as that of `tensor_group_of` is.
     /// *Throws* `input_error` if the device type has no rate for the program's element type.
     /// *Complexity.* Linear in the operators for a bounded number of values in use at a time.
     [[nodiscard]] std::vector<layer_cost> price(cluster const& group) const;
-    /// The program that is priced. *Precondition, Throws, Complexity.* As of `price`.
+    /// Returns the program that is priced. *Precondition, Throws, Complexity.* As for `price`.
     [[nodiscard]] std::vector<plan_step> program_on(cluster const& group) const {
         return fastest(even_shares(program_, group));
     }
@@ -82,7 +83,8 @@ private:
     std::vector<step> steps_;
 };
 
-/// Seconds of each operator on one device of a type, forward and backward. *Throws* as `layer_pricer::price`.
+/// Returns the seconds of each operator on one device of a type, forward and backward. *Throws* what
+/// `layer_pricer::price` does.
 [[nodiscard]] std::vector<seconds> operator_times(indexed_program const& p, cluster const& c, std::size_t type);
 
 } // namespace heddle

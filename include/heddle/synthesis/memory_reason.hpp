@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Why a program does not fit, in words.
+/// @brief Says in words why a program does not fit.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -11,7 +11,7 @@
 
 namespace heddle {
 
-/// What the device that a program overfills most would need, by term.
+/// Returns what the device that a program overfills most would need, by term.
 [[nodiscard]] std::string memory_reason(plan const& p);
 
 } // namespace heddle

@@ -17,22 +17,22 @@
 
 namespace heddle {
 
-/// A tensor that is to have a form, as its source is read or its operator leaves it. A parameter is gathered along
-/// its finest factor alone, see `cut_space`; pinned to another, along that one.
+/// A tensor that is to have a form, as its source is read or its operator leaves it. A parameter is gathered along its
+/// finest factor (see `cut_space`); if it is pinned to another factor, it is gathered along that one.
 struct pinned_tensor {
     tensor_id tensor = 0;
     heddle::form form = heddle::form::replicated();
-    /// Of a shard, its factor, whatever the segments; planners fill it in.
+    /// The factor of a shard, without regard to segments; planners fill it in.
     std::optional<factor> cut{};
 };
 
-/// Looks up the factors of pinned shards. *Precondition:* forms are of the program, `p`, in one segment.
+/// Looks up the factors of pinned shards. *Precondition:* forms are those of the program `p` in one segment.
 void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinned);
 
-/// Whether an instruction leaves what is pinned in the forms wanted. *Precondition:* `find_cuts` was called.
+/// Tells whether an instruction leaves what is pinned in the wanted forms. *Precondition:* `find_cuts` was called.
 [[nodiscard]] bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i);
 
-/// The filter, but what is pinned. Keeps a reference to the program.
+/// Returns the filter, further restricted to what keeps the pins. It keeps a reference to the program.
 [[nodiscard]] instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned,
                                            instruction_filter filter);
 

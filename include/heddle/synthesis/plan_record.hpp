@@ -17,7 +17,7 @@
 
 namespace heddle {
 
-/// The best plan, of every program the best ratios, and the way there. Ratios are those of device types.
+/// Keeps the best plan, the best ratios of every program, and the way there. Ratios are those of device types.
 class plan_record {
 public:
     struct candidate {
@@ -41,11 +41,11 @@ public:
     [[nodiscard]] plan const& best() const { return *best_; }
     [[nodiscard]] move_list const& path() const { return path_; }
     [[nodiscard]] ratio_table const& ratios() const { return ratios_; }
-    /// Cheapest first.
+    /// Returns the candidates, cheapest first.
     [[nodiscard]] std::vector<candidate> const& candidates() const { return candidates_; }
     [[nodiscard]] std::vector<trajectory_point> trajectory() && { return std::move(trajectory_); }
 
-    /// A bound for all programs at some ratios, for whoever watches.
+    /// Tells whoever watches a bound for all programs at some ratios.
     void note_bound(ratio_table const& ratios, double bound);
     void tell(std::string const& phase) const;
 

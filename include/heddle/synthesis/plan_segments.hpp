@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Programs in one segment, and with ratios for each of several.
+/// @brief Plans programs in one segment, and with ratios for each of several.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -27,10 +27,11 @@
 
 namespace heddle {
 
-/// A program of any type, with factors and sizes of its own by segment of operators. No segments: all are one.
+/// Indexes a program of some type, with factors and sizes of its own for each segment of operators. Without segments
+/// the program is one segment.
 using program_indexer = std::function<indexed_program(std::vector<segment_number> const&)>;
 
-/// Indexes a program whenever it is asked to. Refers to the program.
+/// Indexes a program whenever it is asked to. It keeps a reference to the program.
 template <single_device_program Program>
 [[nodiscard]] program_indexer indexer_of(Program const& program) {
     return [&program](std::vector<segment_number> const& segments) {
@@ -38,23 +39,24 @@ template <single_device_program Program>
     };
 }
 
-/// Plans an indexed program, from ratios per device by segment or, without any, from ratios of its own.
+/// Plans an indexed program, from ratios per device by segment or, if there are none, from starts of its own.
 using indexed_planner =
     std::function<plan(indexed_program const&, planning_options const&, std::optional<ratio_table> const&)>;
 
 namespace detail {
 
-/// The two segments whose ratios differ least over all devices. *Precondition:* there are two at least.
+/// Returns the two segments whose ratios differ least over all devices. *Precondition:* there are two at least.
 [[nodiscard]] std::pair<segment_number, segment_number> nearest_segments(ratio_table const& ratios);
 
-/// Goes on from a plan in one segment: all segments with ratios of their own, then, one pair after the other, segments
-/// whose ratios are nearest get the same again; keeps the cheapest. Ends when `until` says so.
+/// Continues from a plan in one segment: gives all segments ratios of their own; then, one pair after the other, lets
+/// the segments whose ratios are nearest have equal ratios again; keeps the cheapest plan. It ends when `until` says
+/// so.
 [[nodiscard]] plan refine_by_segments(program_indexer const& index, planning_options options, plan best,
                                       search::deadline const& until, indexed_planner const& plan_from);
 
 } // namespace detail
 
-/// Plans a program in one segment, and where segments are asked for goes on in those. `plan_from` plans one indexed
+/// Plans a program in one segment and, if segments are asked for, continues in those. `plan_from` plans one indexed
 /// program.
 /// *Throws* `input_error` for a cluster that `validate` refuses, a program that is not well formed, or segments that do
 /// not fit it or the solver.

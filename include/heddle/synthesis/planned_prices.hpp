@@ -22,17 +22,17 @@
 
 namespace heddle {
 
-/// The plan's integral shares, and prices of all programs at hand at them. Devices of one class have equal shares of
-/// everything: a class priced at larger ones would not bound them. Where rounding makes many classes, those with most
-/// to do in the plan have clocks; that is a bound for all.
+/// Holds the plan's integral shares, and the prices of all programs at hand at these shares. Devices of one class have
+/// equal shares of everything, as a class that is priced at larger shares would not give a bound. If rounding makes
+/// many classes, those with most to do in the plan have clocks, which gives a bound for all.
 class planned_prices {
 public:
     planned_prices(stage_programs const& programs, plan const& p);
     planned_prices(planned_prices const&) = delete;
     planned_prices& operator=(planned_prices const&) = delete;
 
-    /// From weights per type, shared evenly by its devices, to classes of devices; those of a class without a clock go
-    /// to the first class of its type, or of all.
+    /// Turns weights per type, shared evenly by its devices, into weights of classes of devices. Those of a class
+    /// without a clock go to the first class of its type; if its type has none, to the first of all.
     [[nodiscard]] multipliers spread(multipliers const& per_type, device_types const& types) const;
 
     integral_shares shares;
@@ -44,11 +44,11 @@ private:
     static constexpr std::size_t most_clocks = 16;
 
     [[nodiscard]] alike_devices parted(stage_programs const& programs, plan const& p) const;
-    /// Seconds of work by device.
+    /// Returns the seconds of work by device.
     [[nodiscard]] static std::vector<double> loads_of(plan const& p, cluster const& c);
 };
 
-/// Whether all factors have the same shares.
+/// Tells whether all factors have the same shares.
 [[nodiscard]] bool are_equal(indexed_program const& p, integral_shares const& a, integral_shares const& b);
 
 } // namespace heddle

@@ -19,20 +19,21 @@ namespace heddle {
 struct planning_options {
     training_options training{};
     synthesis_options synthesis{};
-    /// Limits of one last search at the best ratios, run where one before it was cut short; where memory binds and
-    /// something fits, or gradients overlap, only if one paid, see `synthesis_result::search_pays`.
+    /// The limits of one last search at the best ratios. It runs if a search before it was cut short. If memory binds
+    /// and something fits, or gradients overlap, it runs only if an earlier search paid; see
+    /// `synthesis_result::search_pays`.
     search::options last_search{.limits = {.labels = 200'000, .comparisons = 50'000'000}};
-    /// Pairs of program and ratios tried from each start.
+    /// How many pairs of program and ratios are tried from each start.
     int rounds = 6;
-    /// States kept per cut; where that leaves any out, no bound is proven.
+    /// How many states are kept per cut. If some are left out, no bound is proven.
     std::size_t width = 20'000;
-    /// Cuts of equally many operators that are kept: one, those of the order given. Other orders are of use where
-    /// micro-batches take turns; where some are left out, their bound is that of added costs. See `operator_cuts`.
+    /// How many cuts of equally many operators are kept; one cut is that of the given order. Other orders are useful if
+    /// micro-batches take turns; if some are left out, their bound is that of added costs. See `operator_cuts`.
     std::size_t cuts = 1;
-    /// Of each operator: segments may have ratios of their own. None: the program is one segment. See
-    /// synthesis/segments.hpp.
+    /// The segment of each operator; segments may have ratios of their own. If it is empty, the program is one segment.
+    /// See synthesis/segments.hpp.
     std::vector<segment_number> segments{};
-    /// Tensors that are read or computed in these forms alone; baselines that do otherwise are priced all the same.
+    /// Tensors that may be read or computed in these forms alone. Baselines that do otherwise are priced all the same.
     std::vector<pinned_tensor> pinned{};
     /// Of the plan as a whole: time, and the token.
     search::limits limits{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief How far a planner has come, for whoever waits for it.
+/// @brief Tells those who wait for a planner how far it has come.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -14,14 +14,14 @@
 namespace heddle {
 
 struct planning_progress {
-    /// What it does now.
+    /// What the planner does now.
     std::string phase;
-    /// Seconds per iteration of the best plan so far; and a bound for the plans of this phase, such as those at its
+    /// The seconds per iteration of the best plan so far; and a bound for the plans of this phase, such as those at its
     /// ratios.
     std::optional<double> cost{}, lower_bound{};
 };
 
-/// Called whenever a phase begins or finds something; none: nobody waits.
+/// Is called whenever a phase begins or finds something; it may be empty.
 using progress_function = std::function<void(planning_progress const&)>;
 
 /// For a part of the work, of which there is more: told is which part it is and the best cost of all, but no bound.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What a pipeline plan costs, priced anew from the program and a cluster, and whether it says so.
+/// @brief What a pipeline plan costs, priced anew from the program and a cluster, and whether the plan says so.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -22,7 +22,7 @@ namespace heddle {
 
 namespace detail {
 
-/// The plan's layers as a program's. *Throws* `input_error`.
+/// Returns the plan's layers as a program's. *Throws* `input_error`.
 [[nodiscard]] program_layers layers_of(indexed_program const& p, pipeline_plan const& plan);
 
 /// *Throws* `input_error` unless the plan's devices are those of the cluster, in its order.
@@ -34,8 +34,8 @@ void require_devices_of(cluster const& c, pipeline_plan const& plan);
 
 } // namespace detail
 
-/// A pipeline plan of a program as the cluster would price it: times, what devices hold, and their limits; nothing of
-/// how it was found.
+/// Returns a pipeline plan of a program as the cluster would price it: times, what devices hold, and their limits. It
+/// has nothing of how the plan was found.
 ///
 /// A plan that counts its stages alone is priced as a template under its schedule, in memory as if stages might be of as
 /// many devices as `split` allows; any other as a strategy, under 1F1B.
@@ -67,8 +67,8 @@ template <single_device_program Program>
     return made;
 }
 
-/// The same, and whether stages hold what the model says, where it does so alone. *Precondition.* `verify` has passed
-/// the plan.
+/// As above, and checks whether stages hold what the model says, if that follows from the model alone. *Precondition.*
+/// `verify` has accepted the plan.
 template <single_device_program Program>
 [[nodiscard]] verification verify_figures(Program const& program, pipeline_plan const& p) {
     if (auto own = verify_figures(p); !own || !has_plain_memory(p)) return own;
@@ -95,9 +95,9 @@ template <single_device_program Program>
     });
 }
 
-/// The same, and whether all times and bytes are those of the plan `priced` from program and cluster, those of the
-/// groups' plans too.
-/// *Precondition.* `verify` has passed the plan.
+/// As above, and checks whether all times and bytes, those of the groups' plans included, are those of the plan
+/// `priced` from program and cluster.
+/// *Precondition.* `verify` has accepted the plan.
 template <single_device_program Program>
 [[nodiscard]] verification verify_figures(Program const& program, pipeline_plan const& p, cluster const& c) {
     if (auto own = verify_figures(p); !own) return own;
@@ -108,7 +108,7 @@ template <single_device_program Program>
         });
     };
     auto found = compared(machine_split::free);
-    // How machines were divided is in no plan, and a template's memory depends on what may be.
+    // No plan says how machines were divided, and a template's memory depends on how they may be.
     if (!found && p.counts_stages_alone() && compared(machine_split::halves)) found = {};
     if (!found) return found;
     for (auto const& [size, group] : p.groups) {

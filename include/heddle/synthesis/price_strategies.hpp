@@ -37,8 +37,8 @@ void price_strategy(stage_programs const& programs, baseline const& b, priced_gr
 
 } // namespace detail
 
-/// Each strategy at its best, at even and at compute-proportional ratios: under the plan's options and, some of them,
-/// with the other choice of gradient overlap. Those under the plan's options are considered as plans.
+/// Prices each strategy at its best, at even and at compute-proportional ratios: under the plan's options, and some
+/// strategies also with the other choice of gradient overlap. Those under the plan's options are considered as plans.
 template <time_accumulator Accumulator>
 [[nodiscard]] priced_strategies price_strategies(stage_run<Accumulator>& run) {
     using other_accumulator = std::conditional_t<std::same_as<Accumulator, overlapped>, serial, overlapped>;

@@ -21,11 +21,11 @@ namespace heddle {
 /// The devices of a cluster as a plan has them, machine by machine; nothing is held on them.
 [[nodiscard]] std::vector<placed_device> placed_devices(cluster const& c);
 
-/// The machines of a cluster by type, in the order of `types_in_use`.
+/// Returns the machines of a cluster by type, in the order of `types_in_use`.
 [[nodiscard]] machine_numbers numbered_in_cluster(cluster const& c);
 
-/// Names the program's operators in a plan, says how tensor groups compute them, and warns of one that cannot run in
-/// micro-batches.
+/// Names the program's operators in a plan, says how tensor groups compute them, and warns of an operator that cannot
+/// run in micro-batches.
 template <single_device_program Program>
 void describe(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c,
               training_options const& training) {

@@ -26,36 +26,36 @@ namespace heddle {
 
 namespace detail {
 
-/// *Throws* `input_error` for a cluster that pipelines are not planned on.
+/// *Throws* `input_error` for a cluster on which pipelines are not planned.
 void check_for_pipelines(cluster const& c);
 
-/// Types that machines are of.
+/// Returns the types that machines have.
 [[nodiscard]] std::vector<std::size_t> types_in_use(cluster const& c);
 
-/// Takes from the split part so much that a device of such a group holds no less than `grouped`; alone it holds what it
-/// held.
+/// Raises what is held such that a device of a group of this degree holds no less than `grouped`; a device alone holds
+/// what it held.
 void cover(group_bytes& held, bytes grouped, std::size_t degree);
 
 } // namespace detail
 
 struct profile_options {
-    /// Samples per iteration; none: the program's batch.
+    /// The samples per iteration; if absent, the program's batch.
     std::optional<std::int64_t> global_batch{};
     training_options training{};
 };
 
-/// The strategies' problem: layers of a program on the machines of a cluster, at every tensor degree that divides all
-/// machines.
+/// Makes the problem that strategies solve: layers of a program on the machines of a cluster, at every tensor degree
+/// that divides all machines.
 ///
-/// A layer's time is priced at micro-batches of one sample and of all, and on the line between them elsewhere: for one
-/// program that is never too little, rooflines being convex; each size has the program that is fastest there. Bytes are
-/// those of micro-batches of one sample, hence never too few. What is whole and what is split is such that no degree on
-/// any type needs more. What enters a layer counts on every device of a group in full, skip connections at every
-/// boundary they pass. A layer's largest communication buffer is that of the group where it is largest; what stages
-/// send each other needs none, being counted as saved. A parameter that several layers use is kept, and its optimiser's
-/// step taken, by each of them.
-/// *Returns* nothing where time is over before all is priced. *Throws* `input_error` for a cluster with device groups
-/// or that `validate` refuses, a program whose batch cannot be one sample, layers of another program.
+/// A layer's time is priced at micro-batches of one sample and of all samples; elsewhere it is on the line between
+/// them. For one program that is never too little, as rooflines are convex; each size has the program that is fastest
+/// there. Bytes are those of micro-batches of one sample, hence never too few. What is whole and what is split is such
+/// that no degree on any type needs more. What enters a layer counts in full on every device of a group, and skip
+/// connections count at every boundary they pass. A layer's largest communication buffer is that of the group where it
+/// is largest; what stages send each other needs no buffer, since it counts as saved. A parameter that several layers
+/// use is kept, and its optimiser's step taken, by each of them.
+/// *Returns* nothing if time is over before everything is priced. *Throws* `input_error` for a cluster with device
+/// groups or that `validate` refuses, a program whose batch cannot be one sample, or layers of another program.
 template <single_device_program Program>
 [[nodiscard]] std::optional<strategy_problem> make_strategy_problem_within(search::deadline const& until,
                                                                            Program const& program,
@@ -132,14 +132,15 @@ template <single_device_program Program>
     return make_strategy_problem_within(search::deadline(), program, layers, c, options).value();
 }
 
-/// The templates' problem: layers of a program on the machines of a cluster, in micro-batches of so many samples.
+/// Makes the problem that templates solve: layers of a program on the machines of a cluster, in micro-batches of the
+/// given number of samples.
 ///
-/// A group's all-reduce of a layer is what its time exceeds an equal part of a single device's by, half of it in either
-/// direction. Memory is what the devices of the largest group that a stage may have hold together, communication
-/// buffers too, so never too little for a smaller one. Not counted are gradients of a parameter that several stages
-/// use, the optimiser's time and transfers between stages, of which templates know nothing.
-/// *Returns* nothing where time is over before all is priced. *Throws* `input_error` as `make_strategy_problem`, and if
-/// machines of one type differ.
+/// A group's all-reduce of a layer takes what the layer's time exceeds an equal part of a single device's time by, half
+/// of it in either direction. Memory is what the devices of the largest group that a stage may have hold together,
+/// communication buffers included, so it is never too little for a smaller group. Gradients of a parameter that several
+/// stages use, the optimiser's time and transfers between stages are not counted: templates do not model them.
+/// *Returns* nothing if time is over before everything is priced. *Throws* `input_error` as `make_strategy_problem`
+/// does, and if machines of one type differ.
 template <single_device_program Program>
 [[nodiscard]] std::optional<template_problem> make_template_problem_within(
     search::deadline const& until, Program const& program, program_layers const& layers, cluster const& c,

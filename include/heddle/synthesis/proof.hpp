@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Bounds for the best plan found: for every program at its integral shares, and for every program at any.
+/// @brief Bounds for the best plan found: for every program at its integral shares, and for every program at any
+/// shares.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -18,7 +19,7 @@ namespace heddle {
 
 namespace detail {
 
-/// A bound for every program at any ratios.
+/// Returns a lower bound of every program at any ratios.
 template <time_accumulator Accumulator>
 [[nodiscard]] double bound_at_any_ratios(stage_run<Accumulator> const& run) {
     constexpr int rounds = 4;
@@ -36,7 +37,7 @@ template <time_accumulator Accumulator>
     return std::max(bound, bound_by(weights));
 }
 
-/// The last search, after one of a twentieth of it that paid.
+/// Runs the last search, if one with a twentieth of its limits pays.
 template <time_accumulator Accumulator>
 [[nodiscard]] synthesis_result search_while_it_pays(stage_run<Accumulator>& run, priced_graph const& priced,
                                                     synthesis_options options) {
@@ -57,8 +58,8 @@ template <time_accumulator Accumulator>
 
 } // namespace detail
 
-/// Proves by relaxations, and where those do not say enough by a search that goes on while it pays. A better program
-/// met on the way is taken up, and the bound taken anew. *Precondition:* something was found.
+/// Proves by relaxations and, if those do not suffice, by a search that goes on while it pays. If a better program is
+/// met on the way, it becomes the plan, and the bound is computed anew. *Precondition:* something was found.
 template <time_accumulator Accumulator>
 void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
     constexpr bool searches = stage_run<Accumulator>::search_proves;
@@ -98,7 +99,7 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
     record.best().global_lower_bound = std::min(detail::bound_at_any_ratios(run), record.best().lower_bound);
 }
 
-/// The same by a search of all programs at the plan's shares, where weights alone are a loose bound.
+/// Proves by a search of all programs at the plan's shares, if weights alone give a loose bound.
 template <time_accumulator Accumulator>
 void prove_by_search(stage_run<Accumulator>& run) {
     auto& programs = run.programs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief From a path through the cuts and ratios to a plan with integral shards.
+/// @brief Turns a path through the cuts and ratios into a plan with integral shards.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -20,39 +20,39 @@
 
 namespace heddle {
 
-/// The program of a path, as a plan's steps; `steps` of the space's instructions.
+/// Returns the program of a path as a plan's steps; `steps` are those of the space's instructions.
 [[nodiscard]] std::vector<plan_step> steps_of(move_list const& path, cut_space const& space,
                                               std::span<step const> steps);
 
 namespace detail {
 
-/// By cut, the bytes that one of its atoms holds on a device.
+/// Returns, for each cut, the bytes that one of its atoms takes on a device.
 std::vector<double> bytes_per_atom(plan const& p);
 
-/// Moves atoms off devices that are over their memory, to those with the most room, cuts that hold the
-/// most bytes first. Gives up when no cut helps; only an integer search could then say that none does.
+/// Moves atoms off devices that exceed their memory to those with the most room; cuts that hold the most bytes go
+/// first. It gives up when no cut helps, which does not prove that there is no solution: only an integer search could.
 plan_cost relieve_memory(plan& p, cluster const& c);
 
-/// With remainders of classes on the same devices, where that is cheaper: what is then short waits for one device, not
-/// for two.
+/// Puts remainders of classes on the same devices if that is cheaper: what is then short waits for one device, not for
+/// two.
 void try_counts_together(plan& p, plan_cost& cost, cluster const& c);
 
 /// Decides the ways of collectives that are not decided yet, as is best at the plan's shares.
 void decide(plan& p, cluster const& c);
 
-/// The ways of all collectives anew, and what the plan then costs.
+/// Decides the ways of all collectives anew, and returns what the plan then costs.
 plan_cost decide_again(plan& p, cluster const& c);
 
-/// Moves atoms of one class from the fullest devices of a type to the emptiest of another, or of the same, as long as
-/// the plan becomes cheaper and still fits: one, two, four ... or all of the type, or all that one device has. Returns
-/// whether it did. Every evaluation takes from `work` as many steps as there are on all devices; it ends when nothing
-/// is left.
+/// Moves atoms of one class from the fullest devices of a type to the emptiest of another, or of the same type, as long
+/// as the plan becomes cheaper and still fits. It moves one, two, four, ... or all of the type's atoms, or all that one
+/// device has. Returns whether it moved any. Every evaluation takes from `work` as many steps as there are on all
+/// devices; moving ends when none are left.
 bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_of, std::size_t& work);
 
 } // namespace detail
 
-/// A plan for a path at ratios per device: atoms apportioned, memory relieved, cost re-evaluated device
-/// by device. Status and bound are left to the caller.
+/// Returns a plan for a path at ratios per device: atoms are apportioned, memory is relieved, and the cost is computed
+/// device by device. The caller sets status and bound.
 [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space,
                                                  std::span<step const> steps, cluster const& c, ratio_table ratios,
                                                  training_options const& training);

@@ -26,9 +26,9 @@ struct relaxation_bounds {
     path_cost cost{std::numeric_limits<double>::infinity(), {}};
     /// The tightest relaxation met.
     std::vector<relaxation> tightest;
-    /// Of programs met that fit: the least that the steps of one add up to.
+    /// The least sum over the steps of a program, among the programs met that fit.
     double least_added = std::numeric_limits<double>::infinity();
-    /// Some program met on the way does not fit into memory.
+    /// Is set if some program met on the way does not fit into memory.
     bool memory_binds = false;
 };
 
@@ -37,7 +37,7 @@ namespace detail {
 template <time_accumulator Accumulator>
 class bound_improver {
 public:
-    /// `begun`: of programs with these small buckets; a bound above `enough` is not improved.
+    /// `begun` restricts programs to those with these small buckets. A bound above `enough` is not improved further.
     bound_improver(priced_graph const& priced, std::optional<multipliers> const& start,
                    std::optional<bucket_kinds> begun, double enough)
         : priced_(priced), clock_(priced), classes_(priced.model().class_count()),
@@ -78,7 +78,7 @@ public:
         }
         if (!is_closed(1e-3) && !until.is_over()) cross();
         if (kind == relaxation_kind::directions && !best_.tightest.empty()) {
-            // And one that counts the slots lost so far instead of what the network may do in them.
+            // This relaxation counts the slots lost so far instead of what the network may do in them.
             auto other = best_.tightest.front().weights;
             other.time.forward.patient = other.time.backward.patient = 0;
             best_.tightest.push_back(relax(priced_, std::move(other)));
@@ -100,8 +100,8 @@ private:
         else return r.bound() + clock_.time().relaxed(clock_.time().initial(), r.weights.time, 0);
     }
     [[nodiscard]] double limit(std::size_t k) const { return priced_.model().memory_limit(k); }
-    /// Of steps. Clocks' weights are soon near their best and come to rest there; with turns they have to go far, which
-    /// they can where the sum of steps has no limit.
+    /// Returns the rate of weight steps. Clocks' weights are soon near their best and come to rest there; weights with
+    /// turns have to go far, which they can if the sum of steps has no limit.
     [[nodiscard]] double rate() const {
         return weights_.time.turns ? 2 / std::sqrt(1.0 + setbacks_) : 2 / std::pow(1.5, setbacks_);
     }
@@ -123,7 +123,7 @@ private:
         best_.cost = std::move(cost);
     }
 
-    /// Where micro-batches take turns, the network is one more clock of each direction.
+    /// If micro-batches take turns, the network is one more clock of each direction.
     void shift_clocks(path_loads const& loads) {
         auto& time = weights_.time;
         shift_weights(time.clock, loads.clock, rate());
@@ -159,8 +159,8 @@ private:
         if (met_.size() == kept) met_.erase(met_.begin() + (met_.front().path == best_.path ? 1 : 0));
         met_.push_back({std::move(path), std::move(under)});
     }
-    /// What a relaxation mixes of several programs is mostly one program after the other: each up to some level, then
-    /// the next. Joins programs kept, and the best with another as long as that helps.
+    /// Joins programs that were kept, and the best with another as long as that helps. A relaxation that mixes several
+    /// programs is mostly one program after the other: each up to some level, then the next.
     void cross() {
         for (auto const& first : met_) {
             traced_program const traced(priced_, first.path);
@@ -172,7 +172,7 @@ private:
             for (auto const& rest : met_) cross(traced_program(priced_, *best_.path), rest.under.paths);
         }
     }
-    /// A program with its states and what it costs up to each.
+    /// A program with its states, and what it costs up to each of them.
     struct traced_program {
         move_list path;
         std::vector<search::graph_node> states;
@@ -186,7 +186,7 @@ private:
                 clock.extend(costs.emplace_back(costs.back()), level, path[level]);
         }
     };
-    /// Tries levels evenly far apart, then those around the best of them.
+    /// Tries levels at even distances, then those around the best of them.
     void cross(traced_program const& first, search::shortest_paths const& rest) {
         double least = std::numeric_limits<double>::infinity();
         std::size_t best = 0, stride = std::max<std::size_t>(1, first.path.size() / 16);
@@ -212,10 +212,10 @@ private:
     priced_graph const& priced_;
     program_clock<Accumulator> clock_;
     std::size_t classes_;
-    /// Of memory: its price is spread over the classes as they are full.
+    /// For memory: its price is spread over the classes by how full they are.
     std::vector<double> fullness_;
     multipliers weights_;
-    /// Rounds that did not improve the bound.
+    /// The number of rounds that did not improve the bound.
     int setbacks_ = 0;
     double price_ = 0, factor_ = 4;
     double enough_;
@@ -226,13 +226,13 @@ private:
 
 } // namespace detail
 
-/// Improves the weights of the relaxation for a number of rounds: clocks by exponentiated subgradient steps towards the
-/// class that works longest; gradients that overlap by moving weight to the level that ends last; memory by a price
-/// that rises while the path does not fit and falls while it does, by ever smaller factors, and that shifts towards the
-/// class that is fullest. Starts from given weights, such as those of other shares, or from even ones. Every path met
-/// is evaluated as a program; where bound and cost are still apart, so are some that join two of them. Where buckets
-/// are small, and follow the backward pass, all of this is done for every set of them that a program may have. Once
-/// time is over there are no more rounds; the first there is always.
+/// Improves the weights of the relaxation for a number of rounds: those of clocks by exponentiated subgradient steps
+/// towards the class that works longest; those of gradients that overlap by moving weight to the level that ends last;
+/// that of memory by a price that rises while the path does not fit and falls while it does, by ever smaller factors,
+/// and that shifts towards the class that is fullest. It starts from given weights, such as those of other shares, or
+/// from even ones. Every path met is evaluated as a program; while bound and cost differ, so are some programs that
+/// join two of them. If there are small buckets, and they follow the backward pass, all of this is done for every set
+/// of them that a program may have. When time is over no further round begins, but the first always runs.
 /// *Complexity.* Linear in the graph, per round.
 template <time_accumulator Accumulator = serial>
 [[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Which operators of a program have sharding ratios in common.
+/// @brief Tells which operators of a program have sharding ratios in common.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -19,10 +19,10 @@ namespace heddle {
 /// Numbers segments from zero, in the order in which they are first met.
 [[nodiscard]] std::vector<segment_number> numbered_in_order(std::vector<segment_number> segments);
 
-/// One segment per layer: an operator belongs to the layer that its parameters' names say, up to their first part with
-/// a digit (`encoder.layers.3.linear1.weight` to `encoder.layers.3`), one without parameters to that of the operator
-/// before.
-/// *Throws* `input_error` for more layers than segment numbers.
+/// Makes one segment per layer: an operator belongs to the layer that its parameters' names say, up to their first part
+/// with a digit (`encoder.layers.3.linear1.weight` gives `encoder.layers.3`); an operator without parameters belongs to
+/// the layer of the operator before it.
+/// *Throws* `input_error` if there are more layers than segment numbers.
 template <single_device_program Program>
 [[nodiscard]] std::vector<segment_number> segments_by_layer(Program const& p) {
     using access = program_access<Program>;
@@ -44,8 +44,8 @@ template <single_device_program Program>
     return numbered_in_order(std::move(segments));
 }
 
-/// Segments that begin at operators of these names.
-/// *Throws* `input_error` naming an operator that is not there.
+/// Makes segments that begin at the operators of these names.
+/// *Throws* `input_error` that names an operator that does not exist.
 template <single_device_program Program>
 [[nodiscard]] std::vector<segment_number> segments_from(Program const& p,
                                                         std::vector<std::string> const& first_operators) {

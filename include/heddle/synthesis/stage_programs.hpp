@@ -29,8 +29,8 @@
 
 namespace heddle {
 
-/// The programs at hand are those of a graph, explored under restrictions that keep the pins. Ratios are those of
-/// device types.
+/// The programs at hand are those of a graph, which is explored under restrictions that keep the pins. Ratios are those
+/// of device types.
 class stage_programs {
 public:
     stage_programs(indexed_program const& program, heddle::cluster const& c, planning_options const& options,
@@ -45,25 +45,25 @@ public:
     [[nodiscard]] training_options const& training() const { return options_.training; }
     [[nodiscard]] cut_space const& space() const { return space_; }
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
-    /// Of the instructions met.
+    /// Returns the steps of the instructions met.
     [[nodiscard]] std::vector<step> const& steps() const { return steps_; }
     [[nodiscard]] device_types const& types() const { return types_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
 
-    /// The programs of some instructions; where time is over, few of them.
+    /// Explores the programs of some instructions; if time is over, few of them.
     [[nodiscard]] cut_graph explore(instruction_filter allowed);
-    /// Takes those that may be the fastest where memory does not matter. Pins may forbid what is fastest without them:
-    /// then it takes all.
+    /// Takes the programs that may be the fastest if memory does not matter. Pins may forbid what is fastest without
+    /// them; then all programs are taken.
     void take_fastest();
-    /// Takes those too that are never faster, only smaller. Returns whether they were missing.
+    /// Takes also the programs that are never faster, only smaller. Returns whether they were missing.
     bool take_all();
     [[nodiscard]] bool has_all() const { return has_all_; }
-    /// Whether the graph has every program of the space.
+    /// Tells whether the graph has every program of the space.
     [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete(); }
-    /// Whether orders were left out that may matter.
+    /// Tells whether orders were left out that may matter.
     [[nodiscard]] bool lacks_orders() const { return options_.training.interleaves() && !space_.cuts().is_complete(); }
 
-    /// The same ratios in every segment.
+    /// Returns ratios that are the same in every segment.
     [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const {
         return ratio_table(segment_count(program()), per_type);
     }
@@ -73,10 +73,10 @@ public:
     [[nodiscard]] ratio_table even_ratios() const { return everywhere(even(model_)); }
     [[nodiscard]] ratio_table memory_proportional_ratios() const { return everywhere(memory_proportional(model_)); }
 
-    /// Prices of programs where each type is priced as its device with the largest share.
+    /// Returns prices of programs in which each type is priced as its device with the largest share.
     [[nodiscard]] priced_graph price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const;
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
-    /// A model of devices of types, on the cluster or one that differs from it in its types' numbers.
+    /// Returns a model of device types, on the cluster or on one that differs from it in the numbers of the types.
     [[nodiscard]] cost_model model_on(heddle::cluster const& c) const {
         return {c, types_.classes, main_type(program()), options_.training.bucket};
     }
@@ -88,7 +88,7 @@ public:
     [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, ratio_table const& ratios) const {
         return realise(path, ratios, options_.training);
     }
-    /// Whether a program of the graph, or a restriction of it, keeps the pins.
+    /// Tells whether a program of the graph, or of a restriction of it, keeps the pins.
     [[nodiscard]] bool keeps_pins(plan const& p) const {
         return algorithm::all_of(
             p.steps, [&](plan_step const& s) { return heddle::keeps_pins(program(), options_.pinned, s.instruction); });
@@ -96,17 +96,17 @@ public:
     [[nodiscard]] bool has_instruction(move_list const& path,
                                        std::function<bool(instruction const&)> const& sought) const;
 
-    /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
+    /// Returns the program of least memory. Its communication buffers count as if all existed at once, or not at all.
     [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const;
     [[nodiscard]] std::optional<move_list> path_of(search::shortest_paths const& paths) const {
         return std::isfinite(paths.to_goal()) ? std::optional(search::follow(graph_, paths)) : std::nullopt;
     }
 
-    /// Of what status and bounds are.
+    /// Returns in words what status and bounds refer to.
     [[nodiscard]] std::string space_name() const;
 
 private:
-    /// What is planned with: programs that keep the pins, and convert before views.
+    /// Returns the filter of all plans: programs keep the pins, and convert before views.
     [[nodiscard]] instruction_filter wanted(instruction_filter allowed) const {
         return converting_before_views(program(), with_pins(program(), options_.pinned, std::move(allowed)));
     }

@@ -18,12 +18,13 @@
 
 namespace heddle {
 
-/// The programs at hand, what was found, and what is left of the limits. Not copied: its parts refer to each other.
+/// Holds the programs at hand, what was found, and what is left of the limits. It is not copied, since its parts refer
+/// to each other.
 template <time_accumulator Accumulator>
 class stage_run {
 public:
-    /// Relaxations hold for instructions in any order, but where gradients overlap: there a search of the plan's own
-    /// shares proves more than they do, and programs at other ratios are those that relaxations meet.
+    /// Relaxations hold for instructions in any order, except if gradients overlap. Then a search at the plan's own
+    /// shares proves more than they do, and relaxations alone find the programs at other ratios.
     static constexpr bool search_proves =
         Accumulator::relaxation == relaxation_kind::turns || Accumulator::relaxation == relaxation_kind::none;
 
@@ -39,7 +40,7 @@ public:
         return reached != search::limit_kind::none;
     }
 
-    /// The best program at given prices, within the time that is left.
+    /// Returns the best program at given prices, within the time that is left.
     synthesis_result synthesise(priced_graph const& priced, synthesis_options asked) {
         asked.search.limits = until.rest(asked.search.limits);
         if (is_stopped()) asked.relaxation_rounds = 1;
@@ -47,7 +48,7 @@ public:
         statistics += found.statistics;
         return found;
     }
-    /// The same at some ratios of device types, starting from what is known.
+    /// Returns the best program at some ratios of device types, starting from what is known.
     synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options asked) {
         if (weights) asked.relaxation_rounds /= 2;
         asked.weights = weights;
@@ -60,7 +61,7 @@ public:
         return found;
     }
 
-    /// The plan to return: the best, with the bounds that it has, or what stood in the way.
+    /// Returns the plan: the best one found, with its bounds, or what prevented one.
     [[nodiscard]] plan concluded() && {
         if (is_stopped()) which_limit = search::limit_kind::stopped;
         bool const has_plan = !record.is_empty();
@@ -78,14 +79,14 @@ public:
     search::deadline until;
     stage_programs programs;
     plan_record record;
-    /// Of the relaxations at the last ratios, by type.
+    /// The weights of the relaxations at the last ratios, by type.
     std::optional<multipliers> weights;
     search::limit_kind which_limit = search::limit_kind::none;
     bool memory_binds = false;
     search::statistics statistics;
 
 private:
-    /// No program found at any ratios tried: says what the one of least memory would need.
+    /// If no program fits at any ratios tried, says what the one of least memory would need.
     [[nodiscard]] plan blank() const {
         plan result;
         result.provenance.training = options.training;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The best distributed program at given shares: relaxations for bound and incumbent, label
-/// search for what is left between them.
+/// @brief Finds the best distributed program at given shares: relaxations give bound and incumbent, and a label search
+/// closes what is left between them.
 #pragma once
 
 #include <heddle/cost/duplex.hpp>
@@ -23,18 +23,18 @@
 
 namespace heddle {
 
-/// A program with its price and what is proven about it.
-/// The bound is one on every program of the theory that fits, at these shares.
+/// A program with its price and what is proven about it. The bound is one on every program of the theory that fits, at
+/// these shares.
 struct synthesis_result : search::outcome<> {
     /// The best program that fits, if any was found.
     std::optional<move_list> path;
     path_cost cost;
-    /// Some program met on the way does not fit into memory.
+    /// Is set if some program met on the way does not fit into memory.
     bool memory_binds = false;
-    /// A search found a better program than relaxations, or closed a tenth of the gap that they leave: then a longer
-    /// one may do more.
+    /// Is set if a search found a better program than relaxations, or closed a tenth of the gap that they leave: then a
+    /// longer search may do more.
     bool search_pays = false;
-    /// Of the tightest relaxation met.
+    /// The weights of the tightest relaxation met.
     std::optional<multipliers> weights;
     search::statistics statistics;
 };
@@ -44,25 +44,25 @@ enum class search_engine : std::uint8_t { best_first, pareto_dp };
 struct synthesis_options {
     int relaxation_rounds = 20;
     search_engine engine = search_engine::best_first;
-    /// Of Pareto dynamic programming: labels expanded per level in the last of its widening beams. What it leaves out
-    /// counts in the bound.
+    /// For Pareto dynamic programming: the labels expanded per level in the last of its widening beams. What it leaves
+    /// out counts in the bound.
     std::size_t beam = std::numeric_limits<std::size_t>::max();
-    /// The first of them, and so many in vain that are the last.
+    /// The width of the first beam, and the number of beams in a row without an improvement after which it ends.
     std::size_t narrowest = 1, patience = std::numeric_limits<std::size_t>::max();
-    /// Time is of relaxations and searches together. With fewer labels than cuts, a search could not reach its end:
-    /// there is none.
+    /// The time limit is for relaxations and searches together. If there are fewer labels than cuts, a search could not
+    /// reach its end, so none is run.
     search::options search{.limits = {.labels = 10'000, .comparisons = 10'000'000}};
-    /// A program known already, as a first incumbent.
+    /// A program that is known already, as a first incumbent.
     std::optional<move_list> start{};
     /// Weights to start relaxations from, such as those found at ratios nearby.
     std::optional<multipliers> weights{};
 };
 
-/// The fastest program that fits, at the shares of `priced`.
+/// Returns the fastest program that fits, at the shares of `priced`.
 /// *Returns* `optimal` if its cost is proven least over the theory (in any order, unless work and collectives run
-/// beside each other), `feasible` if the search ended with a bound below the cost, `limit` if a limit ended it,
+/// beside each other), `feasible` if the search ended with a bound below the cost, `limit` if a limit ended it, and
 /// `infeasible` if no program fits.
-/// *Thread safety.* Const calls only.
+/// *Thread safety.* Only const calls are made.
 template <time_accumulator Accumulator = serial>
 [[nodiscard]] synthesis_result synthesise(priced_graph const& priced, synthesis_options const& options) {
     constexpr auto kind = Accumulator::relaxation;
@@ -86,11 +86,11 @@ template <time_accumulator Accumulator = serial>
     result.weights = bounds.tightest.front().weights;
 
     double const relaxed_bound = result.lower_bound;
-    // Labels add up what gradients add to their buckets at least: no search tells more of programs than that.
+    // Labels add up what gradients add to their buckets at least, so no search tells more of programs than that.
     bool const is_open = bounds.lower_bound < bounds.least_added * (1 - 1e-9);
     bool stopped = is_open && *options.search.all_limits().labels < priced.graph().level_count();
     if (stopped) result.which_limit = search::limit_kind::labels;
-    // First as if memory were no criterion; again with it if that turns out to matter.
+    // The first search ignores memory; if memory turns out to matter, a second one takes it into account.
     for (bool memory_matters = bounds.memory_binds; is_open && !stopped; memory_matters = true) {
         priced_graph_problem<Accumulator> const problem(priced, bounds.tightest, memory_matters);
         auto search_options = options.search;
@@ -101,7 +101,7 @@ template <time_accumulator Accumulator = serial>
                 ? search::best_first(problem, search_options)
                 : search::widening_beam(problem, {{search_options, options.beam}, options.narrowest, options.patience});
         result.statistics += found.statistics;
-        // A beam that finds nothing better than what is there has come to its end none the less.
+        // A beam that finds nothing better than the incumbent has come to its end nonetheless.
         bool const has_ended = bounds.path && found.which_limit == search::limit_kind::width;
         result.which_limit = has_ended ? search::limit_kind::none : found.which_limit;
         stopped = found.status == search::status::limit && !has_ended;
@@ -114,8 +114,8 @@ template <time_accumulator Accumulator = serial>
                 result.search_pays = true;
             }
         }
-        // Relaxations hold for instructions in any order, but where work and collectives run beside each other for
-        // those that the search sees.
+        // Relaxations hold for instructions in any order; if work and collectives run beside each other, only for the
+        // orders that the search sees.
         double const unseen = memory_matters ? std::numeric_limits<double>::infinity() : problem.least_without_memory();
         if (search_bounds)
             result.lower_bound =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief How the tensor groups of a pipeline plan compute the program: what their layers were priced by.
+/// @brief How the tensor groups of a pipeline plan compute the program: the programs by which their layers were priced.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -20,15 +20,16 @@
 
 namespace heddle {
 
-/// Steps of a program at some batch size, at even shares, as a plan for the batch of `p`.
+/// Returns the steps of a program at some batch size, at even shares, as a plan for the batch of `p`.
 /// *Preconditions.* The steps are of `p` at another batch, numbered alike; the group's devices are of one type.
 [[nodiscard]] plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group,
                               training_options const& training);
 
-/// Adds to a plan how its tensor groups compute the program: of each size by the program that is the fastest on the
-/// devices of its first stage, at the plan's micro-batch, two samples at least: of one sample the batch is no factor.
-/// Where that changes the factors' numbers, at the whole batch.
-/// *Precondition:* the plan's devices are of types of the cluster. *Throws* `input_error` as `layer_pricer::price`.
+/// Adds to a plan how its tensor groups compute the program. Each size of group has the program that is the fastest on
+/// the devices of its first stage, at the plan's micro-batch. That has two samples at least, because a batch of one
+/// sample is no factor; if it changes the factors' numbers, the program is that of the whole batch.
+/// *Precondition:* the plan's devices are of types of the cluster. *Throws* `input_error` as `layer_pricer::price`
+/// does.
 template <single_device_program Program>
 void add_groups(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c,
                 training_options const& training) {

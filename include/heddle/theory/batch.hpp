@@ -15,17 +15,18 @@ namespace heddle {
 
 namespace detail {
 
-/// Whether an operator can be split inside a group along a loop: everything it touches is cut as the loop asks, and
-/// summands of its results follow from its cut operands alone.
+/// Tells whether an operator can be split inside a group along a loop: everything it touches is cut as the loop asks,
+/// and summands of its results follow from its cut operands alone.
 [[nodiscard]] bool splits_inside(indexed_program const& p, indexed_operator const& op, split_loop const& loop);
 
 } // namespace detail
 
 /// Splits a program inside device groups: inputs and values along the batch, and each operator that has the batch as a
-/// loop of all of them; the others run whole on every device of a group, as do all where the first input has no batch.
+/// loop and whose tensors are all cut along it. Other operators run whole on every device of a group; so do all
+/// operators if the first input has no batch.
 ///
-/// *Precondition:* the program is one segment. Data parallelism inside a group (HAP section 3). Inside, a tensor is cut
-/// along its batch or copied, whatever form it has across.
+/// *Precondition:* the program is one segment. This is data parallelism inside a group (HAP section 3). Inside, a
+/// tensor is cut along its batch or copied, whatever form it has across groups.
 void split_inside(indexed_program& p);
 
 } // namespace heddle
@@ -49,7 +50,7 @@ HEDDLE_INLINE bool splits_inside(indexed_program const& p, indexed_operator cons
     auto const has_loop = [&](auto const& term) { return cuts_term(op, loop, term); };
     auto const with_loop = algorithm::count_if(op.terms, has_loop);
     if (loop.is_reduction && with_loop > 0 && with_loop < std::ranges::ssize(op.terms)) return false;
-    // Rows' statistics are put together row by row: in the order of the batch, if it is outermost.
+    // The statistics of rows are put together row by row, which gives the order of the batch if it is outermost.
     bool const other_statistics =
         loop.forward_statistics + loop.backward_statistics == 0 &&
         algorithm::any_of(op.loops, [](auto const& l) { return l.forward_statistics + l.backward_statistics > 0; });

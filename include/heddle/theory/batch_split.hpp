@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief How a program runs on a part of its batch: what micro-batches and copies of a model compute.
+/// @brief How a program runs on a part of its batch, which is what micro-batches and copies of a model compute.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -19,24 +19,24 @@
 
 namespace heddle {
 
-/// A program cut along its batch into parts that know nothing of each other until their gradients are added.
+/// A program that is cut along its batch into parts that are independent until their gradients are added.
 ///
 /// Forms are those of the theory, with parts of the batch in place of devices: a value is whole in every part
-/// (`replicated`), a range of the batch (`shard`), or a summand (`partial`). An operator may use a whole tensor's range
-/// of the batch, or its share of a summand: the tensor times one over the number of parts. So means, which divide by
-/// the whole batch, and sums alike add up to the single device's; and by duality, the gradients of whole tensors,
+/// (`replicated`), a range of the batch (`shard`), or a summand (`partial`). An operator may use the part's range of a
+/// whole tensor, or its share of it as a summand: the tensor times one over the number of parts. So means, which divide
+/// by the whole batch, and sums add up to those of the single device; by duality the gradients of whole tensors,
 /// parameters among them, are the sum of what the parts compute.
 struct batch_split {
-    /// Places of the batch that can be told apart.
+    /// The number of places of the batch that can be told apart.
     extent places = 1;
-    /// By tensor, and of sources as they are read.
+    /// The form of each tensor; for a source, the form in which it is read.
     std::vector<form> forms;
-    /// By operator, with the loop of the batch, if it has one.
+    /// The computation of each operator, with the loop of the batch if it has one.
     std::vector<instruction::compute> computations;
-    /// What stands against it: an operator, and why it cannot work on parts. Nothing that follows is split.
+    /// What prevents the split: an operator, and why it cannot work on parts. Nothing after it is split.
     std::optional<std::pair<operator_id, char const*>> obstacle{};
     /// The first operator with statistics of the whole batch (a batch norm, a mean over the targets not ignored), which
-    /// parts have others of.
+    /// differ from those of the parts.
     std::optional<operator_id> statistic{};
 };
 
@@ -58,12 +58,13 @@ private:
 
     void split(operator_id o);
 
-    /// An operator that is linear in the summands it gets: every term has one of them.
+    /// Lets summands pass through an operator that is linear in them: every term has one of them.
     void pass_summands(indexed_operator const& op, instruction::compute& i);
-    /// Of a term that every part has whole, each adds its share.
+    /// Lets each part add its share of a term that every part has whole.
     void share(instruction::compute& i, std::vector<std::uint8_t> const& term);
 
-    /// The loop along which the batch is split here, or -1. One with statistics is a last resort.
+    /// Returns the loop along which the batch is split here, or -1. A loop with statistics is taken only if there is no
+    /// other.
     [[nodiscard]] std::int16_t find_loop(indexed_operator const& op, instruction::compute const& i) const;
 
     void split_along(indexed_operator const& op, std::int16_t number, instruction::compute& i);
@@ -75,16 +76,16 @@ private:
 
 } // namespace detail
 
-/// Splits a program along its batch, operator by operator, as far as that goes. Sources are whole in every part, to be
-/// read as is needed, but for those `divided`, of which a part has no more than its own.
+/// Splits a program along its batch, operator by operator, as far as possible. Every part has whole sources, to be read
+/// as is needed, except for those `divided`: a part has only its own range of these.
 /// *Complexity.* Linear in the program.
 [[nodiscard]] inline batch_split find_batch_split(indexed_program const& p,
                                                   std::vector<cut_factor> const& divided = {}) {
     return detail::batch_splitter(p, divided).run();
 }
 
-/// The same, of all of it. *Throws* `input_error` naming an operator that needs the whole batch at once, such as a norm
-/// over it.
+/// Splits all of a program along its batch. *Throws* `input_error` that names an operator which needs the whole batch
+/// at once, such as a norm over it.
 [[nodiscard]] batch_split split_along_batch(indexed_program const& p);
 
 } // namespace heddle
@@ -154,7 +155,7 @@ HEDDLE_INLINE std::int16_t batch_splitter::find_loop(indexed_operator const& op,
                                              program_.tensors[op.operands[k]].info.role == tensor_role::input));
         }
         for (auto f : loop.results) fits = fits && (f == no_factor) == loop.is_reduction;
-        // What only parameters and buffers have is left whole; what none has yet is made in parts.
+        // What has only parameters and buffers as operands is left whole; a value without operands is made in parts.
         if (!fits || (any_operand && !wanted)) continue;
         if (loop.forward_statistics + loop.backward_statistics == 0) return static_cast<std::int16_t>(l);
         if (has_form(i, form::kind::shard)) last_resort = static_cast<std::int16_t>(l);

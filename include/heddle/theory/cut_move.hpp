@@ -21,14 +21,14 @@ namespace heddle {
 /// What leads from one cut to the next: the sources read and conversions made for one operator, then the operator, then
 /// what is resharded. Numbers refer to the instructions of a `move_table`.
 struct cut_move {
-    /// The first of the operators that it can lead over; the number of operators at the end.
+    /// The first of the operators that it can lead over; at the end, the number of operators.
     operator_id kind = 0;
-    /// How far from the level the operator is in the given order: 0 where operators run in that order.
+    /// How far the operator is from the level in the given order; 0 if operators run in that order.
     std::int32_t ahead = 0;
     boost::container::small_vector<std::uint32_t, 4> instructions;
     /// What is kept for the backward pass and was not kept before.
     boost::container::small_vector<formed_tensor, 4> saved;
-    /// Of micro-batches that take turns: it begins a stage.
+    /// The move begins a stage, if micro-batches take turns.
     bool begins_stage = false;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The background theory as a layered state space: what is held at each cut between operators.
+/// @brief The background theory as a layered state space, whose states are what is held at the cuts between operators.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -26,7 +26,7 @@
 
 namespace heddle {
 
-/// Programs with operators in some order, each preceded by the conversions of its operands.
+/// The space of programs with operators in some order, each preceded by the conversions of its operands.
 ///
 /// A state is what is held of the tensors still in use, with what of it is saved. Properties of tensors that nobody
 /// uses any more are gone, reads are fused with the first use (HAP section 4.5). Where costs add up, the order of
@@ -41,27 +41,27 @@ namespace heddle {
 class cut_space {
 public:
     using state = cut_state;
-    /// Number of a move in `moves()`.
+    /// The number of a move in `moves()`.
     using action = std::uint32_t;
 
-    /// `kinds` as of `operator_kinds`; without it every operator is of its own kind. At most `width` cuts of equally
-    /// many operators are kept; one: those of the given order.
+    /// `kinds` are those of `operator_kinds`; without them every operator is of its own kind. At most `width` cuts of
+    /// equally many operators are kept; if it is one, those of the given order.
     explicit cut_space(indexed_program const& p, std::vector<operator_id> kinds = {}, std::size_t width = 1);
 
-    /// From now on `for_each_successor` keeps to instructions for which this holds.
+    /// Makes `for_each_successor` keep to instructions for which this holds.
     /// *Complexity.* Linear in the operators.
     void restrict_to(instruction_filter allowed);
 
-    /// From now on moves that read or gather a parameter come twice, the second time as the beginning of a stage; those
-    /// that unshard one begin a stage in any case, for as long as the copies stay.
+    /// Makes moves that read or gather a parameter come twice, the second time as the beginning of a stage. A move that
+    /// unshards one always begins a stage, for as long as the copies stay.
     void divide_into_stages();
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
     [[nodiscard]] state initial() const { return {}; }
     [[nodiscard]] std::uint64_t alike(std::size_t level) const { return alike_.level(level); }
-    /// The kind of an operator; the number of operators at the end.
+    /// Returns the kind of an operator; the number of operators at the end.
     [[nodiscard]] operator_id kind(std::size_t op) const { return kinds_[op]; }
-    /// The operator that a move leads over at a level; the number of operators at the end.
+    /// Returns the operator that a move leads over at a level; the number of operators at the end.
     [[nodiscard]] std::size_t operator_of(std::size_t level, action move) const {
         return static_cast<std::size_t>(static_cast<std::ptrdiff_t>(level) + moves()[move].ahead);
     }
@@ -69,22 +69,22 @@ public:
     [[nodiscard]] std::vector<instruction> const& instructions() const { return table_.instructions(); }
     [[nodiscard]] std::vector<cut_move> const& moves() const { return table_.moves(); }
     [[nodiscard]] indexed_program const& program() const { return program_; }
-    /// What an instruction or a move has in place of a tensor of its kind at an operator.
+    /// Returns the tensor that takes the place, at an operator, of a tensor of an instruction or a move of its kind.
     [[nodiscard]] tensor_id at(std::size_t op, tensor_id t) const {
         return counterpart(program_, t, kinds_[op], static_cast<operator_id>(op));
     }
-    /// An instruction of the kind of an operator, there.
+    /// Returns an instruction of an operator's kind as it is at the operator.
     [[nodiscard]] instruction at(std::size_t op, instruction i) const {
         return counterpart(program_, std::move(i), kinds_[op], static_cast<operator_id>(op));
     }
-    /// False once an operator had more ways to bring its operands than are tried.
+    /// Is false once an operator had more ways to bring its operands than are tried.
     [[nodiscard]] bool is_complete() const { return preparations_.is_complete(); }
 
-    /// The moves that lead from a state to the same state.
+    /// Returns the moves that lead from a state to the same state.
     [[nodiscard]] std::vector<action> const& bundle(std::uint32_t number) const { return bundles_[number]; }
 
-    /// Calls `visit(bundle, state const&)`; the state is good until it returns.
-    /// Not const: numbers new instructions, moves and bundles.
+    /// Calls `visit(bundle, state const&)`; the state is valid until it returns. This is not const, as it numbers new
+    /// instructions, moves and bundles.
     template <class Visit>
     void for_each_successor(std::size_t level, state const& s, Visit&& visit) {
         auto const& from = cuts_.of_level(std::min(level, program_.operators.size()))[s.cut];
@@ -143,9 +143,9 @@ private:
     }
 
     indexed_program const& program_;
-    /// By operator, and one for the end.
+    /// The kind of each operator, and one for the end.
     std::vector<operator_id> kinds_;
-    /// Of the first of each kind.
+    /// The computations of the first operator of each kind.
     std::vector<std::vector<instruction>> computations_;
     operator_cuts cuts_;
     alike_steps alike_;
@@ -155,7 +155,7 @@ private:
     /// By what is alike and held of the operator's tensors.
     std::unordered_map<std::vector<std::uint32_t>, std::vector<way>, search::list_hash<std::uint32_t>> ways_from_;
     bool has_stages_ = false;
-    // What is under way, kept for its memory.
+    // Scratch data of the current enumeration, kept for its memory.
     state next_;
     held_codes own_, other_, left_, key_;
     std::vector<formed_tensor> held_;

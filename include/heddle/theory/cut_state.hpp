@@ -49,7 +49,7 @@ private:
 /// operators of repeated blocks have the same states.
 struct cut_state {
     std::vector<held_form::code_type> held;
-    /// Which of the cuts of its level.
+    /// Which of the cuts of its level it is.
     std::uint32_t cut = 0;
     friend bool operator==(cut_state const&, cut_state const&) = default;
 };

@@ -36,9 +36,9 @@ public:
     [[nodiscard]] bool contains(cut_factor f) const {
         return holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)];
     }
-    /// The first of a tensor's factors, or `no_factor`.
+    /// Returns the first of a tensor's factors in the set, or `no_factor`.
     [[nodiscard]] factor_number first_of(tensor_id t) const;
-    /// Numbers that differ between tensors of which other factors are in the sets.
+    /// Returns a number that differs between tensors whose factors in the sets differ.
     [[nodiscard]] static std::uint64_t mark(std::initializer_list<factor_set const*> sets, tensor_id t);
 
 private:
@@ -46,24 +46,25 @@ private:
     std::vector<bool> holds_;
 };
 
-/// The factors a loop is in.
+/// Returns the factors that a loop is in.
 [[nodiscard]] std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop);
 
-/// Whether a loop is of some factors.
+/// Tells whether a loop is in some of these factors.
 [[nodiscard]] inline bool is_of(indexed_operator const& op, split_loop const& loop, factor_set const& factors) {
     return algorithm::any_of(factors_of(op, loop), [&](auto const& f) { return factors.contains(f); });
 }
 
-/// These factors and all that loops tie to them.
+/// Returns these factors and all that loops tie to them.
 [[nodiscard]] factor_set tied_factors(indexed_program const& p, factor_set factors);
 
-/// The batch where a program gets it: the outermost factor of each input whose extent is that of the first input's.
+/// Returns the batch where a program gets it: the outermost factor of each input whose extent is that of the first
+/// input's.
 [[nodiscard]] std::vector<cut_factor> batch_of_inputs(indexed_program const& p);
 
-/// The samples of a program's batch. *Throws* `input_error` if no input has one of two or more.
+/// Returns the number of samples of a program's batch. *Throws* `input_error` if no input has a batch of two or more.
 [[nodiscard]] extent batch_size_of(indexed_program const& p);
 
-/// The batch and all that loops tie to it.
+/// Returns the batch and all factors that loops tie to it.
 [[nodiscard]] factor_set batch_factors(indexed_program const& p);
 
 } // namespace heddle
@@ -104,7 +105,8 @@ HEDDLE_INLINE std::vector<cut_factor> factors_of(indexed_operator const& op, spl
 }
 
 HEDDLE_INLINE factor_set tied_factors(indexed_program const& p, factor_set factors) {
-    // Operators are in topological order, so one pass forward reaches everything but side branches; the second does.
+    // Operators are in topological order, so one pass forward reaches everything but side branches; the second reaches
+    // those.
     for (int pass = 0; pass < 2; ++pass)
         for (auto const& op : p.operators)
             for (auto const& loop : op.loops)

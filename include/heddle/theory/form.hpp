@@ -14,10 +14,10 @@
 
 namespace heddle {
 
-/// How a distributed tensor relates to the single-device one, over one mesh axis.
+/// The relation of a distributed tensor to the single-device one, over one mesh axis.
 ///
-/// Duality: the cotangent of a tensor is held in the dual form (`shard` and `mirrored` are their own
-/// dual, `replicated` and `partial` are each other's), so a forward program fixes its backward program.
+/// Duality: the cotangent of a tensor is held in the dual form (`shard` and `mirrored` are their own dual; `replicated`
+/// and `partial` are each other's). So a forward program fixes its backward program.
 class form {
 public:
     enum class kind : std::uint8_t {
@@ -36,7 +36,7 @@ public:
 
     [[nodiscard]] constexpr kind type() const { return code_ < 3 ? static_cast<kind>(code_) : kind::shard; }
     [[nodiscard]] constexpr bool is_shard() const { return code_ >= 3; }
-    /// Whether every device has all of it.
+    /// Tells whether every device has all of it.
     [[nodiscard]] constexpr bool is_whole() const { return *this == replicated() || *this == mirrored(); }
     /// *Precondition:* `is_shard()`.
     [[nodiscard]] constexpr factor_number factor() const { return static_cast<factor_number>(code_ - 3); }
@@ -53,16 +53,16 @@ private:
 /// A tensor in a form.
 using formed_tensor = std::pair<tensor_id, form>;
 
-/// `shard(2)` names the third factor; the other forms by their names.
+/// Writes `shard(2)` for the third factor, and the other forms by their names.
 [[nodiscard]] std::string to_string(form f);
 
-/// The form in which a tensor's whole copies are held by whoever needs no backward pass: without a
-/// cotangent `mirrored` and `replicated` are the same.
+/// Returns the form in which whole copies of a tensor are held if no backward pass needs it: without a cotangent
+/// `mirrored` and `replicated` are the same.
 [[nodiscard]] inline form canonical(form f, indexed_tensor const& tensor) {
     return f == form::mirrored() && !tensor.has_cotangent ? form::replicated() : f;
 }
 
-/// Whether devices can hold a tensor in this form at all.
+/// Tells whether devices can hold a tensor in this form at all.
 [[nodiscard]] bool is_possible(form f, indexed_tensor const& tensor);
 
 /// One direction of a conversion: a collective, local work over the tensor, or nothing.
@@ -82,8 +82,8 @@ struct conversion {
     conversion_half forward, backward;
 };
 
-/// The conversion from one form to another in one instruction; none where there is none
-/// (equal forms, and `shard` to `partial`).
+/// Returns the conversion from one form to another in one instruction; nothing if there is none (for equal forms, and
+/// from `shard` to `partial`).
 [[nodiscard]] std::optional<conversion> find_conversion(form from, form to);
 
 } // namespace heddle

@@ -112,8 +112,8 @@ private:
     std::variant<read, convert, compute, unshard, reshard> what_; // in the order of `kind`
 };
 
-/// Whether a computation is split and has mirrored parameters: their whole gradients come from the gathered operands
-/// and cotangents that have the loop, their *sufficient factors* (HAP section 2.5.2).
+/// Tells whether a computation is split and has mirrored parameters. Their whole gradients come from the gathered
+/// operands and cotangents that have the loop, which are their *sufficient factors* (HAP section 2.5.2).
 [[nodiscard]] inline bool gathers_factors(instruction::compute const& i) {
     return i.loop >= 0 && algorithm::find(i.operands, form::mirrored()) != i.operands.end();
 }

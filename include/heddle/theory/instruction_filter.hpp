@@ -14,11 +14,11 @@
 
 namespace heddle {
 
-/// Which instructions are to be considered.
+/// Tells which instructions are to be considered.
 struct instruction_filter {
     std::function<bool(instruction const&)> allows;
-    /// *Axiom.* Instructions for operators of one kind, on tensors of equal marks, are allowed alike. Without it there
-    /// are no such operators.
+    /// *Axiom.* Instructions for operators of one kind, on tensors of equal marks, are allowed alike. If there is no
+    /// mark, no two operators count as one kind.
     std::function<std::uint64_t(tensor_id)> mark{};
 
     template <std::predicate<instruction const&> Allows>
@@ -33,20 +33,21 @@ struct instruction_filter {
     }
 };
 
-/// When a parameter that is used once, and whole, is gathered, at best.
+/// When a parameter that is used once, and whole, is best gathered.
 enum class best_gather : std::uint8_t {
     after_update, ///< A collective takes as long anywhere, and one between two operators closes a stage: only the optimiser state is in shards.
     before_use,   ///< Beside work, which may hide it: the parameter itself is in shards.
     either        ///< To gather before use spares the gradient a copy.
 };
 
-/// Programs as fast as any of `cut_space`, if not as small: nothing is unsharded for a stage or resharded, and what is
-/// used once, and whole, is gathered when that is best.
+/// Allows programs as fast as any of `cut_space`, though not as small: nothing is unsharded for a stage or resharded,
+/// and what is used once, and whole, is gathered when that is best.
 ///
-/// The transfers are the same. After the update nothing hides them. Beside micro-batches in turn a gather before use
-/// delays the forward pass by no more than it takes, and a replicated parameter and its gradient cost no less whole
-/// than in shards; a mirrored one's gradient is cut into shards by a kernel of its own, so both ways are kept for it.
-/// What is unsharded must be gathered within its stage, and its gradient reduced there.
+/// The transfers are the same in all of these programs. After the update nothing hides them. If micro-batches take
+/// turns, a gather before use delays the forward pass by no more than it takes, and a replicated parameter and its
+/// gradient cost no less whole than in shards. A mirrored parameter's gradient is cut into shards by a kernel of its
+/// own, so both ways are kept for it. What is unsharded must be gathered within its stage, and its gradient reduced
+/// there.
 [[nodiscard]] instruction_filter fastest_programs(indexed_program const& p,
                                                   best_gather when = best_gather::after_update);
 

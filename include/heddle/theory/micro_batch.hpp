@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A part of a program's batch, run for itself.
+/// @brief A part of a program's batch that is run by itself.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -17,27 +17,27 @@
 
 namespace heddle {
 
-/// The loop along which an operator goes through the batch, or -1.
+/// Returns the loop along which an operator goes through the batch, or -1.
 [[nodiscard]] std::int16_t batch_loop(indexed_operator const& op, factor_set const& batch);
 
-/// What stands against running parts of a batch one after the other; nothing, if the parts' losses add up to the loss.
+/// What prevents running parts of a batch one after the other; empty if the parts' losses add up to the loss.
 struct batch_obstacles {
     /// The first operator with statistics of the whole batch (a batch norm, a mean over the targets not ignored), which
-    /// parts have others of.
+    /// differ from those of the parts.
     std::optional<operator_id> statistic;
-    /// The first that cannot work on parts at all, or that adds once what the parts would add each.
+    /// The first operator that cannot work on parts at all, or that adds once what each part would add.
     std::optional<operator_id> operation;
 };
 
-/// Micro-batches are to time what devices are to space: parts of the batch that know nothing of each other, one after
-/// the other. So the batch must split with every operand used in the form that it is held in, and the loss be a sum
-/// over the parts.
+/// Finds what prevents micro-batches. Micro-batches are to time what devices are to space: independent parts of the
+/// batch, one after the other. So the batch must split with every operand used in the form in which it is held, and the
+/// loss must be a sum over the parts.
 [[nodiscard]] batch_obstacles obstacles_to_micro_batches(indexed_program const& p);
 
-/// The program of one of `count` equal parts of the batch, in which everything can be cut as in the whole, along
+/// Returns the program of one of `count` equal parts of the batch. Everything can be cut in it as in the whole, along
 /// factors of the same numbers.
-/// *Throws* `input_error` if the batch is no multiple of it, if something cannot be cut so in a part, such as one of a
-/// single sample, and as `with_batch_size`.
+/// *Throws* `input_error` if the batch is no multiple of `count`, if something cannot be cut so in a part, such as one
+/// of a single sample, and as `with_batch_size` does.
 [[nodiscard]] program micro_batch_of(program const& p, int count);
 
 } // namespace heddle

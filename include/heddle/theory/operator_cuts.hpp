@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The cuts of a program's graph: which operators may have run, and what is in use then.
+/// @brief The cuts of a program's graph: which operators may have run, and which tensors are in use then.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -19,8 +19,8 @@
 
 namespace heddle {
 
-/// Sets of operators that hold all that their members depend on (downsets of the order of operators), by their number
-/// of operators. A path from the empty set to the whole one is an order in which the program may run.
+/// Sets of operators that contain all that their members depend on (downsets of the order of operators), by their
+/// number of operators. A path from the empty set to the whole one is an order in which the program may run.
 ///
 /// HiDup section 4.1.
 class operator_cuts {
@@ -38,17 +38,17 @@ public:
     struct cut {
         /// The tensors in use on both sides, by their first use in the given order; the slot of one is where it stands.
         std::vector<tensor_id> live;
-        /// None at the end.
+        /// There are no steps at the end.
         std::vector<advance> advances;
     };
 
-    /// Keeps at most `width` cuts of every size: the given order's, which comes first, and those met first.
+    /// Keeps at most `width` cuts of every size: that of the given order, which comes first, and those met first.
     /// *Precondition:* `width > 0`.
     /// *Complexity.* Linear in the cuts kept, their operators that can be next, and the tensors in use there.
     operator_cuts(indexed_program const& p, std::size_t width);
 
     [[nodiscard]] std::vector<cut> const& of_level(std::size_t level) const { return levels_[level]; }
-    /// Whether every order of operators is there.
+    /// Tells whether every order of operators is there.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
 private:
@@ -69,7 +69,7 @@ private:
 
     indexed_program const& program_;
     std::vector<std::vector<cut>> levels_;
-    /// By tensor: when it is first used; its operator, or the number of operators.
+    /// For each tensor, when it is first used; and the operator that makes it, or the number of operators.
     std::vector<std::uint32_t> rank_;
     std::vector<operator_id> producer_;
     bool is_complete_ = true;

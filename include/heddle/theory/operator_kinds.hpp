@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Which operators of a program are the same but for the tensors they are applied to.
+/// @brief Which operators of a program are the same except for the tensors they are applied to.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -16,13 +16,13 @@
 
 namespace heddle {
 
-/// Whether a tensor is one operand of one operator.
+/// Tells whether a tensor is one operand of one operator and used nowhere else.
 [[nodiscard]] bool is_used_once(indexed_program const& p, tensor_id t);
 
-/// Whether the backward pass of an operator that uses a tensor reads it. *Precondition:* `is_used_once(p, t)`.
+/// Tells whether the backward pass of an operator that uses a tensor reads it. *Precondition:* `is_used_once(p, t)`.
 [[nodiscard]] bool is_read_again(indexed_program const& p, tensor_id t);
 
-/// The tensor at a position of an operator: its operands in order, then its results.
+/// Returns the tensor at a position of an operator: its operands in order, then its results.
 [[nodiscard]] inline tensor_id tensor_at(indexed_operator const& op, std::size_t position) {
     return position < op.operands.size() ? op.operands[position] : op.results[position - op.operands.size()];
 }
@@ -34,7 +34,7 @@ void for_each_tensor(indexed_operator const& op, Visit&& visit) {
     for (auto t : op.results) visit(t);
 }
 
-/// The first position of a tensor in an operator. *Precondition:* it has one.
+/// Returns the first position of a tensor in an operator. *Precondition:* the tensor has one.
 [[nodiscard]] std::size_t position_of(indexed_operator const& op, tensor_id t);
 
 /// The tensor of operator `to` in the position that another has in `from`, an operator of the same kind.
@@ -42,10 +42,10 @@ void for_each_tensor(indexed_operator const& op, Visit&& visit) {
     return from == to ? t : tensor_at(p.operators[to], position_of(p.operators[from], t));
 }
 
-/// By operator, the first operator of its kind: of equal work and loops, on tensors that are equal in role, type,
-/// extents and in whether they have a cotangent or another use, position by position. Programs and prices of one are
-/// those of the other, with other tensors. Without `by_use`, where a tensor comes from and what else it is used for
-/// does not matter, unless it is a parameter.
+/// Returns for each operator the first operator of its kind. Operators of a kind have equal work and loops, and their
+/// tensors are equal, position by position, in role, type, extents, and in whether they have a cotangent or another
+/// use. Programs and prices of one are those of the other, with other tensors. Without `by_use`, it does not matter
+/// where a tensor comes from and what else uses it, unless it is a parameter.
 /// *Complexity.* Linear in the program, expected.
 [[nodiscard]] std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use = true);
 

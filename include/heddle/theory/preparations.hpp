@@ -71,7 +71,8 @@ private:
     }
     /// The forms in which a tensor is held.
     [[nodiscard]] form_list forms_of(request const& r, tensor_id t) const;
-    /// Of the factors along which a parameter may be read, that of most atoms; of all where it may be read along none.
+    /// Returns the factor with the most atoms among those along which a parameter may be read; if it may be read along
+    /// none, among all.
     [[nodiscard]] factor_number gathered_along(tensor_id t) const;
 
     indexed_program const& program_;

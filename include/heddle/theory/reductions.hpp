@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief HAP's reductions of a theory (HAP section 4.5), each on its own, so that what it saves and
-/// what it loses can be shown. The third, about properties nobody can still use, depends on the
-/// state: `search::property_space` does it.
+/// @brief HAP's reductions of a theory (HAP section 4.5), each on its own, so that what it saves and what it loses can
+/// be shown. The third, about properties that nobody can still use, depends on the state; `search::property_space` does
+/// it.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -15,7 +15,7 @@
 
 namespace heddle {
 
-/// Every action as a list of one, the form in which triples can be fused.
+/// Makes each action a list of one, which is the form in which triples can be fused.
 template <class Action>
 [[nodiscard]] theory<std::vector<Action>> as_sequences(theory<Action> const& t) {
     theory<std::vector<Action>> result{t.property_count, t.initial, t.goal, {}};
@@ -23,10 +23,10 @@ template <class Action>
     return result;
 }
 
-/// Fuses triples that need nothing (or nothing but a budget they consume) with whoever uses what they
-/// add: `{} a {p}` and `{p, q} b {r}` become `{q} a b {p, r}`. The source triples themselves go, unless
-/// they reach the goal; their consumers stay, for when the property is there already.
-/// Loses no program: reading a source may always wait for its first use.
+/// Fuses triples that need nothing (or nothing but a budget that they consume) with those that use what they add: `{} a
+/// {p}` and `{p, q} b {r}` become `{q} a b {p, r}`. The source triples themselves are dropped unless they reach the
+/// goal; their consumers stay, for when the property is there already. No program is lost, because reading a source may
+/// always wait for its first use.
 template <class Action>
 [[nodiscard]] theory<std::vector<Action>> fuse_sources(theory<std::vector<Action>> const& t) {
     auto const contains = [](std::vector<property_id> const& ids, property_id id) {
@@ -46,7 +46,7 @@ template <class Action>
             .push_back(one);
     for (auto const& source : sources) {
         property_id const posted = source.add[0];
-        // Consumers fused with another source are consumers too, so a triple may take up several.
+        // Consumers that are fused with another source are consumers too, so a triple may take up several.
         std::size_t const count = result.triples.size();
         for (std::size_t n = 0; n < count; ++n) {
             auto const& consumer = result.triples[n];
@@ -64,10 +64,9 @@ template <class Action>
     return result;
 }
 
-/// Lets each tensor be converted once, and sources not at all where `is_source` says so: a conversion
-/// consumes the tensor's budget, a property numbered from `property_count` on.
-/// `tensor_of(action)` is the tensor an action converts, or none.
-/// Loses programs: a tensor that two consumers want in two converted forms.
+/// Lets each tensor be converted once, and sources not at all if `is_source` says so: a conversion consumes the
+/// tensor's budget, which is a property numbered from `property_count` on. `tensor_of(action)` is the tensor that an
+/// action converts, or nothing. Programs are lost: those in which two consumers want a tensor in two converted forms.
 template <class Action, class TensorOf, class IsSource>
 [[nodiscard]] theory<Action> convert_once(theory<Action> t, std::size_t tensor_count, TensorOf const& tensor_of,
                                           IsSource const& is_source) {

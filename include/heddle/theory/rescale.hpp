@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A program with other extents of some factors: another batch, more experts, wider layers.
+/// @brief A program with other extents of some factors, for another batch, more experts or wider layers.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -18,8 +18,8 @@ namespace heddle {
 
 namespace detail {
 
-/// Calls `visit(index, stride, tensor, factor)` for every factor of an operator's tensors, with the index it is in and
-/// its stride there.
+/// Calls `visit(index, stride, tensor, factor)` for every factor of an operator's tensors, with the index that it is in
+/// and its stride there.
 template <class Visit>
 void for_each_indexed_factor(program const& p, indexed_program const& indexed, operator_id o, Visit&& visit) {
     auto const& rule = p.rule(o);
@@ -43,15 +43,17 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
 
 } // namespace detail
 
-/// The program with the extents of some factors, numbered as in `index_program(p)`, and of all that rules tie to them,
-/// times `numerator / denominator`. Attributes of operators stay, so that the result is for planning, not for running.
+/// Returns the program in which the extents of some factors, numbered as in `index_program(p)`, and of all that rules
+/// tie to them, are multiplied by `numerator / denominator`. Attributes of operators stay, so the result is for
+/// planning, not for running.
 ///
-/// *Throws* `input_error` where an extent is no whole number then or rules contradict each other.
+/// *Throws* `input_error` if an extent is then no whole number or rules contradict each other.
 /// *Complexity.* That of indexing the program, times the longest chain of ties against the order of operators.
 [[nodiscard]] program rescaled(program const& p, std::vector<cut_factor> const& factors, extent numerator,
                                extent denominator = 1);
 
-/// The program for a batch of another size. *Throws* `input_error` if no input has a batch, and as `rescaled`.
+/// Returns the program for a batch of another size. *Throws* `input_error` if no input has a batch, and as `rescaled`
+/// does.
 [[nodiscard]] program with_batch_size(program const& p, extent size);
 template <single_device_program Program>
     requires(!std::same_as<Program, program>)

@@ -2,7 +2,8 @@
 /// @file
 /// @brief Properties, Hoare triples, and the background theory of one program.
 ///
-/// HAP section 4.2 (a property `e | I` there is a pair of tensor and form here).
+/// HAP section 4.2; a property `e
+/// I` there is a pair of tensor and form here.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -30,7 +31,7 @@ struct triple {
 };
 
 /// A search problem made of triples: from `initial`, hold every property of `goal`.
-/// *Invariant.* No negative preconditions: holding more never hurts.
+/// *Invariant.* There are no negative preconditions: holding more never hurts.
 template <class Action>
 struct theory {
     std::size_t property_count = 0;
@@ -39,17 +40,17 @@ struct theory {
     std::vector<triple<Action>> triples;
 };
 
-/// Dense numbers for (tensor, form) and for "parameter not read yet".
+/// Gives dense numbers to (tensor, form) and to "parameter not read yet".
 class property_table {
 public:
     explicit property_table(indexed_program const& p);
     [[nodiscard]] property_id held(tensor_id t, form f) const { return first_[t] + f.code(); }
-    /// A budget: the parameter has not been read; a parameter is stored once, in one form.
+    /// Returns the budget that says that the parameter has not been read: a parameter is stored once, in one form.
     [[nodiscard]] property_id unread(tensor_id t) const { return unread_ + t; }
     [[nodiscard]] property_id finished() const { return finished_; }
     [[nodiscard]] std::size_t size() const { return finished_ + 1; }
 
-    /// By property, the number of its group: the forms of one tensor (see `search::find_landmark_cuts`).
+    /// Returns the group of each property: the forms of one tensor are a group (see `search::find_landmark_cuts`).
     [[nodiscard]] std::vector<std::uint32_t> groups() const;
 
     [[nodiscard]] bool is_held(property_id id) const { return id < unread_; }
@@ -60,36 +61,36 @@ private:
     property_id unread_ = 0, finished_ = 0;
 };
 
-/// The parameters whose gradients are worth taking from sufficient factors where a parallel loop is split: those
+/// Returns the parameters whose gradients are worth taking from sufficient factors if a parallel loop is split: those
 /// without the loop in which the result is linear.
 ///
-/// The factors are the operands with the loop, which must be saved, and the results' cotangents, and the backward may
-/// read nothing else. None where they are more bytes than an all-reduce of the gradients moves, which moves its bytes
-/// twice.
+/// The factors are the operands with the loop, which must be saved, and the results' cotangents; the backward pass may
+/// read nothing else. The list is empty if the factors are more bytes than an all-reduce of the gradients moves, which
+/// moves its bytes twice.
 [[nodiscard]] std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op,
                                                            split_loop const& loop);
 
-/// Every way to compute one operator: split along one loop, on whole copies (replicated or mirrored),
-/// or with a partial sum flowing through the operands it is linear in.
+/// Returns every way to compute one operator: split along one loop, on whole copies (replicated or mirrored), or with a
+/// partial sum that flows through the operands in which it is linear.
 ///
-/// Splitting a reduction leaves a partial result; a term that lacks the index must then be partial
-/// itself, or it would be added once per device.
+/// Splitting a reduction leaves a partial result. A term that lacks the index must then be partial itself, or it would
+/// be added once per device.
 [[nodiscard]] std::vector<instruction::compute> computations(indexed_program const& p, operator_id number);
 
-/// The forms in which a source can be read without another instruction. A parameter read partial is
+/// Returns the forms in which a source can be read without another instruction. A parameter that is read as partial is
 /// stored whole and masked.
 [[nodiscard]] form_list readable_forms(indexed_tensor const& tensor);
 
-/// The factor of most atoms, the first of equals: a parameter that is gathered for use is stored along it. Nothing but
-/// the evenness of its shards depends on the choice, and few factors are more even than this. *Precondition:* there is
-/// a factor.
+/// Returns the factor with the most atoms, the first of equal ones: a parameter that is gathered for use is stored
+/// along it. Only the evenness of its shards depends on the choice, and no factor gives more even ones as a rule.
+/// *Precondition:* there is a factor.
 [[nodiscard]] inline factor_number finest_factor(indexed_tensor const& tensor) {
     return static_cast<factor_number>(algorithm::max_element(tensor.factors, {}, &factor::extent) -
                                       tensor.factors.begin());
 }
 
-/// The background theory of a program: triples from sources, conversions and index rules, and one that finishes with
-/// the loss partial, one with it mirrored. What is resharded is not part of it: it saves memory, never time.
+/// Returns the background theory of a program: triples from sources, conversions and index rules, one that finishes
+/// with a partial loss and one with a mirrored loss. Resharding is not part of it: it saves memory, never time.
 /// *Complexity.* Quadratic in the factors of a tensor, linear in the program.
 [[nodiscard]] theory<instruction> make_theory(indexed_program const& p, property_table const& properties);
 
@@ -160,8 +161,8 @@ HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program con
         instruction::compute i{number, std::move(operands), std::move(results), loop};
         if (algorithm::find(result, i) == result.end()) result.push_back(std::move(i));
     };
-    // Chooses one operand of each listed term to be partial, in all combinations: none where one of them has no
-    // operand.
+    // Chooses one operand of each listed term to be partial, in all combinations; there are none if one of the terms
+    // has no operand.
     auto const emit_partial = [&](auto& self, std::vector<std::size_t> const& terms, std::size_t at,
                                   form_list& operands, form_list const& results, std::int16_t loop) -> void {
         if (result.size() >= most) return;
@@ -196,7 +197,7 @@ HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program con
         std::vector<std::size_t> lacking;
         for (std::size_t t = 0; t < op.terms.size(); ++t)
             if (!cuts_term(op, loop, op.terms[t])) lacking.push_back(t);
-        // Where no term has the index, an operand outside them has it, and it is an index of every term.
+        // If no term has the index, an operand outside the terms has it, and it is an index of every term.
         if (lacking.size() == op.terms.size()) lacking.clear();
         emit_partial(emit_partial, lacking, 0, operands, results, static_cast<std::int16_t>(l));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A restriction of the theory by which nothing becomes dearer: what passes through a view is converted before
-/// it.
+/// @brief A restriction of the theory that makes nothing dearer: what passes through a view is converted before the
+/// view.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -27,14 +27,14 @@ class seen_through_views {
 public:
     seen_through_views(indexed_program const& p, instruction_filter const& allowed);
 
-    /// False for what the programs kept do without.
+    /// Returns false for instructions that the programs kept do without.
     [[nodiscard]] bool needs(instruction const& i) const;
-    /// All that `needs` depends on, of a tensor.
+    /// Describes all of a tensor that `needs` depends on.
     [[nodiscard]] std::vector<std::uint64_t> description(tensor_id t) const;
 
 private:
-    /// A form that a view's result has where the view's operand is cut alike, and whether the result is used in it, or
-    /// converted to any form that the operand has nothing alike to.
+    /// A form that a view's result has if the view's operand is cut alike; and whether the result is used in it, or
+    /// converted to a form to which the operand has no counterpart.
     struct seen_form {
         form as;
         bool is_taken = false;
@@ -42,34 +42,37 @@ private:
 
     static bool contains(std::vector<form> const& list, form f) { return algorithm::find(list, f) != list.end(); }
     [[nodiscard]] seen_form const* find(tensor_id t, form f) const;
-    /// Whether an operator is a view of all of one tensor, no parameter, which costs nothing in any form.
+    /// Tells whether an operator is a view of all of one tensor, which is no parameter; such a view costs nothing in
+    /// any form.
     [[nodiscard]] bool is_free(operator_id o) const;
-    /// Whether the operand of a view is used elsewhere too, and the result once, with no work between.
+    /// Tells whether the operand of a view is also used elsewhere, and the result once, with no work between.
     [[nodiscard]] bool is_one_use_of_several(operator_id o) const;
-    /// Whether conversions between such forms cost the same before and after the view.
+    /// Tells whether conversions between such forms cost the same before and after the view.
     [[nodiscard]] bool is_split_alike(instruction::compute const& i) const;
 
     indexed_program const& program_;
-    /// By tensor; none for all but results of free views.
+    /// The seen forms of each tensor; only results of free views have any.
     std::vector<std::vector<seen_form>> seen_;
 };
 
 } // namespace detail
 
-/// Programs of `allowed` in which, of a tensor with several uses, a view's result that is used once, with nothing but
-/// views between, is not converted, but the tensor is, before the view, where that may serve its other uses; nor does
-/// the view make its result in a form that nobody takes. So a use of three views of one tensor meets them in the forms
-/// that go together, and not in all.
+/// Restricts the programs of `allowed` in how they convert a tensor x with several uses. Let y be the result of a view
+/// of x that is used once, with nothing but views between. Then y is not converted: x is converted before the view, if
+/// that form may serve its other uses. Nor does the view make y in a form that nobody takes. So a use of three views of
+/// one tensor meets them only in the forms that go together.
 ///
-/// Where costs add up one of them is as cheap, and as small, as any that is left out. Let a view make y of x in form f,
-/// and y be converted to g, another form that the view could have made, of x in forms f' and g'. To convert x from f'
-/// to g' and make y in form g at once costs the same: the view is free in either form, and x and y are of one size and
-/// type, both or neither with a cotangent, cut along factors of the same segment and extent, so in the same shares.
-/// Nothing else needs y in form f, as y has one use; x may stay in form f' for its other uses, and may be in form g'
-/// already. Where x was brought to f' first, it goes straight to g', which `cut_space` takes to be no dearer than two
-/// steps. What is saved is y in form g, in either. A collective stays where it was among all work, so that where it
-/// closes a stage, it closes the same; only where a stage begins with the parameters of the use, and at no collective,
-/// local conversions come to the stage before.
+/// If costs add up, some kept program is as cheap and as small as any that is left out. Let a view make y from x in
+/// form f', which gives y form f, and let y be converted to g, another form that the view could have made, from x in
+/// form g'. Converting x from f' to g' and making y in form g at once costs the same: the view is free in either form,
+/// and x and y are of one size and type, both or neither with a cotangent, cut along factors of the same segment and
+/// extent, so in the same shares. Nothing else needs y in form f, as y has one use; x may stay in form f' for its other
+/// uses, and may be in form g' already. If x was brought to f' first, it goes straight to g', which `cut_space` takes
+/// to be no dearer than two steps. In either program y is saved in form g.
+///
+/// A collective stays at its place among all work, so if it closes a stage, it closes the same one. There is one
+/// exception: if a stage begins with the parameters of the use, and at no collective, local conversions move to the
+/// stage before.
 /// *Precondition.* `allowed` holds for all conversions of tensors that are computed.
 /// Keeps a reference to the program. *Complexity.* Linear in the program, expected.
 [[nodiscard]] instruction_filter converting_before_views(indexed_program const& p, instruction_filter allowed);

@@ -21,7 +21,7 @@ void check_derivatives(smooth_curve const& curve, double x, double scale) {
     CHECK(line.slope == at.slope);
 }
 
-/// Efficiency (r + a) / (1 + a): rises from a part of the rate to all of it.
+/// The efficiency (r + a) / (1 + a) rises from a part of the rate to all of it.
 curve_point rising(double r) { return {(r + 0.5) / 1.5, 1 / 1.5, 0}; }
 
 } // namespace

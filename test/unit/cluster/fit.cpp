@@ -25,7 +25,7 @@ std::vector<double> sizes(double first, double last, int count) {
     return result;
 }
 
-/// What the model says at the sizes, each time off by a random part of at most `noise`.
+/// Returns what the model says at the sizes, each time off by a random part of at most `noise`.
 std::vector<timed_transfer> measure(collective_model const& truth, std::vector<double> const& at,
                                     test::random_source* random = nullptr, double noise = 0) {
     std::vector<timed_transfer> points;
@@ -47,7 +47,7 @@ double squared_error(collective_model const& model, std::vector<timed_transfer> 
     return sum;
 }
 
-/// Least squares of a line by its normal equations; with a negative coefficient the best of the two lines without one.
+/// Fits a line by its normal equations; if a coefficient is negative, takes the best of the two lines without one.
 piece plain_line(std::vector<timed_transfer> const& points, std::size_t first, std::size_t last) {
     double aa = 0, ab = 0, bb = 0, a = 0, b = 0;
     for (std::size_t i = first; i < last; ++i) {
@@ -64,7 +64,8 @@ piece plain_line(std::vector<timed_transfer> const& points, std::size_t first, s
     return a * a / aa > b * b / bb ? line(a / aa, 0) : line(0, b / bb);
 }
 
-/// Least error of a maximum of at most `most` lines over all breakpoints, one line per range of at least two sizes.
+/// Returns the least error of a maximum of at most `most` lines over all breakpoints, one line per range of at least
+/// two sizes.
 double brute_force(std::vector<timed_transfer> const& points, int most) {
     auto const n = points.size();
     double least = squared_error({{plain_line(points, 0, n)}}, points);

@@ -140,7 +140,7 @@ TEST_CASE("an all-to-all shares each machine's link among its devices") {
     c.intra = network_link{bytes_per_second(1000), seconds(0)};
     c.inter = network_link{bytes_per_second(10), seconds(0)};
     validate(c);
-    // Of 7 peers 4 are outside; 4 devices send through one link.
+    // 4 of the 7 peers are outside; 4 devices send through one link.
     CHECK(model_of(c, collective::all_to_all).time(bytes(8)).value == doctest::Approx(7.0 / 8 * 4 * 4 / 7 * 8 / 10));
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using namespace heddle;
 
-/// The least that the concept asks for: one after the other, on the slowest device.
+/// Has the least that the concept asks for: steps follow each other on the slowest device.
 struct one_clock {
     static constexpr char const* name = "one clock";
     static constexpr auto relaxation = relaxation_kind::none;
@@ -32,7 +32,7 @@ struct one_clock {
     static bool dominates(label a, label b) { return a <= b; }
 };
 
-/// What a mistake makes of it.
+/// Makes one mistake.
 struct forgetful : one_clock {
     using one_clock::one_clock;
     static void extend(label& l, step_cost const& s) {

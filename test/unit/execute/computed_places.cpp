@@ -149,8 +149,8 @@ TEST_CASE("an inverse range is all that an operator brings into the range") {
             CAPTURE(values[e]);
             CAPTURE(results[0][e]);
             if (asked) CHECK(holds);
-            // A remainder comes again with every period, of which one is taken, and of a size two signs, unless both
-            // do.
+            // A remainder comes again with every period, of which one is taken; a size comes with two signs, of which
+            // one is taken unless both hold.
             if (holds && op.target != "operator.mod" && !(op.target == "torch.abs" && wanted.low > 0)) CHECK(asked);
             if (holds && !asked) CHECK_FALSE(found->is_empty());
             within += asked;

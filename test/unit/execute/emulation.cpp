@@ -88,7 +88,7 @@ std::string check_plan(std::uint64_t seed, int recipes, std::size_t ranks, tally
     return {};
 }
 
-/// From the whole range at once; shrinks all the same.
+/// Draws from the whole range at once, and shrinks all the same.
 template <class T>
 rc::Gen<T> full_size(rc::Gen<T> gen) {
     return rc::gen::resize(rc::kNominalSize, std::move(gen));

@@ -19,7 +19,7 @@ public:
     instruction_mutation(indexed_program const& program, random_source& random, std::vector<instruction>& list)
         : program_(program), random_(random), list_(list) {}
 
-    /// An operand in another form; where there is a way, it is brought in that form, so that it is held.
+    /// Changes the form of an operand; if there is a way, it is brought in that form, so that it is held.
     bool operand_form() {
         auto const n = pick<instruction::compute>([](auto const& i) { return !i.operands.empty(); });
         if (!n) return false;
@@ -32,7 +32,7 @@ public:
         if (random_.chance(0.7)) bring(*n, t, after);
         return true;
     }
-    /// A result in another form; where there is a way, it is turned into the form that was there.
+    /// Changes the form of a result; if there is a way, it is turned into the form that was there.
     bool result_form() {
         auto const n = pick<instruction::compute>();
         if (!n) return false;
@@ -45,7 +45,7 @@ public:
         if (random_.chance(0.7)) bring(*n + 1, t, before);
         return true;
     }
-    /// Everything about a computation at once, most of it as some loop asks for; what it needs is brought.
+    /// Changes everything about a computation at once, mostly to what some loop asks for; what it needs is brought.
     bool way() {
         auto const n = pick<instruction::compute>();
         if (!n) return false;

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 Random plans whose micro-batches take turns compute what the single device does of
-// the whole batch, and carry what they charge.
+// SPDX-License-Identifier: BSL-1.0
+// Random plans whose micro-batches take turns compute what the single device computes from the whole batch, and carry
+// what they charge.
 #include "emulation.hpp"
 
 #include <heddle/plan/verify.hpp>

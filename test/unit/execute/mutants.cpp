@@ -20,7 +20,7 @@ using namespace heddle;
 
 namespace {
 
-/// Other numbers of atoms, members that move.
+/// Changes numbers of atoms, or moves members.
 bool mutate_cuts(plan& p, test::random_source& random) {
     if (p.cuts.empty()) return false;
     auto& cut = p.cuts[random.below(p.cuts.size())];
@@ -68,7 +68,7 @@ bool mutate_ratios(plan& p, test::random_source& random) {
     }
 }
 
-/// The work that a step says it is.
+/// Changes the work that a step says it is.
 bool mutate_work(plan& p, test::random_source& random) {
     auto& s = p.steps[random.below(p.steps.size())].step;
     auto const change = [&](transfer_list& transfers) {
@@ -92,7 +92,7 @@ bool mutate_work(plan& p, test::random_source& random) {
     return true;
 }
 
-/// What a step says it saves.
+/// Changes what a step says it saves.
 bool mutate_saved(plan& p, test::random_source& random) {
     auto& s = p.steps[random.below(p.steps.size())].saved;
     if (s.empty() || random.chance(0.3))
@@ -103,8 +103,8 @@ bool mutate_saved(plan& p, test::random_source& random) {
     return true;
 }
 
-/// What a plan does, whatever the order of what is independent: the dataflow follows from who makes which form, and
-/// each is made once.
+/// Returns what a plan does, whatever the order of what is independent: the dataflow follows from who makes which form,
+/// and each is made once.
 auto meaning(plan const& p) {
     std::vector<std::string> done;
     for (auto const& s : p.steps) {
@@ -118,7 +118,7 @@ auto meaning(plan const& p) {
     return std::pair(done, cuts);
 }
 
-/// A problem without its names and numbers.
+/// Returns a problem without its names and numbers.
 std::string part_of_verify(std::string text) {
     std::string result;
     bool quoted = false;
@@ -169,7 +169,7 @@ TEST_CASE("a mutant of a plan is refused or computes the same") {
             for (auto const& s : original.steps) list.push_back(s.instruction);
             kind = of_instructions[n].first;
             if (!(change(indexed, random, list).*of_instructions[n].second)() || list.empty()) continue;
-            // With the records of the new instructions, and the old cuts where the shards are the old ones.
+            // The plan has the records of the new instructions, and the old cuts if the shards are the old ones.
             auto const cuts = original.cuts;
             mutant = test::plan_of(indexed, list, original.ratios, [&](atom_class const& c) {
                 for (auto const& old : cuts)

@@ -28,7 +28,7 @@ namespace heddle::test {
 
 using dense = dense_tensor<double>;
 
-/// Values an operand is drawn from.
+/// The values from which an operand is drawn.
 struct domain {
     double low = -1, high = 1;
     element_type type = element_type::float32;
@@ -43,15 +43,15 @@ struct operator_case {
     std::vector<literal> arguments{};
     std::map<std::string, literal, std::less<>> keywords{};
     std::vector<shape> results{};
-    /// Of an operand, where it is not [-1, 1].
+    /// The values of an operand if they are not [-1, 1].
     std::map<std::size_t, domain> domains{};
-    /// Floating operands that are constants.
+    /// The floating-point operands that are constants.
     std::vector<std::size_t> constants{};
-    /// The catalogue has no rule for it.
+    /// The catalogue has no rule for the operator.
     bool is_blocked = false;
 };
 
-/// Whether other operators see the same dimensions as products, so that loops are pieces of indices.
+/// Says whether other operators see the same dimensions as products, so that loops are pieces of indices.
 enum class neighbours { none, factoring };
 
 class operator_check {
@@ -178,7 +178,7 @@ private:
         return true;
     }
 
-    /// Ranges of a loop for each rank: uneven, some empty.
+    /// Returns ranges of a loop for each rank: they are uneven, and some are empty.
     std::vector<std::pair<extent, extent>> ranges(extent size, std::size_t ranks) {
         std::vector<extent> cuts{0, size};
         for (std::size_t r = 1; r < ranks; ++r) cuts.push_back(std::uniform_int_distribution<extent>(0, size)(random_));
@@ -192,7 +192,7 @@ private:
         return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
     }
 
-    /// What the ranks hold of a tensor in a form.
+    /// Returns what the ranks hold of a tensor in a form.
     std::vector<dense> distribute(dense const& whole, tensor_id t, form f,
                                   std::vector<std::pair<extent, extent>> const& parts) {
         std::vector<dense> held;
@@ -209,7 +209,7 @@ private:
         }
         return held;
     }
-    /// Whether what the ranks hold in a form makes up the whole.
+    /// Tells whether what the ranks hold in a form makes up the whole.
     bool makes_up(std::vector<dense> const& held, dense const& whole, tensor_id t, form f,
                   std::vector<std::pair<extent, extent>> const& parts) {
         dense sum(whole.dims);
@@ -231,7 +231,7 @@ private:
         return f == form::replicated() ? form::partial() : f == form::partial() ? form::replicated() : f;
     }
 
-    /// Ranks that combine statistics: each of those that the loop states is combined once, in order.
+    /// Runs ranks that combine statistics: each of those that the loop states is combined once, in order.
     template <class Run>
     static void run_together(split_loop const& loop, std::size_t ranks, Run const& run_rank) {
         std::size_t const stated = loop.forward_statistics + loop.backward_statistics;

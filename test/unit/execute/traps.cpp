@@ -212,7 +212,7 @@ TEST_CASE("trap: a batch norm is of the whole batch, unless its rule says otherw
                    {t.add("batch_norm", {z}, {6, 4, 3}, {}, {{"weight", test::T(w)}, {"training", test::flag(true)}})},
                    {6, 4, 3})},
             {}));
-        // By channels both are exact.
+        // If both are cut by channels, they are exact.
         t.read(x, cut(1))
             .read(scale, cut(1))
             .compute({cut(1), cut(1)}, {cut(1)})

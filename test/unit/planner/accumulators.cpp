@@ -21,14 +21,14 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-/// `serial` by another name, with the bounds of its relaxations or without any.
+/// Is `serial` by another name, with the bounds of its relaxations or without any.
 template <relaxation_kind Kind>
 struct renamed : serial {
     using serial::serial;
     static constexpr char const* name = "renamed";
     static constexpr auto relaxation = Kind;
 };
-/// The stages of `serial`, but every collective takes so many times as long.
+/// Has the stages of `serial`, but every collective takes longer by a factor.
 struct congested : serial {
     using serial::serial;
     static constexpr char const* name = "congested";
@@ -59,7 +59,7 @@ TEST_CASE_TEMPLATE("a program is planned by any accumulator", Accumulator, renam
         CHECK(verify_figures(own, c).problem == "");
         CHECK(evaluate<Accumulator>(own, c).time.total() == doctest::Approx(own.cost()).epsilon(1e-12));
         CHECK(own.lower_bound <= own.cost() * (1 + 1e-9));
-        // What the other accumulator finds is a plan for this one too, and no other way round either is far better.
+        // What either accumulator finds is a plan for the other too, and neither is far better.
         CHECK(own.cost() <= 1.1 * evaluate<Accumulator>(known, c).time.total());
         CHECK(evaluate(known, c).time.total() <= 1.1 * evaluate<serial>(own, c).time.total());
         if (known.global_lower_bound)

@@ -29,7 +29,7 @@ program layers(extent batch, extent width) {
     return b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
 }
 
-/// So slow a network that a large batch stays where it is.
+/// The network is so slow that a large batch stays where it is.
 cluster four_equal(double memory) {
     cluster c;
     c.types = {
@@ -39,7 +39,7 @@ cluster four_equal(double memory) {
     return c;
 }
 
-/// One gradient after the other: these would all be in one bucket, which nothing is beside.
+/// Reduces one gradient after the other; otherwise all would be in one bucket, beside which there is nothing.
 plan planned(program const& p, cluster const& c, bool overlaps) {
     return find_plan(p, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = overlaps, .bucket = bytes(0)}});
 }

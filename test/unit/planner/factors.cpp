@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 Parameter gradients from sufficient factors: which computations there are, what they
-// cost, and when they are worth it.
+// SPDX-License-Identifier: BSL-1.0
+// Parameter gradients from sufficient factors: which computations there are, what they cost, and when they are worth
+// it.
 #include "slow_links.hpp"
 #include "support/forms.hpp"
 

@@ -154,7 +154,7 @@ TEST_CASE("cuts of the graph find the fastest of all orders of operators") {
         auto const found = synthesise<duplex>(*all.priced, {.engine = search_engine::pareto_dp, .search = {}});
         CHECK(found.status == search::status::optimal);
         CHECK(found.cost.seconds == doctest::Approx(least).epsilon(1e-9));
-        // Of the given order alone nothing is claimed that another order would belie.
+        // A plan of the given order alone claims nothing that another order would refute.
         auto const given = synthesise<duplex>(*narrow.priced, {.engine = search_engine::pareto_dp, .search = {}});
         CHECK(given.lower_bound <= least * (1 + 1e-9));
         bool const is_worse = given.cost.seconds > least * (1 + 1e-9);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Limits of the pipeline planners: they are of all the work together, and what is over is over at once.
+// Limits of the pipeline planners are for all the work together, and what is over is over at once.
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
 #include <heddle/synthesis/price_pipeline.hpp>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace heddle;
 
-/// Types of machines, each with a speed of its own, so many of each.
+/// Makes types of machines, each with a speed of its own, and this many of each.
 cluster unlike_machines(int types, int machines, int devices) {
     cluster c;
     c.name = "unlike";
@@ -36,7 +36,7 @@ cluster unlike_machines(int types, int machines, int devices) {
     return c;
 }
 
-/// As many subsets of the machines as an exact search can have.
+/// Has as many subsets of the machines as an exact search can have.
 template_problem many_subsets() {
     template_problem p;
     p.micro_batches = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Axioms hold for every program of ours, and each has a program that breaks it alone.
+// Axioms hold for every program of ours, and for each axiom there is a program that breaks it alone.
 #include "support/random_programs.hpp"
 
 #include <heddle/program/axioms.hpp>
@@ -31,7 +31,7 @@ struct open_program {
                                   parse_index_rule("(b d) -> (); 0")};
     std::vector<operator_work> works{3};
     tensor_id last = 4;
-    /// Operands that another reading does not give.
+    /// Another reading gives other operands.
     mutable int readings = 0;
     bool forgets = false;
 

@@ -16,7 +16,7 @@ namespace {
 
 using tensors = std::vector<tensor_id>;
 
-/// Matrices of 4 by 4, and what is put together of them.
+/// Makes matrices of 4 by 4, and concatenations of them.
 struct joins {
     call_recorder recorder;
     tensors results{};

@@ -14,7 +14,7 @@ namespace {
 
 using numbers = std::vector<std::uint8_t>;
 
-/// Of 5 steps, 4 samples, 3 features and 2 hidden units, without biases.
+/// Makes layers of 5 steps, 4 samples, 3 features and 2 hidden units, without biases.
 one_call recurrent(char const* name, extent gates, bool has_pair, extent layers, extent directions,
                    double dropout = 0) {
     shape const state{layers * directions, 4, 2};

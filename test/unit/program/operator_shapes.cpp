@@ -13,7 +13,7 @@ using namespace heddle::test;
 
 namespace {
 
-/// What is said of a call that states these results.
+/// Returns what is said of a call that states these results.
 std::string told(char const* target, std::vector<shape> operands, std::vector<literal> arguments,
                  std::vector<shape> results, std::map<std::string, literal, std::less<>> keywords = {},
                  std::vector<element_type> types = {}) {

@@ -14,8 +14,8 @@ using namespace heddle::test;
 
 namespace {
 
-/// Of the whole operator, all operands being trained but integers: operations forward and backward, bytes that the main
-/// kernel of a pass reads and writes, and bytes saved beside tensors.
+/// The work of the whole operator if all operands but integers are trained: operations forward and backward, the bytes
+/// that the main kernel of a pass reads and writes, and the bytes saved beside tensors.
 struct expected_work {
     one_call call;
     double forward, backward, forward_bytes, backward_bytes, saved = 0;
@@ -204,13 +204,13 @@ TEST_CASE("work beside: biases, parts of an attention, gradients of a norm's wei
                                     {{2, 6, 3, 5}}});
     CHECK(attention.forward.beside.whole.value == 2 * 4 * 12 * 12);
     CHECK(attention.backward.beside.whole.value == 3 * 4 * 12 * 12);
-    // A parameter's cotangents are read two by two, their sum is written, when it is read.
+    // When a parameter is read, its cotangents are read two by two and their sum is written.
     auto const squared = add({"operator.mul", {{8, 4}}, {T(0), T(0)}, {}, {{8, 4}}});
     auto const read =
         make_step(squared.indexed, instruction::read(squared.indexed.operators[0].operands[0], form::replicated()), {});
     CHECK(read.backward.beside.whole.value == 4 * 96);
     CHECK(read.backward.kernels_beside == 1);
-    // Those of a value by the operator that makes it: twice where there are three.
+    // The cotangents of a value are summed by the operator that makes it, twice if there are three.
     program_builder b;
     auto const y = b.apply("relu", "(i j) -> (i j)", {b.parameter("x", {8, 4})});
     auto const p = index_program(b.finish(b.apply("sum", "(i j), (i j), (i j) -> (); 0*1*2", {y, y, y})));

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0 Runs model files on given values with the reference kernels. Each line of the input
-// names a model file and one of values by source name; each line of the output is JSON: loss and gradients by name, or
-// what stands in the way.
+// SPDX-License-Identifier: BSL-1.0
+// Runs model files on given values with the reference kernels. Each line of the input names a model file and a file of
+// values by source name; each line of the output is JSON: the loss and gradients by name, or what prevents them.
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/single_device.hpp>

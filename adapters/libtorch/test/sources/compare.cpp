@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: BSL-1.0 compare [--width STATES] FOLDER CLUSTER NAME...: of each name, FOLDER has a model
-// file that export_fx.py wrote (NAME.json) and the same module as PyTorch traced it, with the loss (NAME.loss.pt) and
-// perhaps without it (NAME.pt). All give the same program, every operator of which has a rule, and the same plan.
-// Prints a row of a table for each. With --width, the planner keeps at most so many states per cut.
+// SPDX-License-Identifier: BSL-1.0
+// compare [--width STATES] FOLDER CLUSTER NAME...: for each name, FOLDER has a model file that export_fx.py wrote
+// (NAME.json) and the same module as PyTorch traced it, with the loss (NAME.loss.pt) and perhaps without it (NAME.pt).
+// All must give the same program, in which every operator has a rule, and the same plan. Prints a row of a table for
+// each name. With --width, the planner keeps at most this many states per cut.
 #include "traced.hpp"
 
 #include <heddle/clp/all.hpp>
@@ -45,14 +46,15 @@ bool are_equal(operator_work const& a, operator_work const& b) {
            a.sparse_operands == b.sparse_operands && a.category == b.category && a.is_view == b.is_view;
 }
 
-/// Whether an operator does nothing: a dropout of no elements or branches, which PyTorch leaves out of a trace.
+/// Tells whether an operator does nothing: a dropout of no elements or branches, which PyTorch leaves out of a trace.
 bool is_idle(program const& p, operator_id o) {
     auto const probability = p.attributes(o).find("p");
     return (p.kind(o) == "dropout" || p.kind(o) == "stochastic_depth") && probability != p.attributes(o).end() &&
            probability->second == std::vector<double>{0};
 }
 
-/// The same operators on the same tensors in the same order; idle ones aside, and names but those of sources.
+/// Two programs have equal operators on equal tensors in the same order, apart from idle ones and from names other than
+/// those of sources.
 void expect_equal(program const& a, program const& b) {
     expect(broken_axioms(b).empty(), "axioms");
     std::map<tensor_id, tensor_id> same; // of b, by tensor of a
@@ -84,7 +86,7 @@ void expect_equal(program const& a, program const& b) {
     expect_same(a.loss(), b.loss(), "the loss");
 }
 
-/// What each parameter is stored as.
+/// Returns the form in which each parameter is stored.
 std::map<std::string, std::string> parameter_forms(plan const& p) {
     std::map<std::string, std::string> forms;
     for (auto const& step : p.steps)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What every fit of a time to sizes shares: least squares on relative error, errors on held-out sizes.
+/// @brief What all fits of a time to sizes have in common: least squares on relative errors, and errors on held-out
+/// sizes.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -17,12 +18,13 @@
 
 namespace heddle::detail {
 
-/// Differences of summed squared relative errors that are rounding alone.
+/// Sums of squared relative errors that differ by less than this differ by rounding alone.
 inline constexpr double rounding = 1e-18;
 
-/// Coefficients, none negative, that minimise the sum over the rows of (terms * coefficients / time - 1)^2. Where the
-/// rows do not tell columns apart, earlier ones are preferred. Exact: the optimum is the unconstrained one on its
-/// support, and all supports are tried. *Complexity:* exponential in the columns, which are few.
+/// Returns the coefficients, none negative, that minimise the sum over the rows of (terms * coefficients / time - 1)^2.
+/// If the rows do not tell columns apart, earlier columns are preferred. The result is exact: the optimum is the
+/// unconstrained one on its support, and all supports are tried.
+/// *Complexity.* Exponential in the columns, which are few.
 inline Eigen::VectorXd fit_relative(Eigen::MatrixXd terms, Eigen::VectorXd const& times) {
     terms = times.cwiseInverse().asDiagonal() * terms;
     auto const columns = terms.cols();
@@ -52,7 +54,7 @@ inline Eigen::VectorXd fit_relative(Eigen::MatrixXd terms, Eigen::VectorXd const
     return best;
 }
 
-/// Sum of squared relative errors of a model. A point has a `time`, and a model its `time(point)`.
+/// Returns the sum of squared relative errors of a model. A point has a `time`, and a model has `time(point)`.
 template <class Model, class Point>
 double squared_error(Model const& model, std::vector<Point> const& points) {
     double sum = 0;
@@ -63,8 +65,9 @@ double squared_error(Model const& model, std::vector<Point> const& points) {
     return sum;
 }
 
-/// Relative error, in magnitude, at each point of a model fitted without it: in turn each of at most ten interleaved
-/// parts of the points is left out. *Precondition:* at least two points, in order of size.
+/// Returns the magnitude of the relative error at each point, by a model that is fitted without the point: each of at
+/// most ten interleaved parts of the points is left out in turn. *Precondition:* there are two points or more, in order
+/// of size.
 template <class Point, class Fit>
 std::vector<double> held_out_errors(std::vector<Point> const& points, Fit const& fit) {
     std::size_t const parts = std::min<std::size_t>(points.size(), 10);
@@ -80,9 +83,9 @@ std::vector<double> held_out_errors(std::vector<Point> const& points, Fit const&
     return errors;
 }
 
-/// Fits with the lowest of `levels` levels of complexity whose mean error at held-out points exceeds the least by no
-/// more than one standard error of the difference (Breiman et al., Classification and Regression Trees, 1984, section
-/// 3.4.3).
+/// Fits with the lowest of `levels` levels of complexity whose mean error at held-out points exceeds the least mean
+/// error by no more than one standard error of the difference (Breiman et al., Classification and Regression Trees,
+/// 1984, section 3.4.3).
 template <class Point, class FitLevel>
 auto fit_simplest(std::vector<Point> const& points, int levels, FitLevel const& fit) {
     if (levels == 1) return fit(points, 1);
@@ -107,7 +110,7 @@ auto fit_simplest(std::vector<Point> const& points, int levels, FitLevel const& 
     return fit(points, level);
 }
 
-/// Where a sequence may be cut: from 0 to its length, everywhere or, in a long one, at 33 places evenly apart.
+/// Returns where a sequence may be cut, from 0 to its length: everywhere or, if it is long, at 33 evenly spaced places.
 inline std::vector<std::size_t> cut_positions(std::size_t length) {
     std::size_t const steps = std::min<std::size_t>(length, 32);
     std::vector<std::size_t> result;

@@ -17,31 +17,32 @@ namespace heddle::detail {
 
 void add_beside(heddle::kernel& k, holding const& moved);
 
-/// Collectives move contiguous parts. One that cuts or joins a tensor along an inner factor copies it before or after:
-/// what is whole on that side, or between two cuts each device's shard. A parameter's shards are stored as they are
-/// sent.
+/// Adds the copies around a collective. Collectives move contiguous parts, so one that cuts or joins a tensor along an
+/// inner factor copies the tensor before or after: what is whole on that side or, between two cuts, each device's
+/// shard. A parameter's shards are stored as they are sent.
 void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k);
 
 [[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) {
     return algorithm::find(positions, k) != positions.end();
 }
 
-/// What an operator touches at a position, as it is cut there.
+/// Returns what an operator touches at a position, as the tensor is cut there.
 [[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, form f) {
     return held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
 }
 
-/// An attention is made of products and, between them, of kernels that each read as much as they write: what it saves
-/// inside. Their adjoints read that and a cotangent, and write another.
+/// Adds the small kernels of an attention. It is made of products and of kernels between them, each of which reads as
+/// much as it writes, namely what the attention saves inside. Their adjoints read that and a cotangent, and write a
+/// cotangent.
 void beside_attention(step& s);
 
-/// What is added to a larger result is repeated. Beside a product that takes a kernel of its own, which reads and
-/// writes the result. Its gradient is a sum over the result's cotangent, in a kernel that reads this and, for a norm's
-/// weight, what its operator has saved.
+/// Adds the kernels of operands that are broadcast when added. Beside a product, adding one takes a kernel that reads
+/// and writes the result. The gradient is a sum over the result's cotangent, in a kernel that reads the cotangent and,
+/// for the weight of a norm, what its operator has saved.
 void add_biases(indexed_program const& p, instruction::compute const& i, step& s);
 
-/// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one
-/// written.
+/// Adds the sums of cotangents. The backward pass adds the cotangents of a tensor's uses one by one; each time two are
+/// read and one is written.
 void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, heddle::kernel& backward);
 
 } // namespace heddle::detail

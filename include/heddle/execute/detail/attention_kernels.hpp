@@ -14,9 +14,9 @@ template <class Scalar>
 struct attention_head {
     matrix<Scalar> q, k, v;
     Scalar scale = 1;
-    /// Added to the scores; no elements: none.
+    /// Is added to the scores; if it has no elements, nothing is.
     matrix<Scalar> bias{};
-    /// What dropout multiplies the weights by; no elements: one.
+    /// The factors by which dropout multiplies the weights; if it has no elements, they are one.
     matrix<Scalar> kept{};
     matrix<Scalar> softmax{}, weights{};
 
@@ -31,8 +31,8 @@ struct attention_head {
         if (kept.size() > 0) weights.array() *= kept.array();
         return weights * v;
     }
-    /// The cotangents of q, k, v and the scores in place of themselves, given those of the result and the
-    /// weights; no elements: none. *Precondition:* `forward` has run.
+    /// Replaces q, k, v and the scores by their cotangents, given those of the result and of the weights, which may
+    /// have no elements. *Precondition:* `forward` has run.
     void backward(matrix<Scalar> const& result, matrix<Scalar> const& to_weights) {
         matrix<Scalar> scores = result * v.transpose();
         if (to_weights.size() > 0) scores += to_weights;
@@ -133,7 +133,7 @@ public:
     }
 
 private:
-    /// Row `b` of a (sequence, batch, features) tensor.
+    /// Returns row `b` of a (sequence, batch, features) tensor.
     template <class Tensor>
     auto row_of(Tensor& t, extent b) const {
         using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
@@ -207,8 +207,8 @@ private:
     std::size_t out_weight_ = 4;
 };
 
-/// Attention over the last two dimensions, for each place of the indices of the others: where an operand lacks one it
-/// broadcasts.
+/// Attention over the last two dimensions, for each place of the indices of the others. An operand that lacks one of
+/// these indices broadcasts.
 template <class Scalar>
 class dot_product {
 public:
@@ -269,7 +269,7 @@ private:
         using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
         return Eigen::Map<plain>(t.data.data() + offset, t.dims[t.dims.size() - 2], t.dims.back());
     }
-    /// Calls `visit(n, s, t)`: element `n` of the mask is added to score (s, t).
+    /// Calls `visit(n, s, t)` where element `n` of the mask is added to score (s, t).
     template <class Visitor>
     void for_each_masked(extent offset, Visitor&& visit) const {
         shape const& dims = x_[*mask_]->dims;
@@ -305,7 +305,7 @@ private:
     shape result_, leading_;
     std::optional<std::size_t> mask_;
     std::vector<extent> numbers_;
-    /// Of the three operands, the result and the mask.
+    /// The strides of the three operands, the result and the mask.
     std::array<std::vector<extent>, 5> strides_;
 };
 

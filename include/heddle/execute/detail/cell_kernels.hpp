@@ -7,8 +7,8 @@
 
 namespace heddle::detail {
 
-/// Products of a cell: of each gate, operand (batch, width) times the gate's rows of the weight (gates hidden, width),
-/// plus the bias.
+/// Computes the products of a cell: for each gate, the operand (batch, width) times the gate's rows of the weight
+/// (gates hidden, width), plus the bias.
 template <class Scalar>
 class gate_products {
 public:
@@ -36,12 +36,11 @@ private:
     extent batch_, width_, rows_;
 };
 
-/// One element of a cell: its gates' sums from the input and from the state, and the state; results, and backward their
-/// cotangents.
+/// Computes one element of a cell from its gates' sums from the input and from the state, and from the state's
+/// elements; backward, from the cotangents of the results.
 ///
-/// Operands are the input, the state, then the elements of states that enter element by element (`extra` of them), two
-/// weights and two biases or none. `forward(a, b, s, y)` and `backward(a, b, s, g, da, db, ds)` see the element's
-/// numbers.
+/// Operands are the input, the state, then the states that enter element by element (`extra` of them), two weights, and
+/// two biases or none. `forward(a, b, s, y)` and `backward(a, b, s, g, da, db, ds)` get the element's numbers.
 template <class Scalar, class Forward, class Backward>
 operator_kernel<Scalar> cell_kernel(std::size_t gates, std::size_t extra, std::size_t results, Forward forward,
                                     Backward backward) {
@@ -119,7 +118,7 @@ void add_cell_kernels(kernel_table<Scalar>& table) {
         [](numbers const& a, numbers const& b, numbers const&, numbers const& g, numbers& da, numbers& db, numbers&) {
             da[0] = db[0] = a[0] + b[0] > 0 ? g[0] : Scalar(0);
         });
-    // Gates: input, forget, cell, output; the state beside is the cell's.
+    // The gates are input, forget, cell and output; the other state is the cell's.
     table["lstm_cell"] = cell_kernel<Scalar>(
         4, 1, 2,
         [=](numbers const& a, numbers const& b, numbers const& c, numbers& y) {
@@ -136,7 +135,7 @@ void add_cell_kernels(kernel_table<Scalar>& table) {
             db = da;
             dc[0] = to_cell * f;
         });
-    // Gates: reset, update, new; the state beside is the same one, element by element.
+    // The gates are reset, update and new; the other state is the same state, element by element.
     table["gru_cell"] = cell_kernel<Scalar>(
         3, 1, 1,
         [=](numbers const& a, numbers const& b, numbers const& h, numbers& y) {

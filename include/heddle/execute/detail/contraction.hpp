@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Sums of products over the indices of a rule: what every multilinear operator and its adjoints are.
+/// @brief Sums of products over the indices of a rule, which every multilinear operator and its adjoints are.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -22,10 +22,11 @@ using matrix_map = Eigen::Map<matrix<Scalar>>;
 template <class Scalar>
 using const_matrix_map = Eigen::Map<matrix<Scalar> const>;
 
-/// The values of each index that a rank holds, ascending; those of a split index from any tensor that has it.
+/// Returns the values of each index that a rank holds, ascending; those of a split index come from any tensor that has
+/// it.
 ///
-/// A shard names one factor, so what is held of a dimension is the product of what is held of its indices. Of a
-/// dimension held empty, the indices that are nowhere held whole are empty.
+/// A shard names one factor, so what is held of a dimension is the product of what is held of its indices. If nothing
+/// is held of a dimension, those of its indices that are nowhere held whole are empty.
 [[nodiscard]] inline std::vector<std::vector<extent>> held_values(kernel_call const& call) {
     auto const& rule = *call.rule;
     std::vector<std::vector<extent>> values(rule.indices.size());
@@ -97,14 +98,14 @@ struct indexed_operand {
     indexed_access const* access = nullptr;
 };
 
-/// Sums of products of tensors over the indices of one call.
+/// Computes sums of products of tensors over the indices of one call.
 template <class Scalar>
 class contraction {
 public:
     explicit contraction(kernel_call const& call) : extents_(held_extents(call)) {}
 
-    /// result[access] = the sum over all other indices of the product of the factors. An index of the
-    /// result alone repeats.
+    /// Computes result[access] = the sum over all other indices of the product of the factors. An index that only the
+    /// result has repeats.
     [[nodiscard]] dense_tensor<Scalar> operator()(std::vector<indexed_operand<Scalar>> const& factors,
                                                   indexed_access const& access, shape dims) const {
         dense_tensor<Scalar> result(std::move(dims));
@@ -125,7 +126,7 @@ public:
     }
 
 private:
-    /// The stride of every index, zero for one the access lacks.
+    /// Returns the stride of every index, which is zero for one that the access lacks.
     [[nodiscard]] std::vector<extent> strides_of(indexed_access const& access) const {
         std::vector<extent> strides(extents_.size());
         extent stride = 1;
@@ -145,7 +146,8 @@ private:
         return result;
     }
 
-    /// Every index is in two or three of the three tensors: rows, columns, summed or batched.
+    /// Tells whether every index is in two or three of the three tensors: it counts rows, columns, summed or batched
+    /// places.
     static bool is_product(stride_lists const& s, std::vector<std::size_t> const& used) {
         return algorithm::all_of(used, [&](auto i) { return (s[0][i] != 0) + (s[1][i] != 0) + (s[2][i] != 0) >= 2; });
     }
@@ -216,7 +218,7 @@ using tensor_view = std::span<dense_tensor<Scalar> const* const>;
 template <class Scalar>
 using gradients = std::vector<std::optional<dense_tensor<Scalar>>>;
 
-/// Whether a rule says by itself what its operator computes: one result, the sum of products of all operands.
+/// Tells whether a rule alone says what its operator computes: one result, the sum of products of all operands.
 [[nodiscard]] inline bool is_multilinear(index_rule const& rule) {
     std::size_t named = 0;
     for (auto const& term : rule.terms) named += term.size();
@@ -224,7 +226,7 @@ using gradients = std::vector<std::optional<dense_tensor<Scalar>>>;
            algorithm::none_of(rule.indices, [](auto const& i) { return i.name.starts_with('_'); });
 }
 
-/// The sum of a rule's terms, each times a coefficient.
+/// Computes the sum of a rule's terms, each times a coefficient.
 template <class Scalar>
 tensors<Scalar> multilinear_forward(kernel_call const& call, tensor_view<Scalar> operands,
                                     std::vector<double> const& coefficients) {

@@ -16,11 +16,12 @@
 
 namespace heddle::detail {
 
-/// A program in the places of a micro-batch: every value that is cut along the batch is so small there; sources are
-/// whole.
+/// Returns a program in the places of a micro-batch: every value that is cut along the batch has only that many places;
+/// sources are whole.
 [[nodiscard]] indexed_program part_of_batch(indexed_program p, batch_split const& batch, extent places);
 
-/// What a tensor group does with tensors of one size of micro-batch. *Lifetime:* stays where it is.
+/// What a tensor group does with tensors of one size of micro-batch. *Lifetime:* is not moved, as its parts refer to
+/// each other.
 template <class Scalar, communicator_of<Scalar> Communicator>
 class group_tensors {
 public:

@@ -16,8 +16,8 @@
 
 namespace heddle::detail {
 
-/// The collective that carries a step inside a group: to and from the first device alone go a scattered reduction that
-/// leaves the others nothing, and an all-to-all.
+/// Returns the collective that carries a step inside a group. Steps to and from the first device alone are a
+/// reduce-scatter that leaves the others nothing, and an all-to-all.
 [[nodiscard]] constexpr collective carrier(inside_step kind) {
     switch (kind) {
     case inside_step::reduce: return collective::reduce_scatter;
@@ -31,8 +31,8 @@ namespace heddle::detail {
     return collective::all_reduce;
 }
 
-/// What joins the devices of a group where `Communicator` is a member's; on a single device nothing does, and any type
-/// will do.
+/// The communicator of the devices of a group, if `Communicator` is that of a member. A single device has none, so any
+/// type will do.
 template <class Communicator>
 struct devices_inside {
     using type = Communicator;
@@ -43,9 +43,9 @@ struct devices_inside<Communicator> {
     using type = std::remove_reference_t<decltype(std::declval<Communicator&>().inside())>;
 };
 
-/// One device's end of its group; a single device's, without `inside`, where all of this is the identity. Of a tensor
-/// that is cut inside each device has a contiguous range of what the group has of that factor, none more than the
-/// first. Keeps references to what it is given.
+/// One device's end of its group. On a single device, which has no `inside`, everything here is the identity. Each
+/// device has a contiguous range of the group's part of the factor that is cut inside; none has more than the first. It
+/// keeps references to what it is given.
 template <class Scalar, communicator_of<Scalar> Inner>
 class inside_exchange {
 public:
@@ -58,21 +58,22 @@ public:
     [[nodiscard]] bool is_first() const { return rank() == 0; }
     [[nodiscard]] bool is_cut(tensor_id t) const { return inside_ && program_.tensors[t].inside != no_factor; }
 
-    /// The places of the factor cut inside, in the whole tensor, that this device holds: first and count.
+    /// Returns the places of the factor cut inside that this device holds, in the whole tensor: the first and their
+    /// number.
     [[nodiscard]] std::pair<extent, extent> range(tensor_id t, form f) const {
         auto const [begin, count] = group_range(t, f);
         return {begin + begin_of(count, rank()), part_of(count, rank())};
     }
-    /// The shape of what this device holds.
+    /// Returns the shape of what this device holds.
     [[nodiscard]] shape held_shape(tensor_id t, form f) const {
         return is_cut(t) ? shape_of_part(t, f, rank()) : layout_.held_shape(t, f, group_);
     }
 
-    /// This device's part of the group's tensor.
+    /// Returns this device's part of the group's tensor.
     [[nodiscard]] tensor part(tensor_id t, form f, tensor whole) const {
         return is_cut(t) ? part(t, f, whole, rank()) : whole;
     }
-    /// The group's tensor, zero but for this device's part.
+    /// Returns the group's tensor with zeros outside this device's part.
     [[nodiscard]] tensor padded(tensor_id t, form f, tensor const& mine) const {
         extent const count = group_range(t, f).second;
         tensor whole(layout_.held_shape(t, f, group_));
@@ -80,14 +81,14 @@ public:
         return whole;
     }
 
-    /// Parts to the first device: the group's tensor there, nothing elsewhere.
+    /// Sends parts to the first device, which gets the group's tensor; other devices get nothing.
     [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& mine) {
         if (!is_cut(t)) return mine;
         auto const sizes = sizes_of_parts(t, f);
         auto const all = to_first(std::span<Scalar const>(mine.data), sizes);
         return is_first() ? assembled(t, f, all, sizes) : tensor(shape{0});
     }
-    /// Parts of the first device's tensor to all.
+    /// Sends parts of the first device's tensor to all devices.
     [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole) {
         if (!is_cut(t)) return whole;
         std::vector<Scalar> all;
@@ -99,7 +100,7 @@ public:
         from_first(std::span<Scalar const>(all), std::span<Scalar>(mine.data), sizes_of_parts(t, f));
         return mine;
     }
-    /// Parts to all: the group's tensor.
+    /// Sends parts to all devices, which get the group's tensor.
     [[nodiscard]] tensor all_gathered(tensor_id t, form f, tensor const& mine) {
         if (!is_cut(t)) return mine;
         auto const sizes = sizes_of_parts(t, f);
@@ -107,7 +108,7 @@ public:
         inside_->all_gather_v(std::span<Scalar const>(mine.data), std::span<Scalar>(all), sizes, uneven::grouped);
         return assembled(t, f, all, sizes);
     }
-    /// The sum of all devices' tensors, at the first; what the others have then means nothing.
+    /// Returns the sum of all devices' tensors on the first device; what other devices get is meaningless.
     [[nodiscard]] tensor reduced(tensor value) {
         if (!inside_) return value;
         std::vector<std::size_t> counts(size(), 0);
@@ -121,13 +122,13 @@ public:
         if (inside_) inside_->all_reduce(std::span<Scalar>(value.data));
         return value;
     }
-    /// The first device's tensor, of which the others have the shape alone.
+    /// Returns the first device's tensor; the other devices pass only its shape.
     [[nodiscard]] tensor broadcast(tensor value) {
         if (inside_) inside_->broadcast(std::span<Scalar>(value.data), 0);
         return value;
     }
 
-    /// As above, of numbers: `counts` by device.
+    /// As above, for numbers: `counts` are by device.
     [[nodiscard]] std::vector<Scalar> to_first(std::span<Scalar const> mine, std::vector<std::size_t> const& counts) {
         std::vector<std::size_t> const none(size(), 0);
         std::vector<std::size_t> sent(none);
@@ -142,7 +143,8 @@ public:
         received[0] = mine.size();
         inside_->all_to_all_v(all, is_first() ? counts : none, mine, received);
     }
-    /// By device, numbers of which there are `mine` on this one, in proportion to the places of the factor cut inside.
+    /// Returns, for each device, how many numbers it has; this one has `mine`, and the others in proportion to their
+    /// places of the factor cut inside.
     [[nodiscard]] std::vector<std::size_t> counts_like(tensor_id t, form f, std::size_t mine) const {
         extent const count = group_range(t, f).second, places = part_of(count, rank());
         std::vector<std::size_t> result;
@@ -174,13 +176,13 @@ private:
     [[nodiscard]] bool is_cut_across(tensor_id t, form f) const {
         return f.is_shard() && f.factor() == program_.tensors[t].inside;
     }
-    /// Places of the factor cut inside that the group has.
+    /// Returns the places of the factor cut inside that the group has.
     [[nodiscard]] std::pair<extent, extent> group_range(tensor_id t, form f) const {
         if (!is_cut_across(t, f)) return {0, whole_factor(t).extent};
         auto const counts = layout_.places(t, f);
         return {layout_.begin_of(counts, group_), counts[group_]};
     }
-    /// The factor in the group's tensor.
+    /// Returns the factor in the group's tensor.
     [[nodiscard]] factor factor_inside(tensor_id t, form f) const {
         factor result = whole_factor(t);
         if (is_cut_across(t, f)) result.extent = group_range(t, f).second;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What integers an operator's operand may hold for its result to be in a range.
+/// @brief What integers an operand may hold for an operator's result to be in a range.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -17,7 +17,7 @@
 
 namespace heddle::detail {
 
-/// Numbers from `low` on that are below `high`; of integers, bounds are whole or infinite.
+/// Numbers from `low` on that are below `high`; for integers, the bounds are whole or infinite.
 struct number_range {
     double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
 
@@ -29,10 +29,10 @@ struct number_range {
 };
 inline constexpr number_range truth_range{0, 2};
 
-/// The first number of an attribute, if there is one.
+/// Returns the first number of an attribute, if there is one.
 [[nodiscard]] std::optional<double> number_of(program const& p, operator_id o, char const* name);
 
-/// From a result of an operator to one of its operands.
+/// A step from a result of an operator to one of its operands.
 struct backward_step {
     program const& of;
     operator_id op;
@@ -43,30 +43,31 @@ struct backward_step {
     [[nodiscard]] tensor_info const& to() const { return of.tensor(of.operands(op)[operand]); }
 };
 
-/// The integers x with c x in `r`.
+/// Returns the integers x for which c x is in `r`.
 [[nodiscard]] number_range divided(number_range const& r, double c);
-/// For the sum of one integer from the first and one from the second half to be in `r`, which are as even as can be.
+/// Returns the range of the first or second of two integers, as even as possible, whose sum is in `r`.
 [[nodiscard]] number_range half(number_range const& r, bool is_first);
-/// For the sum of `least` to `most` integers to be in `r`.
+/// Returns the range of each of `least` to `most` integers whose sum is in `r`.
 [[nodiscard]] number_range summand(number_range const& r, double least, double most);
 
-/// Nothing if it is not known; any number, if the operand does not matter; an empty range if no operand will do.
+/// Returns nothing if the inverse is not known; every number if the operand does not matter; an empty range if no
+/// operand will do.
 using inverse_range = std::optional<number_range> (*)(number_range const&, backward_step const&);
-/// By kind. An operator's result is in a range if all its operands are in their inverses. They are the largest, but for
-/// sums, whose operands have even parts of the range, for `remainder`, of which one period, and `abs`, of which the
-/// positive half is taken where there must be a choice.
+/// The inverses by kind. An operator's result is in a range if all its operands are in their inverses. These are the
+/// largest possible, with three exceptions: the operands of a sum have even parts of the range, `remainder` has one
+/// period, and `abs` has the positive half if there must be a choice.
 [[nodiscard]] std::map<std::string_view, inverse_range> const& inverse_ranges();
 
-/// Whether an operator's results have the elements of its operands.
+/// Tells whether an operator's results have the elements of its operands.
 [[nodiscard]] bool is_copy(program const& p, operator_id o);
 
-/// The inverse of any operator.
+/// Returns the inverse of any operator.
 [[nodiscard]] std::optional<number_range> inverse_of(number_range const& r, backward_step const& s);
 
-/// The truth value that an operator gives for a zero and for a one, perhaps compared with a number, by kind.
+/// The truth values that an operator gives for a zero and for a one, which it may compare with a number, by kind.
 [[nodiscard]] std::map<std::string_view, bool (*)(double, double)> const& truth_functions();
-/// How many elements of the operand are ones, the others zeros, for the result to have this many; nothing if it is not
-/// known.
+/// Returns how many elements of the operand have to be ones, and the others zeros, for the result to have this many
+/// ones; nothing if it is not known.
 [[nodiscard]] std::optional<extent> inverse_count(extent ones, backward_step const& s);
 
 } // namespace heddle::detail

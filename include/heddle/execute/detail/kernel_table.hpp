@@ -24,7 +24,7 @@ struct operator_kernel {
 template <class Scalar>
 using kernel_table = std::map<std::string, operator_kernel<Scalar>, std::less<>>;
 
-/// The number in the whole tensor of every element of a part.
+/// Returns the number in the whole tensor of every element of a part.
 [[nodiscard]] inline std::vector<extent> whole_numbers(shape const& whole, held_part const& part) {
     std::vector<extent> numbers{0};
     for (std::size_t d = 0; d < whole.size(); ++d) {
@@ -39,7 +39,7 @@ using kernel_table = std::map<std::string, operator_kernel<Scalar>, std::less<>>
     return numbers;
 }
 
-/// A tensor as `outer` times `size` times `inner` elements around one of its dimensions, or several.
+/// A view of a tensor as `outer` times `size` times `inner` elements around one or several of its dimensions.
 struct axis_view {
     extent outer = 1, size = 1, inner = 1;
 
@@ -47,8 +47,8 @@ struct axis_view {
         for (std::size_t d = 0; d < dims.size(); ++d) (d < first ? outer : d < first + count ? size : inner) *= dims[d];
     }
     [[nodiscard]] extent lines() const { return outer * inner; }
-    /// Calls `visit` with the number of the first element of each line, whose next ones are `inner` apart, and, if it
-    /// takes two arguments, the number of the line.
+    /// Calls `visit` with the number of the first element of each line and, if it takes two arguments, the number of
+    /// the line. The next elements of a line are `inner` apart.
     template <class Visitor>
     void for_each_line(Visitor&& visit) const {
         for (extent o = 0; o < outer; ++o)
@@ -59,7 +59,7 @@ struct axis_view {
     }
 };
 
-/// The attribute `dim`, or the dimension that the rule blocks or gives statistics.
+/// Returns the attribute `dim`, or the dimension that the rule blocks or gives statistics.
 [[nodiscard]] inline std::size_t axis_of(kernel_call const& call) {
     if (call.has("dim")) return static_cast<std::size_t>(call.number("dim", 0));
     auto const& access = call.rule->results[0];
@@ -78,7 +78,7 @@ gradients<Scalar> only(dense_tensor<Scalar> first, std::size_t operands = 1) {
     return result;
 }
 
-/// The same elements in another shape.
+/// Returns the same elements in another shape.
 template <class Scalar>
 dense_tensor<Scalar> reshaped(dense_tensor<Scalar> const& x, shape dims) {
     return dense_tensor<Scalar>(std::move(dims), x.data);

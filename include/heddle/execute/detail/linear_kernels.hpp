@@ -9,7 +9,7 @@
 
 namespace heddle::detail {
 
-/// Computed from the rule, each term times what `coefficients` makes of the call.
+/// Computes the operator from the rule; each term is multiplied by what `coefficients` makes of the call.
 template <class Scalar, class Coefficients>
 operator_kernel<Scalar> from_rule(Coefficients coefficients) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) {
@@ -20,7 +20,7 @@ operator_kernel<Scalar> from_rule(Coefficients coefficients) {
             }};
 }
 
-/// Element by element, of one operand and a number.
+/// Computes one operand and a number, element by element.
 template <class Scalar, class Forward, class Backward>
 operator_kernel<Scalar> from_number(Forward f, Backward derivative) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -38,7 +38,7 @@ operator_kernel<Scalar> from_number(Forward f, Backward derivative) {
             }};
 }
 
-/// One of two kernels: of a tensor and a number, or of tensors.
+/// Takes one of two kernels: for a tensor and a number, or for tensors.
 template <class Scalar>
 operator_kernel<Scalar> number_or(operator_kernel<Scalar> number, operator_kernel<Scalar> tensor) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) {
@@ -49,7 +49,7 @@ operator_kernel<Scalar> number_or(operator_kernel<Scalar> number, operator_kerne
             }};
 }
 
-/// x / y, broadcast: the product of x and 1 / y.
+/// Computes x / y with broadcasting, as the product of x and 1 / y.
 template <class Scalar>
 operator_kernel<Scalar> division() {
     auto const inverse = [](dense_tensor<Scalar> y) {
@@ -76,7 +76,7 @@ operator_kernel<Scalar> division() {
             }};
 }
 
-/// Elements keep their order: a part too holds the same of both shapes.
+/// Elements keep their order, so a part of one shape holds the elements of that part of the other.
 template <class Scalar>
 operator_kernel<Scalar> reshape_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -87,7 +87,7 @@ operator_kernel<Scalar> reshape_kernel() {
             }};
 }
 
-/// Copies lines of an axis between a tensor and a piece of it that begins at `at`, into or out of the piece.
+/// Copies lines of an axis between a tensor and a piece of it that begins at `at`, into the piece or out of it.
 template <class Scalar, class Whole>
 void copy_piece(Whole& whole, axis_view const& w, dense_tensor<Scalar>& piece, extent size, extent at,
                 bool into_piece) {
@@ -121,7 +121,7 @@ dense_tensor<Scalar> piece_of(dense_tensor<Scalar> const& whole, shape dims, std
     return piece;
 }
 
-/// `cat`.
+/// This is `cat`.
 template <class Scalar>
 operator_kernel<Scalar> joining() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -138,7 +138,7 @@ operator_kernel<Scalar> joining() {
             }};
 }
 
-/// `split` and `chunk`.
+/// These are `split` and `chunk`.
 template <class Scalar>
 operator_kernel<Scalar> dividing() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) {
@@ -190,7 +190,7 @@ operator_kernel<Scalar> picking() {
             }};
 }
 
-/// `append_cls_token`: one token, the same for the whole batch, before each sequence.
+/// This is `append_cls_token`: one token, equal for the whole batch, goes before each sequence.
 template <class Scalar>
 operator_kernel<Scalar> class_token_appending() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -215,7 +215,7 @@ operator_kernel<Scalar> class_token_appending() {
             }};
 }
 
-/// `get_cls_token`: the first place of each sequence.
+/// This is `get_cls_token`: the first place of each sequence.
 template <class Scalar>
 operator_kernel<Scalar> class_token_getting() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {

@@ -8,15 +8,15 @@
 
 namespace heddle::detail {
 
-/// Places are counted from the end if they are negative.
+/// Negative places are counted from the end.
 inline void check_place(kernel_call const& call, extent place, extent size) {
     if (place < -size || place >= size)
         call.fail("has index " + std::to_string(place) + " into " + std::to_string(size) + " places");
 }
 
-/// Elements (outer, place, inner) at the places that a tensor of indices holds: one index for all (`index_select`), or
-/// one for each (`gather`, as many along the axis as the result has). Places are of one dimension, or of several
-/// numbered together. Calls `visit(in the tensor, in the picked elements)`.
+/// Visits the elements (outer, place, inner) at the places that a tensor of indices holds: one index for all
+/// (`index_select`), or one for each (`gather`, as many along the axis as the result has). Places are of one dimension,
+/// or of several numbered together. It calls `visit(in the tensor, in the picked elements)`.
 template <class Index, class Visitor>
 void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<Index> const& index,
                       bool for_each_element, Visitor&& visit, std::size_t over = 1) {
@@ -33,7 +33,8 @@ void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<I
             }
 }
 
-/// The operands after the first hold places of one dimension each, and broadcast: these places in one number.
+/// Returns the places as one number each. The operands after the first hold places of one dimension each, and
+/// broadcast.
 template <class Scalar>
 dense_tensor<extent> joint_places(kernel_call const& call, tensor_view<Scalar> x) {
     shape joint;
@@ -73,7 +74,7 @@ operator_kernel<Scalar> index_kernel(bool for_each_element) {
             }};
 }
 
-/// Calls `visit(in the tensor, in the picked elements)` for what a mask of some of the dimensions has ones at.
+/// Calls `visit(in the tensor, in the picked elements)` where a mask of some of the dimensions has ones.
 template <class Scalar, class Visitor>
 void for_each_unmasked(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& mask, extent count,
                        Visitor&& visit) {
@@ -106,7 +107,7 @@ operator_kernel<Scalar> mask_kernel() {
             }};
 }
 
-/// The kernel that `choose(call, operands)` says.
+/// Runs the kernel that `choose(call, operands)` selects.
 template <class Scalar, class Choice>
 operator_kernel<Scalar> chosen(Choice choose, std::vector<operator_kernel<Scalar>> kernels) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) { return kernels[choose(call, x)].forward(call, x); },
@@ -115,7 +116,7 @@ operator_kernel<Scalar> chosen(Choice choose, std::vector<operator_kernel<Scalar
             }};
 }
 
-/// Of one operand what slices pick, with others the places that they hold or that one has ones at.
+/// Picks what slices pick of one operand; other operands hold places, or a mask with ones at the places.
 template <class Scalar>
 operator_kernel<Scalar> slices_or_places() {
     return chosen<Scalar>(
@@ -125,7 +126,7 @@ operator_kernel<Scalar> slices_or_places() {
         {picking<Scalar>(), index_kernel<Scalar>(false), mask_kernel<Scalar>()});
 }
 
-/// The largest or smallest of a dimension in order, the first of equals first; the second result is where they are.
+/// Sorts the largest or smallest of a dimension, the first of equal ones first; the second result is where they are.
 template <class Scalar>
 operator_kernel<Scalar> largest_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -157,7 +158,7 @@ operator_kernel<Scalar> largest_kernel() {
             }};
 }
 
-/// Of all elements or of dimensions; with a second result for places, of one.
+/// Finds an extreme of all elements or of dimensions; with a second result for places, of one dimension.
 template <class Scalar, class Compare>
 operator_kernel<Scalar> extreme_or_places(Compare before) {
     return chosen<Scalar>(
@@ -165,7 +166,7 @@ operator_kernel<Scalar> extreme_or_places(Compare before) {
         {extreme_kernel<Scalar>(before), largest_kernel<Scalar>()});
 }
 
-/// Where the largest or smallest of a dimension is, or of all elements; of equals the first.
+/// Finds where the largest or smallest element of a dimension is, or of all elements; of equal ones, the first.
 template <class Scalar>
 operator_kernel<Scalar> place_kernel(bool largest) {
     return piecewise_constant<Scalar>([=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -183,7 +184,7 @@ operator_kernel<Scalar> place_kernel(bool largest) {
     });
 }
 
-/// A one at each place that the operand names, among the classes that are held.
+/// Sets a one at each place that the operand names, among the classes that are held.
 template <class Scalar>
 operator_kernel<Scalar> one_hot_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -205,7 +206,7 @@ operator_kernel<Scalar> one_hot_kernel() {
             }};
 }
 
-/// The first operand plus elements of the third, added at the places that the second holds.
+/// Adds elements of the third operand to the first at the places that the second holds.
 template <class Scalar>
 operator_kernel<Scalar> scatter_kernel(bool for_each_element) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -224,11 +225,11 @@ operator_kernel<Scalar> scatter_kernel(bool for_each_element) {
             }};
 }
 
-/// The first operand with elements of the third, or the attribute `value`, at the places that the second holds; of
-/// equal places the last counts.
+/// Replaces elements of the first operand by those of the third, or by the attribute `value`, at the places that the
+/// second holds; of equal places the last counts.
 template <class Scalar>
 operator_kernel<Scalar> replacing_kernel() {
-    /// By element of the result, the number of the one that comes there; -1 where none does.
+    /// For each element of the result, this is the number of the element that comes there; -1 if none does.
     auto const replaced = [](kernel_call const& call, tensor_view<Scalar> x) {
         std::vector<extent> by(x[0]->data.size(), -1);
         for_each_indexed(call, x[0]->dims, *x[1], true,
@@ -271,7 +272,7 @@ void for_each_row(kernel_call const& call, tensor_view<Scalar> x, Visitor&& visi
     }
 }
 
-/// Ids outside a part of the table give zeros: a summand of the result. The row `padding_idx` has no gradient.
+/// Ids outside a part of the table give zeros: the result is a summand. The row `padding_idx` has no gradient.
 template <class Scalar>
 operator_kernel<Scalar> embedding_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -294,8 +295,8 @@ operator_kernel<Scalar> embedding_kernel() {
             }};
 }
 
-/// Sums of each line's rows, times a third operand, or means; the row `padding_idx` does not count. Ids outside a part
-/// of the table give zeros.
+/// Computes sums of each line's rows, times a third operand, or means; the row `padding_idx` does not count. Ids
+/// outside a part of the table give zeros.
 template <class Scalar>
 operator_kernel<Scalar> embedding_bag_kernel() {
     /// Calls `visit(id number, line, row, factor)` for every id whose row counts and is held.

@@ -9,11 +9,12 @@
 
 namespace heddle::detail {
 
-/// The loss of each sample is minus the sum of its log-probabilities times `shares`; a mean divides by `divisor`.
+/// Computes the losses of samples. The loss of a sample is minus the sum of its log-probabilities times `shares`; a
+/// mean divides by `divisor`.
 ///
 /// Samples are numbered by the scores' dimensions without the classes; each is a line. A mean over labels needs the
-/// whole target, whatever part of the scores a rank holds, so labels are found by their place in the whole. Of the
-/// classes a rank may hold some: its summand of the loss is theirs.
+/// whole target, whatever part of the scores a rank holds, so labels are found by their place in the whole. A rank may
+/// hold some of the classes; then its summand of the loss is that of these classes.
 template <class Scalar>
 class classification {
 public:
@@ -29,7 +30,7 @@ public:
     }
 
     [[nodiscard]] bool is_mean() const { return call_.flag("mean", true); }
-    /// The factor that the loss of sample `n` enters the result with, given the result's cotangent.
+    /// Returns the factor with which the loss of sample `n` enters the result, given the result's cotangent.
     [[nodiscard]] Scalar weight_of(dense_tensor<Scalar> const& cotangent, extent n) const {
         return is_mean() ? cotangent[0] / divisor : cotangent.dims.empty() ? cotangent[0] : cotangent[n];
     }
@@ -47,7 +48,7 @@ private:
 public:
     axis_view view;
     dense_tensor<Scalar> shares;
-    /// Of a sample's shares, over all classes.
+    /// The sum of each sample's shares over all classes.
     std::vector<Scalar> share_sums;
     Scalar divisor = 1;
     bool has_labels = true;
@@ -164,15 +165,15 @@ operator_kernel<Scalar> classification_kernel(bool of_scores) {
             }};
 }
 
-/// What one element adds to a loss, and its slopes in the element, its target, and the factor of what is added for the
-/// target.
+/// What one element adds to a loss, and the slopes of this in the element, its target, and the factor of what is added
+/// for the target.
 template <class Scalar>
 struct element_loss {
     Scalar value, to_input, to_target, to_factor = 0;
 };
 
-/// The sum, the mean over all elements of the whole tensor, or each by itself, of `loss(call, input, target, factor)`,
-/// times a weight if there is one.
+/// Computes the sum, the mean over all elements of the whole tensor, or each element by itself, of `loss(call, input,
+/// target, factor)`, times a weight if there is one.
 template <class Scalar, class Loss>
 operator_kernel<Scalar> paired_loss_kernel(Loss loss) {
     auto const divisor = [](kernel_call const& call) {
@@ -215,7 +216,7 @@ operator_kernel<Scalar> paired_loss_kernel(Loss loss) {
             }};
 }
 
-/// Of the difference of an element and its target: `value(call, d)` and its derivative `slope(call, d)`.
+/// A loss of the difference d of an element and its target: `value(call, d)`, with the derivative `slope(call, d)`.
 template <class Scalar, class Value, class Slope>
 operator_kernel<Scalar> difference_loss_kernel(Value value, Slope slope) {
     return paired_loss_kernel<Scalar>([=](kernel_call const& call, Scalar x, Scalar t, Scalar) -> element_loss<Scalar> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Kernels of softmax and norms: functions of whole rows, of which a rank may hold parts.
+/// @brief Kernels of softmax and norms: functions of whole rows; a rank may hold parts of them.
 #pragma once
 
 #include <heddle/execute/detail/kernel_table.hpp>
@@ -9,8 +9,8 @@
 
 namespace heddle::detail {
 
-/// A number for each line of an axis, made of its elements: from `start`, by `step(number, element's number, line)`; of
-/// the whole lines where `call` holds parts of them.
+/// Computes a number for each line of an axis from its elements: from `start`, by `step(number, element's number,
+/// line)`. If `call` holds parts of the lines, the number is that of the whole lines.
 template <class Step>
 std::vector<double> line_statistic(kernel_call const& call, std::size_t which, reduction how, axis_view const& view,
                                    double start, Step const& step) {
@@ -43,7 +43,7 @@ dense_tensor<Scalar> softmax_of(kernel_call const& call, dense_tensor<Scalar> x,
     return x;
 }
 
-/// The operand's cotangent from the result and its cotangent.
+/// Returns the operand's cotangent, from the result and the result's cotangent.
 template <class Scalar>
 dense_tensor<Scalar> softmax_adjoint(kernel_call const& call, dense_tensor<Scalar> const& y, dense_tensor<Scalar> g,
                                      axis_view const& view, bool logarithm) {
@@ -70,19 +70,19 @@ operator_kernel<Scalar> softmax_kernel(bool logarithm) {
 
 /// How a norm sees its first operand, dimension by dimension.
 struct norm_shape {
-    /// In how many equal runs a dimension is normalised; zero where each of its places has rows of its own.
+    /// The number of equal runs in which a dimension is normalised; zero if each of its places has rows of its own.
     std::vector<extent> runs;
-    /// Whether weight and bias have the dimension.
+    /// Tells whether weight and bias have the dimension.
     std::vector<bool> scaled;
 
     explicit norm_shape(std::size_t rank) : runs(rank), scaled(rank) {}
 };
 
-/// The row that each element of a part is normalised with, and where its weight is.
+/// The row with which each element of a part is normalised, and where its weight is.
 struct norm_places {
     std::vector<std::size_t> row{0}, parameter{0};
     std::size_t rows = 1;
-    /// Elements of each row: of whole ones where ranks combine theirs.
+    /// The number of elements of each row; if ranks combine rows, of the whole row.
     std::vector<double> size;
 
     norm_places(kernel_call const& call, norm_shape const& norm) {
@@ -112,12 +112,12 @@ struct norm_places {
     }
 };
 
-/// (x - mean) / deviation of each row, or x / root mean square; then times a weight and plus a bias where there are
-/// any.
+/// Computes (x - mean) / deviation of each row, or x / root mean square; then multiplies by a weight and adds a bias,
+/// if there are any.
 template <class Scalar>
 class normalisation {
 public:
-    /// By the rows' own moments.
+    /// Normalises by the rows' own moments.
     normalisation(kernel_call const& call, dense_tensor<Scalar> const& x, norm_places const& places, bool centred)
         : call_(call), x_(x), places_(places), centred_(centred), mean_(places.rows), scale_(places.rows) {
         if (centred) mean_ = mean_of(0, [&](std::size_t n) { return x.data[n]; });
@@ -125,7 +125,7 @@ public:
             mean_of(centred ? 1 : 0, [&](std::size_t n) { return square(x.data[n] - mean_[places.row[n]]); });
         set_scale(variance);
     }
-    /// By given ones.
+    /// Normalises by given moments.
     normalisation(kernel_call const& call, dense_tensor<Scalar> const& x, norm_places const& places,
                   std::vector<Scalar> mean, std::vector<Scalar> const& variance)
         : call_(call), x_(x), places_(places), fixed_(true), mean_(std::move(mean)), scale_(places.rows) {
@@ -141,7 +141,7 @@ public:
         }
         return y;
     }
-    /// Of the operand; adds those of weight and bias to what is given for them.
+    /// Returns the operand's cotangent; adds those of weight and bias to what is given for them.
     [[nodiscard]] dense_tensor<Scalar> backward(dense_tensor<Scalar> const& g, dense_tensor<Scalar> const* weight,
                                                 dense_tensor<Scalar>* to_weight, dense_tensor<Scalar>* to_bias) const {
         dense_tensor<Scalar> dx(x_.dims);
@@ -189,7 +189,7 @@ private:
     std::vector<Scalar> mean_, scale_;
 };
 
-/// Weight and bias of a norm. A call without attributes has them as operands 1 and 2.
+/// The weight and bias of a norm. In a call without attributes they are operands 1 and 2.
 struct norm_operands {
     std::optional<std::size_t> weight, bias;
 
@@ -200,7 +200,8 @@ struct norm_operands {
     }
 };
 
-/// Of the last dimensions: as many as the call says, or its weight has, or its rule does anything but split.
+/// Returns the shape of a norm of the last dimensions: as many as the call says, or its weight has, or its rule does
+/// more than split.
 [[nodiscard]] inline norm_shape trailing_norm_shape(kernel_call const& call) {
     auto const& access = call.rule->operands[0];
     std::size_t first = access.size();
@@ -220,7 +221,8 @@ struct norm_operands {
     return norm;
 }
 
-/// Of everything but the channels, and perhaps the samples; channels in so many groups, or each by itself.
+/// Returns the shape of a norm of everything but the channels, and perhaps the samples; channels form this many groups,
+/// or each is by itself.
 [[nodiscard]] inline norm_shape channel_norm_shape(kernel_call const& call, bool of_samples, extent groups) {
     norm_shape norm(call.operands[0].size());
     for (std::size_t d = 2; d < norm.runs.size(); ++d) norm.runs[d] = 1;
@@ -230,7 +232,8 @@ struct norm_operands {
     return norm;
 }
 
-/// A norm whose shape is `shape_of(call)`. Running moments are used where they are operands and it is not in training.
+/// A norm whose shape is `shape_of(call)`. Running moments are used if they are operands and the norm is not in
+/// training.
 template <class Scalar>
 operator_kernel<Scalar> norm_kernel(std::function<norm_shape(kernel_call const&)> shape_of, bool centred = true) {
     auto const with = [=](kernel_call const& call, tensor_view<Scalar> x, auto const& visit) {

@@ -10,7 +10,7 @@
 
 namespace heddle::detail {
 
-/// For each dimension the place of the operand that each place of the result copies; -1 for none.
+/// For each dimension, the place of the operand that each place of the result copies; -1 if it copies none.
 using place_maps = std::vector<std::vector<extent>>;
 
 /// Calls `visit(from, to)` for each element that is copied, and `visit(-1, to)` for each that is not.
@@ -41,7 +41,7 @@ void for_each_mapped(kernel_call const& call, shape const& from, place_maps cons
     return maps;
 }
 
-/// Copies by `maps_of(call, operand, result)`; what no place is copied to is the attribute `value`.
+/// Copies by `maps_of(call, operand, result)`. Places of the result that copy nothing get the attribute `value`.
 template <class Scalar, class Maps>
 operator_kernel<Scalar> mapped_kernel(Maps maps_of) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -79,7 +79,7 @@ operator_kernel<Scalar> mapped_kernel(Maps maps_of) {
 
 enum class padding_mode { constant, reflect, replicate, circular };
 
-/// The attribute `pad` has elements before and after each dimension; negative ones cut.
+/// Pads by the attribute `pad`, which has the numbers of elements before and after each dimension; negative ones cut.
 [[nodiscard]] inline place_maps padded(kernel_call const& call, shape const& from, shape const& to) {
     auto const pad = call.numbers("pad");
     auto const mode = static_cast<padding_mode>(call.number("mode", 0));
@@ -101,7 +101,7 @@ enum class padding_mode { constant, reflect, replicate, circular };
     return maps;
 }
 
-/// The slices of a tensor along an axis, one after the other.
+/// Returns the slices of a tensor along an axis, one after the other.
 template <class Scalar>
 operator_kernel<Scalar> unbinding() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) {
@@ -152,11 +152,11 @@ operator_kernel<Scalar> stacking() {
             }};
 }
 
-/// Half of a dimension times the sigmoid of the other half.
+/// Multiplies half of a dimension by the sigmoid of the other half.
 template <class Scalar>
 operator_kernel<Scalar> gated_kernel() {
     auto const sigmoid = [](Scalar x) { return 1 / (1 + std::exp(-x)); };
-    /// Calls `visit(value, gate, result)`, the numbers of elements.
+    /// Calls `visit(value, gate, result)` with the numbers of elements.
     auto const for_each_pair = [](kernel_call const& call, shape const& dims, auto const& visit) {
         axis_view const view(dims, axis_of(call));
         extent const half = view.size / 2;
@@ -182,7 +182,7 @@ operator_kernel<Scalar> gated_kernel() {
             }};
 }
 
-/// Zero on one side of a diagonal of the last two dimensions.
+/// Sets one side of a diagonal of the last two dimensions to zero.
 template <class Scalar>
 operator_kernel<Scalar> triangle_kernel(bool upper) {
     auto const cut = [=](kernel_call const& call, dense_tensor<Scalar> x) {
@@ -202,7 +202,7 @@ operator_kernel<Scalar> triangle_kernel(bool upper) {
             }};
 }
 
-/// Elements where two dimensions have the same place, but for an offset.
+/// Picks the elements at which two dimensions have the same place, up to an offset.
 template <class Scalar>
 operator_kernel<Scalar> diagonal_kernel() {
     /// Calls `visit(in the operand, in the result)`.

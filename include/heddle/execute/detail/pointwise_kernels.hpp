@@ -12,7 +12,8 @@
 
 namespace heddle::detail {
 
-/// Element by element, of the call's parameters and the operand; `derivative` is of the result too.
+/// Computes a function of the call's parameters and the operand, element by element; `derivative` also takes the
+/// result.
 template <class Scalar, class Function, class Derivative>
 operator_kernel<Scalar> parametric(Function f, Derivative derivative) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
@@ -32,7 +33,7 @@ operator_kernel<Scalar> elementwise(Function f, Derivative derivative) {
                               [=](kernel_call const&, Scalar x, Scalar y) { return derivative(x, y); });
 }
 
-/// Constant where it has a derivative at all: zero in every operand.
+/// The function is constant wherever it has a derivative, which is zero in every operand.
 template <class Scalar, class Forward>
 operator_kernel<Scalar> piecewise_constant(Forward forward) {
     return {forward, [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar>) {
@@ -42,8 +43,9 @@ operator_kernel<Scalar> piecewise_constant(Forward forward) {
             }};
 }
 
-/// For each element of the result that of an operand which broadcasts to it: one dimension for each of the last ones,
-/// or from the attribute `aligned_at` on, without an index where it has one place.
+/// Returns, for each element of the result, the element of an operand that broadcasts to it. Each dimension of the
+/// operand is one of the last of the result or, with the attribute `aligned_at`, one from there on; a dimension of one
+/// place has no index.
 [[nodiscard]] inline std::vector<extent> broadcast_places(kernel_call const& call, std::size_t operand,
                                                           shape const& result) {
     auto const& access = call.rule->operands[operand];
@@ -61,8 +63,8 @@ operator_kernel<Scalar> piecewise_constant(Forward forward) {
     return places;
 }
 
-/// Element by element, broadcast: `f(call, elements)` of one element per operand, and `derivatives(call, elements, g)`
-/// one for each.
+/// Computes `f(call, elements)`, of one element per operand, element by element and broadcast; `derivatives(call,
+/// elements, g)` returns one number for each operand.
 template <class Scalar, class Function, class Derivatives>
 operator_kernel<Scalar> broadcast_kernel(Function f, Derivatives derivatives) {
     using numbers = std::vector<Scalar>;
@@ -93,7 +95,7 @@ operator_kernel<Scalar> broadcast_kernel(Function f, Derivatives derivatives) {
             }};
 }
 
-/// A comparison: one or zero, of two tensors or of a tensor and a number.
+/// Compares two tensors, or a tensor and a number; gives one or zero.
 template <class Scalar, class Compare>
 operator_kernel<Scalar> comparison(Compare holds) {
     auto const both = broadcast_kernel<Scalar>(
@@ -104,7 +106,7 @@ operator_kernel<Scalar> comparison(Compare holds) {
     return piecewise_constant<Scalar>(both.forward);
 }
 
-/// By a mask, operand 0, one of two, each an operand or a number.
+/// Chooses one of two by a mask, which is operand 0; each of the two is an operand or a number.
 template <class Scalar>
 operator_kernel<Scalar> choice_kernel() {
     using numbers = std::vector<Scalar>;
@@ -154,8 +156,8 @@ operator_kernel<Scalar> gelu() {
             }};
 }
 
-/// Drawn for each place of the first `drawn` dimensions of the whole tensor; for each element, if the call does not
-/// say.
+/// Draws a number for each place of the first `drawn` dimensions of the whole tensor; if the call does not say, for
+/// each element.
 template <class Scalar>
 dense_tensor<Scalar> dropped(kernel_call const& call, dense_tensor<Scalar> x) {
     double const p = call.number("p", 0.5);
@@ -170,7 +172,7 @@ dense_tensor<Scalar> dropped(kernel_call const& call, dense_tensor<Scalar> x) {
     return x;
 }
 
-/// Linear with a fixed mask: its own adjoint.
+/// Dropout is linear with a fixed mask, and so its own adjoint.
 template <class Scalar>
 operator_kernel<Scalar> dropout_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> { return {dropped(call, *x[0])}; },
@@ -179,7 +181,7 @@ operator_kernel<Scalar> dropout_kernel() {
             }};
 }
 
-/// Functions of one element with their derivatives.
+/// Has functions of one element with their derivatives.
 template <class Scalar>
 void add_functions(kernel_table<Scalar>& table) {
     auto const sigmoid = [](Scalar x) { return 1 / (1 + std::exp(-x)); };
@@ -392,7 +394,7 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     table["ge"] = comparison<Scalar>(std::greater_equal<Scalar>{});
     table["logical_and"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 && b != 0; });
     table["logical_or"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 || b != 0; });
-    // Of whole numbers; of truth values these are other operators.
+    // These are the kernels for whole numbers; for truth values the operators are others.
     auto const bits = [&](char const* kind, auto join) {
         auto const of_two = [=](Scalar a, Scalar b) {
             return static_cast<Scalar>(join(static_cast<std::int64_t>(a), static_cast<std::int64_t>(b)));

@@ -27,7 +27,7 @@ namespace heddle::detail {
             sides_of(call, "dilation", rank, shape(rank, 1))};
 }
 
-/// For each result of one channel the elements it is made of and their weights.
+/// For each result of one channel, the elements of which it is made and their weights.
 struct pool_weights {
     extent channel = 0; ///< elements of the operand
     std::vector<std::vector<std::pair<extent, double>>> of;
@@ -57,8 +57,8 @@ struct pool_weights {
     return weights;
 }
 
-/// Of every combination of what the dimensions give: `along(d, size, results, o)` lists places and weights of result
-/// `o` in dimension `d`.
+/// Combines what the dimensions give: `along(d, size, results, o)` lists places and weights of result `o` in dimension
+/// `d`.
 template <class Along>
 pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, Along const& along) {
     shape const input = last(x, rank), output = last(y, rank);
@@ -77,7 +77,7 @@ pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, A
     return weights;
 }
 
-/// Windows whose ends are rounded outwards, so that they cover the input.
+/// Returns a window whose ends are rounded outwards, so that the windows cover the input.
 [[nodiscard]] inline std::pair<extent, extent> adaptive_window(extent size, extent results, extent o) {
     return {o * size / results, ((o + 1) * size + results - 1) / results};
 }
@@ -92,8 +92,8 @@ pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, A
                            });
 }
 
-/// The weights of four neighbours of a place that lies `part` of the way between the middle two: cubic convolution
-/// (Keys 1981) with a = -0.75, as PyTorch has it.
+/// Returns the weights of four neighbours of a place that lies `part` of the way between the middle two, by cubic
+/// convolution (Keys 1981) with a = -0.75, as in PyTorch.
 [[nodiscard]] inline std::array<double, 4> cubic_weights(double part) {
     constexpr double a = -0.75;
     auto const near = [](double t) { return ((a + 2) * t - (a + 3)) * t * t + 1; };      // up to one away
@@ -101,8 +101,8 @@ pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, A
     return {far(1 + part), near(part), near(1 - part), far(2 - part)};
 }
 
-/// The nearest element at or before each result's place, or the two or four around it; with `align_corners` the ends
-/// coincide, otherwise the edges.
+/// Uses the nearest element at or before each result's place, or the two or four elements around it. With
+/// `align_corners` the first and last elements coincide, otherwise the edges.
 [[nodiscard]] inline pool_weights resize_weights(kernel_call const& call, shape const& x, shape const& y) {
     auto const neighbours = static_cast<int>(call.number("neighbours", 1));
     bool const corners = call.flag("align_corners");
@@ -159,8 +159,8 @@ operator_kernel<Scalar> averaging(Weights weights) {
         }};
 }
 
-/// Where the largest element under each window is: the first of equals. `for_each(visit)` visits (result, element) of
-/// one channel.
+/// Finds where the largest element under each window is, the first of equal ones. `for_each(visit)` visits (result,
+/// element) of one channel.
 template <class Scalar, class ForEach>
 std::vector<extent> places_of_maxima(kernel_call const& call, dense_tensor<Scalar> const& x, extent results,
                                      extent windows, extent channel, ForEach const& for_each) {

@@ -21,41 +21,41 @@
 
 namespace heddle::detail {
 
-/// Unwinds a rank that waits for others when one has failed; never leaves `run_ranks`.
+/// Unwinds a rank that waits for others when one has failed; it never leaves `run_ranks`.
 struct rank_stopped {};
 
 /// What a rank posts for one collective.
 struct posted_call {
     collective kind{};
     uneven how{};
-    /// Of an element, of the tensor (all-reduce, broadcast); ranks must agree on them.
+    /// The sizes of an element and of the tensor (all-reduce, broadcast), and the root; ranks must agree on them.
     std::size_t element_size = 0, length = 0, root = 0;
-    /// Elements of the shards by rank; of an all-to-all, of what goes to each rank.
+    /// The elements of the shards by rank; for an all-to-all, of what goes to each rank.
     std::vector<std::size_t> counts{};
-    /// Of an all-to-all, of what comes from each rank.
+    /// For an all-to-all, the elements of what comes from each rank.
     std::vector<std::size_t> received{};
     reduction combines{};
     void const* data = nullptr;
-    /// Whether this rank's data are as large as its counts say.
+    /// Tells whether this rank's data are as large as its counts say.
     bool fits = true;
 };
 
-/// Where a group's ranks meet. Guarded by its world; what is posted is read between two meetings.
+/// Where a group's ranks meet. Its world guards it; what is posted is read between two meetings.
 struct rank_board {
     std::vector<std::size_t> members;
     std::vector<posted_call> posted;
     std::size_t arrived = 0, meetings = 0;
 };
 
-/// All ranks of a run and the groups they form. They stop together: with the first failure, and when
-/// none of them can go on because each has ended or waits for another.
+/// All ranks of a run and the groups that they form. They stop together at the first failure, and when none of them can
+/// go on because each has ended or waits for another.
 class rank_world {
 public:
     explicit rank_world(std::size_t size) : state_(size), waits_for_(size), running_(size) {}
 
     [[nodiscard]] std::size_t size() const { return state_.size(); }
 
-    /// The `number`-th board that these ranks share; the first of them to ask makes it.
+    /// Returns the `number`-th board that these ranks share; the first of them to ask makes it.
     std::shared_ptr<rank_board> board(std::vector<std::size_t> const& members, std::size_t number);
 
     /// Waits until all members have come. *Throws* `rank_stopped` once any rank has failed.
@@ -76,7 +76,7 @@ public:
 private:
     static constexpr char const* ended = "has ended";
 
-    /// Whether this was the last member to come.
+    /// Tells whether this was the last member to come.
     bool arrive(rank_board& board);
     void stop(std::exception_ptr e);
     void check_progress();
@@ -84,7 +84,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<std::string> state_;
-    /// By rank, one more than the rank whose message it waits for, or 0.
+    /// For each rank, one more than the rank whose message it waits for, or 0.
     std::vector<std::size_t> waits_for_;
     std::map<std::pair<std::size_t, std::size_t>, std::deque<message>> messages_;
     std::size_t running_;
@@ -92,7 +92,7 @@ private:
     std::map<std::pair<std::vector<std::size_t>, std::size_t>, std::shared_ptr<rank_board>> boards_;
 };
 
-/// While it lives, this rank's and the others' posted data may be read.
+/// While an object lives, the posted data of this rank and of the others may be read.
 class reading {
 public:
     reading(rank_world& world, rank_board& board) : world_(world), board_(board) {}
@@ -134,7 +134,7 @@ HEDDLE_INLINE void rank_world::meet(rank_board& board, std::size_t rank, std::st
     check_progress();
     auto const mine = board.meetings;
     changed_.wait(lock, [&] { return failure_ || board.meetings != mine; });
-    // Once all have met, all go on: they wait for each other when they part.
+    // Once all ranks have met, all go on: they wait for each other when they part.
     if (board.meetings == mine) throw rank_stopped{};
 }
 
@@ -147,7 +147,7 @@ HEDDLE_INLINE void rank_world::post(std::size_t from, std::size_t to, message wh
     std::scoped_lock const lock(mutex_);
     messages_[{from, to}].push_back(std::move(what));
     if (waits_for_[to] != from + 1) return;
-    // It goes on, though it may not know yet.
+    // The rank goes on, though it may not know yet.
     waits_for_[to] = 0;
     state_[to].clear();
     ++running_;

@@ -11,8 +11,8 @@
 
 namespace heddle::detail {
 
-/// A cell's kernel, which takes the input, so many states (the first once more, if it reads that unit by unit too) and
-/// weights.
+/// The kernel of a cell that takes the input, this many states (plus the first once more, if it reads that unit by unit
+/// too) and weights.
 template <class Scalar>
 struct recurrent_cell_kernel {
     operator_kernel<Scalar> kernel;
@@ -22,11 +22,11 @@ struct recurrent_cell_kernel {
     [[nodiscard]] std::size_t first_weight() const { return 1 + states + (repeats_state ? 1 : 0); }
 };
 
-/// Layers of a cell along a sequence, in one direction or both, with all states on the way.
+/// Runs layers of a cell along a sequence, in one direction or both, and keeps all states on the way.
 ///
 /// Operands are the sequence, the states before it (run, batch, hidden), and the cell's weights for each run, that is,
-/// for each layer and direction. Results are the last layer's outputs, directions side by side, and the states after
-/// the sequence.
+/// for each layer and direction. Results are the last layer's outputs, with the directions side by side, and the states
+/// after the sequence.
 template <class Scalar>
 class recurrence {
 public:
@@ -115,13 +115,13 @@ private:
     [[nodiscard]] static const_matrix_map<Scalar> matrix_of(tensor const& t) {
         return {t.data.data(), t.dims[0], t.dims[1]};
     }
-    /// A run's columns of what its layer has of one time. *Precondition:* a batch that is not empty, for Eigen moves
-    /// the pointer.
+    /// Returns a run's columns of what its layer has at one time. *Precondition:* the batch is not empty, because Eigen
+    /// offsets the pointer.
     [[nodiscard]] auto output_of(tensor& step, std::size_t run) const {
         return matrix_of(step).middleCols(static_cast<extent>(run % directions_) * hidden_, hidden_);
     }
 
-    /// A run's part of states.
+    /// Returns a run's part of the states.
     [[nodiscard]] tensors<Scalar> states_of(tensor_view<Scalar> all, std::size_t run) const {
         tensors<Scalar> states;
         for (auto const* state : all) {
@@ -135,7 +135,7 @@ private:
     }
     [[nodiscard]] extent first_of(std::size_t run) const { return static_cast<extent>(run) * batch_ * hidden_; }
 
-    /// A sequence as one matrix (batch, features) for each time, and back.
+    /// Turns a sequence into one matrix (batch, features) for each time; the next function turns it back.
     [[nodiscard]] tensors<Scalar> steps_of(tensor const& sequence) const {
         tensors<Scalar> steps(static_cast<std::size_t>(sequence.dims[is_batch_first_ ? 1 : 0]),
                               tensor({batch_, sequence.dims[2]}));
@@ -165,13 +165,13 @@ private:
     std::size_t directions_, runs_;
     extent batch_, hidden_;
     bool is_batch_first_;
-    /// By layer, then time: the operand, then what each layer gives to the next.
+    /// The operand, then what each layer passes to the next, by layer and time.
     std::vector<tensors<Scalar>> sequences_;
-    /// By run, then step of the run: before each step, and after the last.
+    /// The states before each step, and after the last, by run and step of the run.
     std::vector<std::vector<tensors<Scalar>>> states_;
 };
 
-/// Backward, the forward pass is run again.
+/// The backward pass runs the forward pass again.
 template <class Scalar>
 operator_kernel<Scalar> recurrent_kernel(recurrent_cell_kernel<Scalar> cell) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) { return recurrence<Scalar>(call, cell, x).results(); },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Kernels of reductions that are no sums: of rows that a rank holds whole.
+/// @brief Kernels of reductions that are no sums; a rank holds their rows whole.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -10,7 +10,8 @@
 
 namespace heddle::detail {
 
-/// The elements of each row that a reduction makes one number of, in order. The attribute `dim` lists what it is over.
+/// Returns, in order, the elements of each row from which a reduction makes one number. The attribute `dim` lists the
+/// dimensions.
 [[nodiscard]] inline std::vector<std::vector<extent>> reduced_rows(kernel_call const& call, shape const& dims) {
     auto const over = call.numbers("dim");
     std::vector<std::size_t> row{0};
@@ -29,7 +30,7 @@ namespace heddle::detail {
     return elements;
 }
 
-/// `value(row)` of the row's elements; `derivative(row, y, k)` of its element `k`.
+/// Computes `value(row)` of a row's elements, with the derivative `derivative(row, y, k)` in its element `k`.
 template <class Scalar, class Value, class Derivative>
 operator_kernel<Scalar> row_kernel(Value value, Derivative derivative) {
     auto const gather = [](dense_tensor<Scalar> const& x, std::vector<extent> const& row) {
@@ -55,7 +56,7 @@ operator_kernel<Scalar> row_kernel(Value value, Derivative derivative) {
             }};
 }
 
-/// The largest or smallest element; of equals, each has its part of the derivative.
+/// Finds the largest or smallest element; equal elements have equal parts of the derivative.
 template <class Scalar, class Compare>
 operator_kernel<Scalar> extreme_kernel(Compare before) {
     using row = std::vector<Scalar>;
@@ -79,7 +80,7 @@ Scalar variance_of(kernel_call const& call, std::vector<Scalar> const& x) {
     return sum / (static_cast<Scalar>(x.size()) - static_cast<Scalar>(call.number("correction", 1)));
 }
 
-/// Two kernels of one result each, of the same operand.
+/// Joins two kernels that each have one result, of the same operand.
 template <class Scalar>
 operator_kernel<Scalar> side_by_side(operator_kernel<Scalar> const& first, operator_kernel<Scalar> const& second) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) {
@@ -94,7 +95,7 @@ operator_kernel<Scalar> side_by_side(operator_kernel<Scalar> const& first, opera
             }};
 }
 
-/// Running sums along a dimension; backwards they are the adjoint.
+/// Computes running sums along a dimension; running sums backwards are the adjoint.
 template <class Scalar>
 dense_tensor<Scalar> accumulated(dense_tensor<Scalar> x, std::size_t axis, bool backwards) {
     axis_view const view(x.dims, axis);

@@ -9,10 +9,10 @@ namespace heddle::detail {
 
 /// Routes each token to the one or two experts of largest probability, first come first served.
 ///
-/// Of two, the weights are normalised to sum to one, and all second choices come after the first choices. Every
-/// expert has `capacity` slots in each batch row; a token that finds none is dropped by that expert. The combine mask
-/// holds the weight in the token's slot, the dispatch mask a one. The choice has no derivative: gradients
-/// flow through the combine weights alone.
+/// If there are two, their weights are normalised to sum to one, and all second choices come after the first choices.
+/// Every expert has `capacity` slots in each batch row; an expert drops a token that finds no slot. The combine mask
+/// holds the weight in the token's slot, and the dispatch mask a one. The choice has no derivative: gradients flow only
+/// through the combine weights.
 template <class Scalar>
 class routing {
 public:
@@ -58,7 +58,7 @@ public:
 
 private:
     [[nodiscard]] Scalar p(extent row, extent expert) const { return probabilities[row * experts_ + expert]; }
-    /// The likeliest expert but one; the first of equals.
+    /// Returns the likeliest expert other than `but`, the first of equal ones.
     [[nodiscard]] extent best(extent row, extent but) const {
         extent found = -1;
         for (extent e = 0; e < experts_; ++e)
@@ -81,7 +81,7 @@ private:
     shape masks_;
 };
 
-/// Results are the dispatch and the combine mask.
+/// The results are the dispatch and the combine mask.
 template <class Scalar>
 operator_kernel<Scalar> routing_kernel(int choices) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {

@@ -14,7 +14,7 @@
 
 namespace heddle::detail {
 
-/// The places of each factor that a plan gives each rank. Keeps references to what it is given.
+/// Holds the places of each factor that a plan gives each rank. It keeps references to what it is given.
 class shard_layout {
 public:
     shard_layout(indexed_program const& program, plan const& p);
@@ -24,14 +24,14 @@ public:
         return program_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
     }
 
-    /// Places of a factor that each rank holds.
+    /// Returns how many places of a factor each rank holds.
     [[nodiscard]] std::vector<extent> places(tensor_id t, form f) const;
     [[nodiscard]] static extent begin_of(std::vector<extent> const& counts, std::size_t rank) {
         return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), extent{0});
     }
-    /// Elements of each rank's shard.
+    /// Returns how many elements each rank's shard has.
     [[nodiscard]] std::vector<std::size_t> shard_sizes(tensor_id t, form f) const;
-    /// The shape of what a rank holds.
+    /// Returns the shape of what a rank holds.
     [[nodiscard]] shape held_shape(tensor_id t, form f, std::size_t rank) const {
         return f.is_shard() ? part_shape(whole_shape(t), factor_of(t, f), places(t, f)[rank]) : whole_shape(t);
     }

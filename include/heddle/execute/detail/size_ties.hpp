@@ -23,16 +23,16 @@
 
 namespace heddle::detail {
 
-/// Classes of factors that an index ties to one extent, and linear relations that kernels keep between dimensions
+/// Holds classes of factors that an index ties to one extent, and linear relations that kernels keep between dimensions
 /// beside their rules: a concatenation's sum, a window's reach.
 ///
 /// Blocked dimensions of an operator that is not known here stay whole, and so do those that a relation contradicts.
 class size_ties {
 public:
-    /// Segments do not matter here: a factor's copies for them are one.
+    /// Segments do not matter here: the copies of a factor for each segment are one factor.
     size_ties(program const& p, std::span<atom_class const> cuts);
 
-    /// An extent for every index of every operator.
+    /// Returns an extent for every index of every operator.
     [[nodiscard]] std::vector<std::vector<extent>> small_extents();
 
 private:
@@ -46,7 +46,7 @@ private:
         std::vector<dimension> sources;
         extent slope = 1, constant = 0;
     };
-    /// What two cut points of an index bound: one factor wherever the index occurs, else of no members.
+    /// What two cut points of an index bound: one factor wherever the index occurs, or else something without members.
     struct index_piece {
         extent size;
         std::vector<std::size_t> members;
@@ -61,7 +61,7 @@ private:
         for (auto m : members_of(d)) whole_[m] = true;
     }
     void keep_at_least(dimension d, extent size);
-    /// Factor by factor, where both have the same.
+    /// Ties two dimensions factor by factor, if both have the same factors.
     void tie(dimension a, dimension b);
     [[nodiscard]] extent size_of(dimension d) const;
 
@@ -82,7 +82,7 @@ private:
     [[nodiscard]] std::vector<index_piece> pieces_of(operator_id o, std::size_t index) const;
     void tie_indices(operator_id o);
 
-    // ---- what kernels ask beside
+    // ---- what kernels need beside the rules
 
     [[nodiscard]] std::vector<extent> attribute(operator_id o, char const* name) const;
     [[nodiscard]] dimension operand(operator_id o, std::size_t k, std::size_t d) const {
@@ -97,54 +97,54 @@ private:
 
     void relate(operator_id o);
 
-    /// Whether kernels take blocked dimensions of any sizes: what is looked up in, reduced or resampled is as large as
-    /// it is.
+    /// Tells whether kernels take blocked dimensions of any size: what is looked up in, reduced or resampled may have
+    /// any.
     [[nodiscard]] static bool takes_any_size(std::string_view kind);
-    /// Whether it looks up in places that others compute, as they are.
+    /// Tells whether it looks up in places that other operators compute, and takes them as they are.
     [[nodiscard]] bool looks_up_values(operator_id o) const;
-    /// Whether a second result has the windows of the first.
+    /// Tells whether a second result has the windows of the first.
     [[nodiscard]] bool pools_with_places(operator_id o) const {
         return program_.results(o).size() > 1 && program_.kind(o).find("max_pool") != std::string::npos;
     }
-    /// Whether integers follow from floating-point numbers, as the places of the largest do: then drawing others does
-    /// not bring them into a range.
+    /// Tells whether integers follow from floating-point numbers, as the place of the largest element does. Then
+    /// drawing other numbers does not bring them into a range.
     [[nodiscard]] bool are_made_of_floats(tensor_id t) const;
-    /// An index of the rule, by its name, that a kernel counts on.
+    /// Keeps an index of the rule, by its name, on whose extent a kernel relies.
     void keep_index(operator_id o, std::string_view name);
-    /// Two indices of the rule, by their names, that have one extent.
+    /// Ties two indices of the rule, by their names, that have one extent.
     void tie_pair(operator_id o, std::string_view first, std::string_view second);
-    /// A blocked index that occurs once: only the kernel knows what its extent has to do with others.
+    /// Keeps blocked indices that occur once: only the kernel knows how their extents are related to others.
     void keep_lone_indices(operator_id o);
     void add_sum(operator_id o);
-    /// The least input that windows need: (output - 1) * stride + dilation * (window - 1) + 1 - 2 * padding.
+    /// Relates an input to windows; the least one is (output - 1) * stride + dilation * (window - 1) + 1 - 2 * padding.
     void slide(operator_id o, std::size_t first, std::vector<extent> const& window, extent absent_stride);
     void slide_weight(operator_id o);
-    /// Of a transposed convolution the output follows from the input.
+    /// The output of a transposed convolution follows from its input.
     void spread_weight(operator_id o);
     void slide_pool(operator_id o);
     /// Blocked dimensions of the first operand are the result's.
     void tie_axes(operator_id o);
-    /// What is added before and after; what is reflected must be there.
+    /// Keeps what is added before and after; what is reflected must exist.
     void add_padding(operator_id o);
-    /// What slices pick stays there, and stays as much.
+    /// What slices pick stays in the tensor, and keeps its size.
     void pick(operator_id o);
-    /// Labels of a mean are whole and have no index in common with the scores.
+    /// The labels of a mean are whole and have no index in common with the scores.
     void match_labels(operator_id o);
-    /// Masks of (batch, sequence, expert, slot); there may be any number of slots.
+    /// Masks are (batch, sequence, expert, slot); there may be any number of slots.
     void match_routes(operator_id o);
 
     // ---- choosing extents
 
-    /// Whether extents were found that all relations hold for; if not, what one contradicts will stay whole.
+    /// Tells whether extents were found for which all relations hold; if not, what one contradicts will stay whole.
     bool choose();
-    /// As it is in the program, so it holds.
+    /// The relation holds with the program's own extents.
     [[nodiscard]] bool is_whole(relation const& r) const;
 
     program const& program_;
     indexed_program indexed_;
     factor_refinement<program> refinement_;
     std::vector<std::size_t> first_, parent_;
-    /// By factor; what is asked of a class is noted at its root when extents are chosen.
+    /// The extents are by factor. What is asked of a class is noted at its root when extents are chosen.
     std::vector<extent> original_, least_, atoms_, value_;
     std::vector<bool> whole_;
     std::vector<relation> relations_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Tensors of a plan turned from one form into another by the ranks of a communicator.
+/// @brief The ranks of a communicator turn tensors of a plan from one form into another.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -17,8 +17,8 @@
 
 namespace heddle::detail {
 
-/// One rank's end of the collectives on tensors; shards of a factor travel one after the other. Keeps references to
-/// what it is given.
+/// One rank's end of the collectives on tensors; the shards of a factor travel one after the other. It keeps references
+/// to what it is given.
 template <class Scalar, communicator_of<Scalar> Communicator>
 class tensor_exchange {
 public:
@@ -27,12 +27,12 @@ public:
     tensor_exchange(indexed_program const& program, shard_layout const& layout, Communicator& communicator)
         : program_(program), layout_(layout), communicator_(communicator) {}
 
-    /// What follows is counted as of this tensor's elements.
+    /// Counts what follows as of this tensor's elements.
     void count_as(tensor_id t) {
         if constexpr (requires { communicator_.charge_elements_as(std::size_t{}); })
             communicator_.charge_elements_as(static_cast<std::size_t>(element_size(program_.tensors[t].info.type)));
     }
-    /// Whether there is nobody to exchange anything with; otherwise what follows is counted as of this tensor's
+    /// Tells whether there is nobody to exchange anything with; otherwise counts what follows as of this tensor's
     /// elements.
     [[nodiscard]] bool is_alone(tensor_id t) {
         count_as(t);
@@ -42,7 +42,7 @@ public:
         if (!is_alone(t)) communicator_.all_reduce(std::span<Scalar>(value.data));
         return value;
     }
-    /// The sums of several tensors of one element type, by one collective; `tensors` says which they are.
+    /// Returns the sums of several tensors of one element type by one collective; `tensors` says which they are.
     [[nodiscard]] std::vector<tensor> reduced_together(std::span<tensor_id const> tensors, std::vector<tensor> values) {
         if (is_alone(tensors.front())) return values;
         std::vector<Scalar> all;
@@ -56,7 +56,7 @@ public:
         }
         return values;
     }
-    /// The same of `scattered`, each to the shards of its form. Padded shards are padded each.
+    /// As `scattered`, for several tensors, each to the shards of its form. Each padded shard is padded by itself.
     [[nodiscard]] std::vector<tensor> scattered_together(std::span<tensor_id const> tensors,
                                                          std::span<form const> forms, std::vector<tensor> wholes,
                                                          uneven how) {
@@ -154,7 +154,7 @@ public:
         }
         return result;
     }
-    /// The same factor, other places: each rank sends what others have of its part from now on.
+    /// Moves the same factor to other places: each rank sends what others have of its part from now on.
     [[nodiscard]] tensor redistributed(tensor_id t, factor const& f, std::vector<extent> const& before,
                                        std::vector<extent> const& after, tensor const& part) {
         if (before == after) return part;
@@ -165,7 +165,7 @@ public:
         auto mine = f, now = f; // as they are in this rank's parts
         mine.extent = before[rank];
         now.extent = after[rank];
-        // What rank r has before that rank s has after.
+        // Returns what rank r has before that rank s has after.
         auto const common = [&](std::size_t r, std::size_t s) {
             extent const from = layout_.begin_of(before, r), to = layout_.begin_of(after, s);
             extent const begin = std::max(from, to), end = std::min(from + before[r], to + after[s]);
@@ -211,7 +211,7 @@ public:
         return to.is_shard() ? cut(t, to, value) : value;
     }
 
-    /// The adjoint of a conversion, on cotangents in the dual forms.
+    /// Computes the adjoint of a conversion, on cotangents in the dual forms.
     [[nodiscard]] tensor transpose(tensor_id t, form from, form to, tensor const& cotangent, uneven how) {
         if (from.is_shard()) {
             if (to.is_shard()) return exchanged(t, to, from, cotangent);
@@ -220,7 +220,8 @@ public:
         if (to.is_shard())
             return from == form::replicated() ? layout_.padded(t, to, cotangent, communicator_.rank())
                                               : gathered(t, to, cotangent, how);
-        // Between whole forms: summands where the value is replicated, the whole cotangent elsewhere.
+        // Between whole forms: if the value is replicated the cotangents are summands; otherwise each is the whole
+        // cotangent.
         if (from == form::replicated()) return scaled(cotangent);
         return to == form::replicated() ? reduced(t, cotangent) : cotangent;
     }

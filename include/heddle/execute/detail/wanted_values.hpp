@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the operators of a program ask of the data in its sources.
+/// @brief What the operators of a program need from the data in its sources.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -20,45 +20,45 @@
 
 namespace heddle::detail {
 
-/// Of probabilities and whatever must be positive; one less such a number is too.
+/// The ranges of probabilities and of what must be positive, so that one less such a number is positive too.
 inline constexpr number_range probability_range{0.25, 0.75}, log_probability_range{-2, -0.1};
 
-/// What the users of a tensor ask of its elements.
+/// What the users of a tensor need from its elements.
 struct wanted_values {
-    /// Of integers: what their users look up in.
+    /// For integers, what their users look up in.
     number_range places{};
-    /// A label that does not count; it need not be in the range, if all who look up take it for that.
+    /// A label that does not count. It need not be in the range if all who look it up ignore it.
     std::optional<extent> ignored{};
     int lookups = 0, ignoring = 0;
-    /// Where an operator is a function at all: variances, class weights, operands of roots and logarithms,
+    /// Where an operator is a function at all, for variances, class weights, operands of roots and logarithms, and
     /// probabilities.
     std::optional<number_range> range{};
-    /// Of truth values, whether those that are set take part; elsewhere those that are not.
+    /// For truth values, tells whether those that are set take part; otherwise those that are not set do.
     bool takes_part = false;
-    /// Of a mask that elements are taken by, how many are set.
+    /// For a mask by which elements are taken, how many are set.
     std::optional<extent> ones{};
-    /// Terms that one element of a result adds up.
+    /// The number of terms that one element of a result adds up.
     extent fan_in = 1;
 
     [[nodiscard]] bool may_be_ignored() const { return ignored && lookups == ignoring; }
     void ignore(extent label);
-    /// Of ranges that have nothing in common the first holds.
+    /// If ranges have nothing in common, the first holds.
     void restrict_to(number_range r);
-    /// What the user of a copy asks.
+    /// Takes over what the user of a copy needs.
     void take_over(wanted_values const& other);
 };
 
-/// Walks the operators backwards: what is asked of a result, its operands are asked for, by the tables of inverses.
+/// Walks the operators backwards: what is needed from a result is asked of its operands, by the tables of inverses.
 class value_requests {
 public:
     explicit value_requests(program const& p);
     [[nodiscard]] wanted_values const& of(tensor_id t) const { return wanted_[t]; }
-    /// Whether as many elements of a source are ones as are wanted, the others zeros.
+    /// Tells whether a source has as many ones as are wanted, and zeros elsewhere.
     [[nodiscard]] bool has_ones(tensor_id t) const {
         return wanted_[t].ones && wanted_[t].places.contains(truth_range);
     }
-    /// What is asked of tensors and cannot be had by drawing sources in ranges, or is not known to: it may hold by
-    /// chance, and always.
+    /// Returns what is asked of tensors and cannot be ensured by drawing sources in ranges, or is not known to be: it
+    /// may hold by chance, and perhaps always.
     [[nodiscard]] std::vector<std::string> const& left_to_chance() const { return left_; }
 
 private:
@@ -73,7 +73,7 @@ private:
     void leave(tensor_id t, std::string const& what);
     void ask(tensor_id t, number_range const& r);
     void ask(tensor_id t, extent ones);
-    /// Of the operands what is asked of the results.
+    /// Asks of the operands what is asked of the results.
     void hand_back(operator_id o);
 
     [[nodiscard]] std::optional<double> attribute(operator_id o, char const* name) const {
@@ -88,14 +88,14 @@ private:
 
     [[nodiscard]] static number_range below(extent size) { return {0, static_cast<double>(size)}; }
 
-    /// The second operand holds places of the first one's dimension; of an index perhaps counted from its end, and
-    /// those after it of the next ones.
+    /// The second operand holds places of the first operand's dimension; those of an index may be counted from its end,
+    /// and the operands after it hold places of the next dimensions.
     void places(operator_id o, bool is_index);
 
     void label(operator_id o);
 
-    /// A result adds up over indices that it has not. A rule names indices of an operator's inside too (heads): there
-    /// are no more terms than the dimensions of a weight but the first make.
+    /// A result is a sum over indices that it does not have. A rule may also name indices inside an operator (heads):
+    /// there are no more terms than the dimensions of a weight other than the first make.
     void count_terms(operator_id o, std::size_t k);
 
     program const& program_;

@@ -10,7 +10,7 @@
 
 namespace heddle::detail {
 
-/// A number for each side of a window, from an attribute.
+/// Returns a number for each side of a window, from an attribute.
 [[nodiscard]] inline std::vector<extent> sides_of(kernel_call const& call, std::string const& name, std::size_t rank,
                                                   std::vector<extent> absent) {
     auto const values = call.numbers(name);
@@ -51,17 +51,17 @@ struct window_walk {
     }
 };
 
-/// The last dimensions of a tensor, which windows slide over.
+/// Returns the last dimensions of a tensor, over which windows slide.
 [[nodiscard]] inline shape last(shape const& dims, std::size_t count) {
     return {dims.end() - static_cast<std::ptrdiff_t>(count), dims.end()};
 }
 
-/// Samples and channels before `rank` dimensions that windows slide over; there may be no samples.
+/// Returns the samples and channels before `rank` dimensions over which windows slide; there may be no samples.
 [[nodiscard]] inline std::pair<extent, extent> samples_and_channels(shape const& dims, std::size_t rank) {
     return {dims.size() == rank + 2 ? dims[0] : 1, dims[dims.size() - rank - 1]};
 }
 
-/// A convolution as products of matrices: of each group, the weights times the elements under all windows.
+/// A convolution as products of matrices: for each group, the weights times the elements under all windows.
 ///
 /// Local groups and channels follow from the parts: a group's input channels are those of the weight.
 template <class Scalar>
@@ -159,7 +159,7 @@ operator_kernel<Scalar> convolution_kernel() {
 
 /// A transposed convolution: each element of the operand adds the weights' window times itself to the result.
 ///
-/// Weights are of (groups and input channels, output channels of a group, window).
+/// Weights are (groups and input channels, output channels of a group, window).
 template <class Scalar>
 class transposed_convolution {
 public:
@@ -181,7 +181,7 @@ public:
         if (channels_held != weight[0]) call.fail("its input has channels that its weight has not");
     }
 
-    /// Calls `visit(x, w, y)` with the numbers of all elements that a product x * w adds to.
+    /// Calls `visit(x, w, y)` with the numbers of all elements to which a product x * w is added.
     template <class Visitor>
     void for_each_product(Visitor&& visit) const {
         extent const sources = count_elements(walk_.output), targets = count_elements(walk_.input),
@@ -194,7 +194,7 @@ public:
                               ((b * groups_ + c / in_) * out_ + o) * targets + to);
         });
     }
-    /// The output channel of a result's element.
+    /// Returns the output channel of a result's element.
     [[nodiscard]] extent channel(extent y) const { return y / count_elements(walk_.input) % (groups_ * out_); }
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Text of fixed width, as reports of plans are made of.
+/// @brief Text of fixed width, for reports of plans.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -25,10 +25,10 @@ namespace heddle::detail {
 
 inline constexpr std::size_t report_width = 100;
 
-/// `decimals` digits after the point, in no locale; exponents where that would not be readable.
+/// Returns `decimals` digits after the point, independent of the locale, or an exponent if that would not be readable.
 std::string fixed(double value, int decimals);
 
-/// Decimals that leave six significant digits.
+/// Returns how many decimals leave six significant digits.
 int decimals_for(double value);
 
 inline std::size_t width_of(std::string_view text) {
@@ -36,13 +36,13 @@ inline std::size_t width_of(std::string_view text) {
         algorithm::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
-/// One line of at most `width` characters: the end stays, since names differ there.
+/// Returns one line of at most `width` characters. It keeps the end of the text, since names differ there.
 std::string clip(std::string text, std::size_t width);
 
 /// Rows of cells in aligned columns.
 class text_columns {
 public:
-    /// One letter per column: `l` or `r`, where its text is aligned.
+    /// `alignment` has one letter per column, `l` or `r`, for where its text is aligned.
     explicit text_columns(std::string_view alignment) : alignment_(alignment) {}
 
     void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
@@ -55,24 +55,24 @@ private:
     std::vector<std::vector<std::string>> rows_;
 };
 
-/// Appends a label and text broken at spaces, later lines under the first.
+/// Appends a label and text that is broken at spaces; later lines begin under the first.
 void add_paragraph(std::string& text, std::string const& label, std::string_view words);
 
-/// `7 devices`.
+/// For example `7 devices`.
 inline std::string count(std::size_t n, std::string const& what) {
     return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
 }
 
-/// `1.25 times the plan`.
+/// For example `1.25 times the plan`.
 std::string times_text(double seconds, double cost);
 
-/// Seconds by the name of a strategy, beside those of a plan; none where memory forbids it.
+/// Lists the seconds of strategies by name, beside those of a plan; nothing is shown if memory forbids the strategy.
 std::string baseline_table(std::map<std::string, std::optional<double>> const& baselines, double cost, int decimals);
 
-/// `among` what, if that is known.
+/// Returns `among` followed by the space, or nothing if the space is not known.
 inline std::string among(std::string const& space) { return space.empty() ? "" : " among " + space; }
 
-/// `optimal among one-axis programs`; `limit (time)`; `limit (time; nothing found)`.
+/// For example `optimal among one-axis programs`, `limit (time)` or `limit (time; nothing found)`.
 std::string status_text(search::status status, search::limit_kind which, bool exists, std::string const& space);
 
 } // namespace heddle::detail

@@ -7,7 +7,7 @@
 
 namespace heddle::detail {
 
-/// Sizes of one multi-head attention: q is (s b e), the inner width is heads * (width / heads).
+/// The sizes of one multi-head attention: q is (s b e), the inner width is heads * (width / heads).
 struct attention_sizes {
     double s, t, b, e, width, out, heads;
 
@@ -15,21 +15,21 @@ struct attention_sizes {
         double const projections = 2 * b * e * width * (s + 2 * t) + 2 * b * s * width * out;
         return flops(projections + 4 * b * s * t * width);
     }
-    /// What the backward reads besides operands: q, k, v, the context, and the probabilities, again
-    /// after dropout.
+    /// Returns what the backward pass reads besides operands: q, k, v, the context, and the probabilities; with
+    /// dropout, the probabilities after it as well.
     [[nodiscard]] bytes saved(bool dropout, int size) const {
         return bytes((b * width * (2 * s + 2 * t) + (dropout ? 2 : 1) * b * heads * s * t) * size);
     }
 };
 
-/// Operands and their accesses, added one by one.
+/// Operands and their accesses, which are added one by one.
 struct operand_list {
     std::vector<tensor_id> tensors;
     std::vector<entries> accesses;
-    /// Numbers of the optional operands.
+    /// The numbers of the optional operands.
     operator_attributes attributes{};
 
-    /// The operand's number, or nothing where there is no tensor.
+    /// Returns the operand's number, or nothing if there is no tensor.
     std::string add(std::optional<tensor_id> tensor, entries access, char const* optional = nullptr) {
         if (!tensor) return {};
         if (optional) attributes[optional] = just(tensors.size());
@@ -70,8 +70,8 @@ inline void set_attention_work(call_view const& c, operator_options& options) {
 /// The output projection makes the result linear in its weight and bias: a sum over the heads, in
 /// which the bias is a term without heads. Splitting the heads therefore leaves a partial result
 /// and needs a partial bias; the other operands that have heads belong to the weight's term.
-/// The attention weights, where they are a second result, are a sum over the heads too, but linear in
-/// nothing: a term of their own.
+/// The attention weights, if they are a second result, are a sum over the heads too, but linear in no operand, so they
+/// are a term of their own.
 inline description multi_head_attention(call_view const& c) {
     if (!is_plain_attention(c) || (c.result_count() > 1 && !c.flag(23, "average_attn_weights", true))) return {};
     extent const heads = c.integer(4, "num_heads");
@@ -121,7 +121,7 @@ inline description dot_product_attention(call_view const& c) {
         c.fail("enable_gqa", "groups " + std::to_string(q[rank - 3]) + " heads of queries by " +
                                  std::to_string(k[rank - 3]) + " of keys and " + std::to_string(v[rank - 3]) +
                                  " of values");
-    // Leading dimensions broadcast: they are numbered from the last one on.
+    // Leading dimensions broadcast, so they are numbered from the last one on.
     auto const access = [&](char const* heads, char const* rows, char const* columns, shape const& dims) {
         entries made;
         for (std::size_t d = 0, left = dims.size(); d < dims.size(); ++d, --left)

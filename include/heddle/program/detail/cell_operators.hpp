@@ -7,10 +7,11 @@
 
 namespace heddle::detail {
 
-/// A cell of so many gates: parallel in the batch and in the hidden units, `m`, of which each reads the whole input and
-/// state.
+/// A cell with this many gates. It is parallel in the batch and in the hidden units `m`, each of which reads the whole
+/// input and state.
 ///
-/// What of the state enters unit by unit is an operand of its own: the cell's of an LSTM, of a GRU the state once more.
+/// What of the state enters unit by unit is an operand of its own: for an LSTM the cell's state, for a GRU the state
+/// once more.
 inline description recurrent_cell(call_view const& c, extent gates, bool has_pair, bool reads_unit) {
     described_operator op{{}, {c.tensor(0, "input")}};
     if (has_pair) { // (h, c)
@@ -58,8 +59,8 @@ inline description rnn_cell(call_view const& c) { return recurrent_cell(c, 1, fa
 inline description lstm_cell(call_view const& c) { return recurrent_cell(c, 4, true, false); }
 inline description gru_cell(call_view const& c) { return recurrent_cell(c, 3, false, true); }
 
-/// Layers of cells of so many gates along a sequence, each in one direction or both: parallel in the batch. For every
-/// layer and direction there are two weights, and two biases or none.
+/// Layers of cells with this many gates along a sequence, each layer in one direction or both. They are parallel in the
+/// batch. Every layer and direction has two weights, and two biases or none.
 inline description recurrent_layers(call_view const& c, extent gates, bool has_pair) {
     auto const input = c.find_tensor(0, "input");
     std::vector<tensor_id> states, weights;
@@ -120,7 +121,7 @@ inline description recurrent_layers(call_view const& c, extent gates, bool has_p
     op.options.forward = flops(steps * (2 * products + 20 * static_cast<double>(runs * hidden)));
     op.options.backward = 2 * *op.options.forward;
     op.options.saved_results = {0};
-    // The gates, the states of LSTM cells, and what goes from layer to layer.
+    // These are the gates, the states of LSTM cells, and what goes from layer to layer.
     extent const kept = runs * (gates + (has_pair ? 1 : 0)) + (layers - 1) * directions;
     op.options.extra_saved = bytes(steps * static_cast<double>(kept * hidden) * element_size(c.type_of(*input)));
     return op;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What a catalogue entry makes of a call, and the notation it writes rules in.
+/// @brief What a catalogue entry makes of a call, and the notation in which it writes rules.
 #pragma once
 
 #include <heddle/program/program.hpp>
@@ -16,17 +16,17 @@
 
 namespace heddle::detail {
 
-/// An operator about to be added; its name and result types come from the call. `options.results` has the shapes of the
-/// results, as they follow from the operands and arguments, where the rule and `options.extents` leave an extent open;
-/// the call's own must agree.
+/// An operator that is about to be added; its name and result types come from the call. If the rule and
+/// `options.extents` leave an extent open, `options.results` has the shapes of the results that follow from the
+/// operands and arguments. The call's own shapes must agree.
 struct described_operator {
     std::string rule;
     std::vector<tensor_id> operands;
     operator_options options{};
-    /// Of the operator, where it is another one than the target's name says: `max` of two tensors is a `maximum`.
+    /// The kind of the operator if the target's name does not say it: `max` of two tensors is a `maximum`.
     std::string kind{};
 };
-/// None where the catalogue has no rule for these arguments.
+/// Is empty if the catalogue has no rule for these arguments.
 using description = std::optional<described_operator>;
 
 using operand_numbers = std::vector<std::uint8_t>;
@@ -52,7 +52,7 @@ public:
         return call().results.front().shape;
     }
 
-    // What must hold of arguments; these throw `input_error`.
+    // These check arguments and throw `input_error`.
 
     void expect_within(std::string_view name, std::int64_t value, std::int64_t least, std::int64_t most) const {
         if (value < least || value > most)
@@ -63,7 +63,7 @@ public:
         if (shape_of(t) != expected)
             fail(name, "has shape " + to_text(shape_of(t)) + ", expected " + to_text(expected));
     }
-    /// Places, labels and numbers of rows are integers.
+    /// Checks that a tensor of places, labels or numbers of rows has integers.
     void expect_integers(std::string_view name, tensor_id t) const {
         if (is_floating(type_of(t))) fail(name, "is of a floating-point type, expected integers");
         if (type_of(t) == element_type::boolean) fail(name, "is of truth values, expected integers");
@@ -73,7 +73,7 @@ public:
             throw input_error("operator '" + call().name + "'",
                               "has " + std::to_string(result_count()) + " results, expected " + std::to_string(count));
     }
-    /// An index from the start, or from the end if negative, as one from the start.
+    /// Turns an index that may be counted from the end, if negative, into one from the start.
     [[nodiscard]] extent place(std::string_view name, std::int64_t index, extent size) const {
         expect_within(name, index, -size, size - 1);
         return index < 0 ? index + size : index;
@@ -88,7 +88,7 @@ private:
     program_builder const* builder_;
 };
 
-/// One text per dimension of a tensor: an index, `1`, `_`, `!index` or `(major minor)`.
+/// Holds one text per dimension of a tensor: an index, `1`, `_`, `!index` or `(major minor)`.
 using entries = std::vector<std::string>;
 
 [[nodiscard]] inline double element_count(shape const& dims) {
@@ -97,7 +97,7 @@ using entries = std::vector<std::string>;
     return product;
 }
 
-/// The index where there is something to cut, else `1`.
+/// Returns the index if there is something to cut, else `1`.
 [[nodiscard]] inline std::string entry(std::string index, extent e) { return e == 1 ? "1" : std::move(index); }
 
 [[nodiscard]] inline entries numbered(shape const& dims, std::string const& prefix = "i") {
@@ -106,7 +106,7 @@ using entries = std::vector<std::string>;
     return result;
 }
 
-/// Nothing may be cut from dimension `first` on.
+/// Blocks dimensions from `first` on, so that nothing may be cut from them.
 [[nodiscard]] inline entries blocked_from(entries dims, std::size_t first) {
     for (std::size_t d = first; d < dims.size(); ++d)
         if (dims[d] != "1") dims[d] = "_";
@@ -130,7 +130,7 @@ using entries = std::vector<std::string>;
     return to_text(operands) + " -> " + to_text(results) + (terms.empty() ? "" : "; " + terms);
 }
 
-/// One number for each of `rank` sides: an integer stands for all of them. None where there is no argument.
+/// Returns one number for each of `rank` sides; an integer stands for all of them. It is empty if there is no argument.
 [[nodiscard]] inline std::vector<double> sides(call_view const& c, std::size_t position, std::string_view name,
                                                std::size_t rank) {
     auto const* found = c.find(position, name);
@@ -148,7 +148,7 @@ using entries = std::vector<std::string>;
     return result;
 }
 
-/// A number, or a flag as 0 or 1, as an attribute's value.
+/// Returns a number, or a flag as 0 or 1, as an attribute's value.
 template <class Number>
     requires std::is_arithmetic_v<Number>
 [[nodiscard]] std::vector<double> just(Number number) {
@@ -160,7 +160,7 @@ inline void name_operand(described_operator& op, char const* name) {
     op.options.attributes[name] = just(op.operands.size() - 1);
 }
 
-/// `0 + 1 + ...` or `0*1*...` over all operands.
+/// Returns `0 + 1 + ...` or `0*1*...` over all operands.
 [[nodiscard]] inline std::string all_terms(std::size_t count, std::string_view joint) {
     std::string text;
     for (std::size_t k = 0; k < count; ++k) text += (k ? std::string(joint) : "") + std::to_string(k);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Catalogue entries that pick and scatter elements by places held in tensors, and route tokens.
+/// @brief Catalogue entries that pick and scatter elements by places held in tensors, and that route tokens.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -11,8 +11,8 @@
 
 namespace heddle::detail {
 
-/// What a mask of some dimensions picks takes their place, as long as the result says: what is picked from and by is
-/// whole.
+/// Picks elements by a mask of some dimensions. What is picked takes their place, and is as long as the result says.
+/// Both the tensor and the mask are whole.
 inline description slices_of_mask(call_view const& c, tensor_id x, std::size_t axis, tensor_id mask) {
     shape const &dims = c.shape_of(x), &places = c.shape_of(mask), &result = c.result_shape();
     std::size_t const count = places.size();
@@ -31,8 +31,8 @@ inline description slices_of_mask(call_view const& c, tensor_id x, std::size_t a
     return op;
 }
 
-/// Whole slices at the places that a tensor holds, whose dimensions take the place of the one they are of: parallel
-/// along them.
+/// Picks whole slices at the places that a tensor holds; the tensor's dimensions take the place of the sliced one, and
+/// the operator is parallel along them.
 inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, tensor_id index) {
     if (c.type_of(index) == element_type::boolean) return slices_of_mask(c, x, axis, index);
     c.expect_integers("index", index);
@@ -46,7 +46,7 @@ inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, 
     op.options.attributes["dim"] = just(axis);
     return op;
 }
-/// Likewise of several dimensions, at places that a tensor for each holds; the tensors broadcast.
+/// Picks from several dimensions at places that one tensor for each of them holds; these tensors broadcast.
 inline description slices_at_all(call_view const& c, tensor_id x, std::size_t axis,
                                  std::vector<tensor_id> const& indices) {
     if (indices.size() == 1) return slices_at(c, x, axis, indices.front());
@@ -78,8 +78,8 @@ inline description index_select(call_view const& c) {
     if (c.shape_of(index).size() != 1) return {};
     return slices_at(c, x, c.axis(c.integer(1, "dim"), c.shape_of(x).size()), index);
 }
-/// Integers and slices, or tensors of places of adjacent dimensions beside ones taken whole; `absent` says whether none
-/// takes one whole too, or adds one.
+/// Indexes by integers and slices, or by tensors of places of adjacent dimensions beside dimensions that are taken
+/// whole. `absent` tells whether a missing argument also takes a dimension whole or adds one.
 inline description index_by(call_view const& c, bool absent) {
     auto const* index = c.find(1, "index");
     if (!index) return get_item(c);
@@ -114,7 +114,7 @@ inline description index_list(call_view const& c) { return index_by(c, true); }
 /// What is left of a dimension from which elements are picked.
 enum class kept_dimension { several, one, none };
 
-/// The largest or smallest of a dimension, and where they are.
+/// Finds the largest or smallest elements of a dimension, and where they are.
 inline described_operator ranked(call_view const& c, std::size_t axis, kept_dimension kept, bool largest,
                                  extent count = 1) {
     tensor_id const x = c.tensor(0, "input");
@@ -146,7 +146,7 @@ inline description largest(call_view const& c) {
     return ranked(c, axis, kept_dimension::several, c.flag(3, "largest", true), count);
 }
 
-/// All of a dimension in order, of equals the first first, and where it was.
+/// Sorts a dimension; of equal elements the first goes first. The second result is where each element was.
 inline description sorted(call_view const& c) {
     shape const& dims = c.shape_of(c.tensor(0, "input"));
     if (c.result_count() != 2 || dims.empty()) return {};
@@ -156,7 +156,7 @@ inline description sorted(call_view const& c) {
     return op;
 }
 
-/// A one at the place that each element names, along a dimension of its own at the end.
+/// Sets a one at the place that each element names, along a new dimension at the end.
 inline description one_hot(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     c.expect_integers("input", x);
@@ -171,7 +171,7 @@ inline description one_hot(call_view const& c) {
     return op;
 }
 
-/// Elements at a place each, along a dimension; the others must be whole.
+/// Picks elements at a place each, along a dimension; the other dimensions must be whole.
 inline description gather_elements(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
     c.expect_integers("index", index);
@@ -189,7 +189,8 @@ inline description gather_elements(call_view const& c) {
     return op;
 }
 
-/// The first operand plus slices, or elements, of the third at the places of the second: a sum over the places.
+/// Adds slices, or elements, of the third operand to the first at the places of the second, which is a sum over the
+/// places.
 inline description scattered(call_view const& c, bool for_each_element) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index"),
                     source = c.tensor(3, for_each_element ? "src" : "source");
@@ -215,7 +216,7 @@ inline description scattered(call_view const& c, bool for_each_element) {
 inline description index_add(call_view const& c) { return scattered(c, false); }
 inline description scatter_add(call_view const& c) { return scattered(c, true); }
 
-/// The first operand with elements of another, or a number, in place of those at the places of the index.
+/// Replaces elements of the first operand at the places of the index by elements of another, or by a number.
 inline description scatter(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
     auto const source = c.find_tensor(3, "src");
@@ -256,7 +257,8 @@ inline description embedding(call_view const& c) {
     return op;
 }
 
-/// The sum or mean of a table's rows for each line of ids: parallel along lines and features, the vocabulary is summed.
+/// Sums or averages a table's rows for each line of ids. It is parallel along lines and features; the vocabulary is
+/// summed.
 inline description embedding_bag(call_view const& c) {
     auto const input = c.find_tensor(0, "input"), weight = c.find_tensor(1, "weight");
     if (!input || !weight || c.find(2, "offsets")) return {};
@@ -285,8 +287,8 @@ inline description embedding_bag(call_view const& c) {
     return op;
 }
 
-/// Dispatch and combine masks (batch, sequence, expert, slot). A batch row has slots of its own, so
-/// the batch alone is parallel.
+/// Makes dispatch and combine masks (batch, sequence, expert, slot). A batch row has slots of its own, so only the
+/// batch is parallel.
 inline description gating(call_view const& c) {
     described_operator op{{}, c.call().operands};
     if (op.operands.size() != 2 || c.result_count() != 2) return {};

@@ -7,7 +7,7 @@
 
 namespace heddle::detail {
 
-/// Indices of a classification loss: the classes, `index`, are dimension 1 of the scores, or their only one.
+/// The indices of a classification loss: the classes, `index`, are dimension 1 of the scores, or their only dimension.
 struct loss_indices {
     entries scores, target;
 
@@ -19,8 +19,8 @@ struct loss_indices {
     }
 };
 
-/// Whether a loss is asked for in a form that torch has given up, or in one that there is not, which its reduction does
-/// not say.
+/// Tells whether a loss is asked for in a form that torch has given up, or in one that does not exist, neither of which
+/// its reduction says.
 inline bool has_other_reduction(call_view const& c, std::string const& reduction) {
     auto const is_given = [&](char const* name) {
         auto const found = c.call().keywords.find(name);
@@ -30,11 +30,11 @@ inline bool has_other_reduction(call_view const& c, std::string const& reduction
            (reduction != "mean" && reduction != "sum" && reduction != "none" && reduction != "batchmean");
 }
 
-/// Negative log-likelihood of labels, `log_probabilities` given, or of scores (cross-entropy).
+/// The negative log-likelihood of labels, either of log-probabilities or of scores (cross-entropy).
 ///
-/// A mean divides by the number of targets that count, which are known only from all of them: the target stays whole.
-/// Target probabilities are cut like the scores; all of them count. Each class adds its own summand of the loss, for
-/// which scores need the maximum and the sum over all classes; with labels, nothing more in the backward pass.
+/// A mean divides by the number of targets that count, which only all targets tell, so the target stays whole. Target
+/// probabilities are cut like the scores; all of them count. Each class adds its own summand of the loss. For that,
+/// scores need the maximum and the sum over all classes; with labels, the backward pass needs nothing more.
 inline description classification_loss(call_view const& c, bool log_probabilities) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
     shape const &scores = c.shape_of(op.operands[0]), &target = c.shape_of(op.operands[1]);
@@ -79,7 +79,8 @@ struct loss_factor {
     char const* name;
 };
 
-/// A loss of each element and its target, times factors that broadcast, summed or averaged over all or not at all.
+/// A loss of each element and its target, times factors that broadcast; it is summed, averaged, or kept for each
+/// element.
 inline description paired_loss(call_view const& c, std::size_t reduction_position, double flops_per_element,
                                std::initializer_list<loss_factor> factors = {}) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
@@ -107,7 +108,7 @@ inline description paired_loss(call_view const& c, std::size_t reduction_positio
 
 inline description squared_error(call_view const& c) { return paired_loss(c, 4, 3); }
 inline description absolute_error(call_view const& c) { return paired_loss(c, 4, 3); }
-/// Squared below `beta`, absolute above.
+/// The error is squared below `beta`, and absolute above.
 inline description smooth_absolute_error(call_view const& c) {
     auto op = paired_loss(c, 4, 5);
     if (op) op->options.attributes["beta"] = just(c.number(5, "beta").value_or(1));
@@ -122,8 +123,8 @@ inline description binary_cross_entropy(call_view const& c) { return paired_loss
 inline description binary_cross_entropy_with_logits(call_view const& c) {
     return paired_loss(c, 5, 8, {{2, "weight"}, {6, "pos_weight"}});
 }
-/// Of log-probabilities from a target of probabilities, or of their logarithms; a mean over the batch divides by the
-/// first extent.
+/// The divergence of log-probabilities from a target of probabilities or of their logarithms. A mean over the batch
+/// divides by the first extent.
 inline description divergence(call_view const& c) {
     std::string const reduction = c.text(4, "reduction", "mean");
     if (reduction == "batchmean" && c.shape_of(c.tensor(0, "input")).empty()) return {};

@@ -2,7 +2,8 @@
 /// @file
 /// @brief Catalogue entries of softmax and norms.
 ///
-/// What they reduce over inside is an index with statistics: it may be split, and the devices combine a number per row.
+/// What a norm reduces over inside is an index with statistics: it may be split, and then the devices combine a number
+/// per row.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -10,7 +11,7 @@
 
 namespace heddle::detail {
 
-/// The index of an entry with so many statistics, if it has one.
+/// Returns the index of an entry with this many statistics, if the entry has an index.
 inline std::string with_statistics(std::string const& index, std::size_t count) {
     return index == "1" ? index : std::string(count, '~') + index;
 }
@@ -32,16 +33,17 @@ inline description softmax(call_view const& c) {
     return op;
 }
 
-/// A norm of its first operand, (x - mean) / deviation * weight + bias or less, in whose weight and bias it is linear.
+/// A norm of its first operand, (x - mean) / deviation * weight + bias or a part of that; it is linear in weight and
+/// bias.
 struct norm_description {
     call_view const& call;
     described_operator op{};
-    /// Of the first operand, and of the parameters.
+    /// The accesses of the first operand, and of the parameters.
     entries access{}, parameters{};
     std::vector<entries> moments{};
 
-    /// `normalised` says for each dimension whether rows extend along it; `statistics` are the numbers per row, the
-    /// same in both passes.
+    /// `normalised` says for each dimension whether rows extend along it; `statistics` is the count of numbers per row,
+    /// which is the same in both passes.
     [[nodiscard]] described_operator finish(std::vector<bool> const& normalised, std::size_t statistics,
                                             std::size_t weight_position) {
         entries marked = access;
@@ -60,7 +62,7 @@ struct norm_description {
             op.operands.push_back(*tensor);
             operands.push_back(parameters);
             name_operand(op, name);
-            // Without a weight it is affine in the bias: the rest would be added once per summand.
+            // Without a weight the norm is affine in the bias: the rest would be added once per summand.
             if (is_weight || !terms.empty())
                 terms += (terms.empty() ? "" : " + ") + std::to_string(operands.size() - 1);
         }
@@ -82,7 +84,7 @@ inline norm_description norm_of(call_view const& c) {
     return {c, {{}, {x}}, numbered(c.shape_of(x))};
 }
 
-/// The distance from one to the next number of a type: what a root-mean-square norm adds by default.
+/// Returns the distance from one to the next number of a type, which a root-mean-square norm adds by default.
 inline double rounding_of(element_type type) {
     switch (type) {
     case element_type::float16: return 0x1p-10;
@@ -92,7 +94,7 @@ inline double rounding_of(element_type type) {
     }
 }
 
-/// Layer norm, or without `centred` root-mean-square norm: of the last dimensions.
+/// Layer norm or, if not `centred`, root-mean-square norm over the last dimensions.
 inline description trailing_norm(call_view const& c, bool centred) {
     auto norm = norm_of(c);
     std::size_t const rank = norm.access.size(), normalised = c.integers(1, "normalized_shape").size();
@@ -116,10 +118,10 @@ inline description rms_norm(call_view const& c) {
     return op;
 }
 
-/// Whose moments a batch norm in training takes: the batch's, or on each device those of its own samples.
+/// Says whose moments a batch norm in training takes: those of the batch, or on each device those of its own samples.
 enum class batch_moments { whole, per_shard };
 
-/// Of each channel over everything else: by the batch's moments in training, otherwise by given ones.
+/// A norm of each channel over everything else, by the batch's moments in training and otherwise by given ones.
 inline description batch_norm_by(call_view const& c, batch_moments moments) {
     auto norm = norm_of(c);
     if (norm.access.size() < 2) return {};
@@ -138,7 +140,7 @@ inline description batch_norm_by(call_view const& c, batch_moments moments) {
     norm.set_epsilon(7, 1e-5);
     norm.op.options.attributes["training"] = just(training);
     if (!training || moments == batch_moments::whole) return norm.finish(is_normalised, 2, 3);
-    // The samples are cut as if rows did not extend along them; what else rows extend along stays whole.
+    // The samples are cut as if rows did not extend along them; everything else along which rows extend stays whole.
     for (std::size_t d = 2; d < norm.access.size(); ++d)
         if (norm.access[d] != "1") norm.access[d].insert(0, "!");
     return norm.finish(std::vector<bool>(norm.access.size()), 0, 3);
@@ -146,7 +148,7 @@ inline description batch_norm_by(call_view const& c, batch_moments moments) {
 inline description batch_norm(call_view const& c) { return batch_norm_by(c, batch_moments::whole); }
 inline description batch_norm_per_shard(call_view const& c) { return batch_norm_by(c, batch_moments::per_shard); }
 
-/// Of each sample's channels, in groups.
+/// A norm of the channels of each sample, in groups.
 inline description group_norm(call_view const& c) {
     auto norm = norm_of(c);
     shape const& dims = c.shape_of(norm.op.operands[0]);
@@ -169,7 +171,7 @@ inline description group_norm(call_view const& c) {
     return norm.finish(is_normalised, 2, 2);
 }
 
-/// Of each channel of each sample.
+/// A norm of each channel of each sample.
 inline description instance_norm(call_view const& c) {
     if (!c.flag(5, "use_input_stats", true)) return {};
     auto norm = norm_of(c);

@@ -37,8 +37,8 @@ inline description concatenate(call_view const& c) {
     return op;
 }
 
-/// How long pieces of a dimension are: `split` and `chunk` by a length, `tensor_split` as evenly as they can be, or as
-/// a list says.
+/// Returns how long the pieces of a dimension are: `split` and `chunk` give a length, `tensor_split` makes them as even
+/// as they can be, or a list gives all lengths.
 inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
     literal const* sizes = nullptr;
     for (char const* name : {"split_size_or_sections", "split_size", "split_sizes", "chunks", "sections", "indices",
@@ -77,7 +77,7 @@ inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
     return lengths;
 }
 
-/// Several results along one blocked dimension.
+/// Divides one blocked dimension among several results.
 inline description divide(call_view const& c) {
     tensor_id const x =
         c.tensor(0, c.call().keywords.contains("tensor") ? "tensor" : "input"); // as torch.functional.split has it
@@ -93,13 +93,13 @@ inline description divide(call_view const& c) {
     return op;
 }
 
-/// What integers and slices take of a tensor, dimension by dimension: one that is taken whole keeps its index, any
-/// other is blocked.
+/// What integers and slices take of a tensor, dimension by dimension. A dimension that is taken whole keeps its index;
+/// any other is blocked.
 class slicing {
 public:
     slicing(call_view const& c, tensor_id x) : call_(c), x_(x), dims_(c.shape_of(x)), indices_(numbered(dims_)) {}
 
-    /// Dimensions that nothing has been said of yet.
+    /// Returns the number of dimensions that nothing has been said of yet.
     [[nodiscard]] std::size_t left() const { return dims_.size() - from_.size(); }
     [[nodiscard]] std::size_t result_rank() const { return to_.size(); }
 
@@ -111,7 +111,7 @@ public:
     void keep(std::size_t count) {
         while (count-- > 0) keep();
     }
-    /// A dimension of its own.
+    /// Adds a dimension of one element.
     void insert() {
         to_.emplace_back("1");
         result_.push_back(1);
@@ -119,7 +119,7 @@ public:
     void pick(std::string_view name, std::int64_t index) {
         take(entry("_", size()), call_.place(name, index, size()), 1, 1);
     }
-    /// *Precondition:* `count` places from `start` on are there.
+    /// *Precondition:* there are `count` places from `start` on.
     void run(extent start, extent count, extent step) {
         if (count == size()) return keep();
         to_.push_back(entry("_", count));
@@ -161,7 +161,7 @@ private:
     std::vector<double> start_{}, step_{}, count_{}; // by dimension; a count of zero takes all of it
 };
 
-/// Integers and slices.
+/// Indexes by integers and slices.
 inline description get_item(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     auto const* index = c.find(1, "index");
@@ -188,7 +188,7 @@ inline description get_item(call_view const& c) {
     slices.keep(slices.left());
     return slices.result_rank() == c.result_shape().size() ? description{slices.finish()} : description{};
 }
-/// One place of a dimension, or places from a start on: as an index would pick them.
+/// Takes one place of a dimension, or places from a start on, as an index would pick them.
 template <class Take>
 description slice_axis(call_view const& c, std::int64_t dimension, Take take) {
     tensor_id const x = c.tensor(0, "input");
@@ -218,7 +218,7 @@ inline description slice(call_view const& c) {
     });
 }
 
-/// Every slice along a dimension as a result of its own.
+/// Returns every slice along a dimension as a result of its own.
 inline description unbind(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     entries from = numbered(c.shape_of(x));

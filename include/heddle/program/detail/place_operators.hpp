@@ -11,7 +11,7 @@
 
 namespace heddle::detail {
 
-/// Copies of a whole tensor side by side: the copies are an index of the result alone.
+/// Repeats a whole tensor side by side: the copies are an index that only the result has.
 inline description repeat(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);
@@ -44,7 +44,7 @@ inline description repeat(call_view const& c) {
     return op;
 }
 
-/// Each element of a dimension several times.
+/// Repeats each element of a dimension several times.
 inline description repeat_interleave(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     auto const* times = c.find(1, "repeats");
@@ -62,7 +62,7 @@ inline description repeat_interleave(call_view const& c) {
     return op;
 }
 
-/// Dimensions whose places move are blocked.
+/// Blocks the dimensions whose places move.
 inline described_operator moved(call_view const& c, tensor_id x, std::vector<bool> const& moves, shape const& result,
                                 bool linear = true) {
     shape const& dims = c.shape_of(x);
@@ -89,7 +89,7 @@ inline std::vector<double> axes(call_view const& c, std::size_t position, std::s
     return list;
 }
 
-/// One integer or a list of them.
+/// Returns one integer or a list of them.
 inline std::vector<double> integers_at(call_view const& c, std::size_t position, std::string_view name) {
     auto const* found = c.find(position, name);
     if (found && found->as<std::int64_t>()) return just(*found->as<std::int64_t>());
@@ -120,7 +120,7 @@ inline description flip(call_view const& c) {
     return op;
 }
 
-/// Elements before and after the last dimensions; by a number other than zero it is affine.
+/// Adds elements before and after the last dimensions; if their value is not zero the operator is affine.
 inline description padding(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = c.shape_of(x).size();
@@ -151,7 +151,7 @@ inline description padding(call_view const& c) {
     return op;
 }
 
-/// What of the last two dimensions lies on one side of a diagonal: each element by its place in the whole.
+/// Keeps what of the last two dimensions lies on one side of a diagonal: each element by its place in the whole.
 inline description triangle(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     if (c.shape_of(x).size() < 2) return {};
@@ -161,7 +161,7 @@ inline description triangle(call_view const& c) {
     return op;
 }
 
-/// Factors of one dimension, major first.
+/// Returns the entry of one dimension with these factors, major first.
 [[nodiscard]] inline std::string entry_of(std::vector<std::pair<std::string, extent>> const& factors) {
     std::string text;
     std::size_t count = 0;
@@ -170,7 +170,7 @@ inline description triangle(call_view const& c) {
     return count == 0 ? "1" : count == 1 ? text : "(" + text + ")";
 }
 
-/// Channels become places of finer rows and columns, or the other way: only their factors are in other dimensions then.
+/// Turns channels into places of finer rows and columns, or the other way; only their factors move to other dimensions.
 inline description shuffle_pixels(call_view const& c, char const* name, bool is_finer) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);
@@ -194,7 +194,7 @@ inline description shuffle_pixels(call_view const& c, char const* name, bool is_
 inline description pixel_shuffle(call_view const& c) { return shuffle_pixels(c, "upscale_factor", true); }
 inline description pixel_unshuffle(call_view const& c) { return shuffle_pixels(c, "downscale_factor", false); }
 
-/// Where two dimensions have the same place, but for an offset: a last dimension instead of them.
+/// Picks where two dimensions have the same place, up to an offset; a last dimension replaces the two.
 inline description diagonal(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);

@@ -8,10 +8,10 @@
 
 namespace heddle::detail {
 
-/// What is particular to a function of one tensor, element by element.
+/// What is particular to an element-wise function of one tensor.
 struct unary_traits {
     bool linear = false;
-    /// What the backward reads.
+    /// Tells what the backward pass reads.
     bool saves_operand = false, saves_result = false;
     double flops_per_element = 1;
     bool is_view = false;
@@ -35,7 +35,7 @@ inline description unary(call_view const& c, unary_traits const& traits) {
     return op;
 }
 
-/// A parameter of a function: its place among the arguments, its name, and its value where it is absent.
+/// A parameter of a function: its place among the arguments, its name, and its value if it is absent.
 struct function_parameter {
     std::size_t position = 1;
     char const* name = "";
@@ -52,17 +52,17 @@ inline description function_of(call_view const& c, double flops_per_element,
     }
     return op;
 }
-/// A power of each element.
+/// Raises each element to a power.
 inline description power(call_view const& c) {
     if (!c.find_tensor(0, "input") || !c.number(1, "exponent")) return {};
     return function_of(c, 8, {{1, "exponent", 1}});
 }
-/// Another number for what is not above one.
+/// Replaces each element that is not above a threshold by another number.
 inline description threshold(call_view const& c) {
     if (!c.number(1, "threshold") || !c.number(2, "value")) return {};
     return function_of(c, 1, {{1, "threshold", 0}, {2, "value", 0}});
 }
-/// Between two bounds, of which either may be absent.
+/// Limits elements by two bounds, of which either may be absent.
 inline description clamp(call_view const& c) {
     if (c.find_tensor(1, "min") || c.find_tensor(2, "max")) return {};
     auto op = unary(c, {.saves_operand = true});
@@ -72,12 +72,12 @@ inline description clamp(call_view const& c) {
     }
     return op;
 }
-/// From one bound on, or up to one.
+/// Limits elements by one bound, from below or from above.
 inline description clamp_at(call_view const& c, char const* bound) {
     if (!c.number(1, bound)) return {};
     return function_of(c, 1, {{1, bound, 0}});
 }
-/// By a number other than zero, with a quotient that is rounded down.
+/// Divides by a number other than zero and rounds the quotient down.
 inline description divided_whole(call_view const& c, char const* kind) {
     auto const x = c.find_tensor(0, "input");
     auto const by = c.number(1, "other");
@@ -89,20 +89,20 @@ inline description divided_whole(call_view const& c, char const* kind) {
 }
 inline description floored_quotient(call_view const& c) { return divided_whole(c, "floor_divide"); }
 inline description remainder(call_view const& c) { return divided_whole(c, "remainder"); }
-/// What is constant but for jumps: truth values, whole numbers, signs.
+/// A function that is constant except for jumps: it gives truth values, whole numbers or signs.
 inline description step_of(call_view const& c) { return unary(c, {}); }
 inline description rounded(call_view const& c) { return c.find(1, "decimals") ? description{} : step_of(c); }
-/// The same elements, perhaps with another sign or of another type.
+/// Copies elements, perhaps with another sign or of another type.
 inline description linear_copy(call_view const& c) { return unary(c, {.linear = true}); }
-/// The same elements, which the backward pass takes for constants.
+/// Copies elements, which the backward pass takes for constants.
 inline description detached(call_view const& c) {
     auto op = unary(c, {.linear = true, .is_view = true});
     op->options.stops_gradient = true;
     return op;
 }
 
-/// Zeros by a mask that is drawn for the first `drawn` dimensions of the whole tensor, so the same on every device:
-/// linear.
+/// Sets elements to zero by a mask that is drawn for the first `drawn` dimensions of the whole tensor, so it is the
+/// same on every device and the operator is linear.
 inline described_operator drop(call_view const& c, double p, bool training, std::size_t drawn) {
     bool const active = training && p > 0;
     auto op = *unary(c, {.linear = true, .is_view = !active});
@@ -114,19 +114,19 @@ inline described_operator drop(call_view const& c, double p, bool training, std:
             bytes(element_count({dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(drawn)}));
     return op;
 }
-/// Of elements, or of whole channels of samples where windows of `Rank` dimensions follow.
+/// Drops elements, or whole channels of samples if windows of `Rank` dimensions follow.
 template <std::size_t Rank>
 description dropout(call_view const& c) {
     std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
     if (Rank > 0 && rank != Rank + 2) return {};
     return drop(c, c.probability(1, "p", 0.5), c.flag(2, "training", true), Rank > 0 ? 2 : rank);
 }
-/// A branch that is dropped for whole samples, or for the batch.
+/// Drops a branch for whole samples, or for the batch.
 inline description stochastic_depth(call_view const& c) {
     return drop(c, c.probability(1, "p", 0), c.flag(3, "training", true), c.text(2, "mode", "row") == "row" ? 1 : 0);
 }
 
-/// The shape several tensors broadcast to.
+/// Returns the shape that several tensors broadcast to.
 inline shape broadcast(call_view const& c, std::vector<tensor_id> const& tensors) {
     shape result;
     for (tensor_id t : tensors) {
@@ -140,7 +140,7 @@ inline shape broadcast(call_view const& c, std::vector<tensor_id> const& tensors
     return result;
 }
 
-/// The last of these indices, but none where a tensor that broadcasts to them has extent 1.
+/// Returns the last of these indices, but none for a dimension of extent 1, which broadcasts.
 inline entries broadcast_access(entries const& indices, shape const& dims) {
     entries access(indices.end() - static_cast<std::ptrdiff_t>(dims.size()), indices.end());
     for (std::size_t d = 0; d < dims.size(); ++d)
@@ -148,7 +148,7 @@ inline entries broadcast_access(entries const& indices, shape const& dims) {
     return access;
 }
 
-/// Element-wise over broadcast operands: where one has extent 1 it has no index.
+/// An element-wise function of broadcast operands; an operand has no index for a dimension in which its extent is 1.
 inline described_operator broadcast_operator(call_view const& c, std::vector<tensor_id> tensors,
                                              std::string const& terms) {
     shape const whole = broadcast(c, tensors);
@@ -163,7 +163,7 @@ inline described_operator broadcast_operator(call_view const& c, std::vector<ten
 
 enum class arithmetic { add, subtract, multiply, divide };
 
-/// A tensor and a number: adding one other than zero is affine, not linear.
+/// Arithmetic on a tensor and a number. Adding a number other than zero is affine, not linear.
 inline description with_number(call_view const& c, arithmetic kind, tensor_id x, double number, bool tensor_first) {
     bool const additive = kind == arithmetic::add || kind == arithmetic::subtract;
     bool const linear = additive ? number == 0 : kind == arithmetic::multiply || tensor_first;
@@ -193,7 +193,7 @@ description binary(call_view const& c) {
     return with_number(c, Kind, x ? *x : *y, *number, x.has_value());
 }
 
-/// Of two tensors that broadcast, element by element.
+/// An element-wise function of two tensors that broadcast.
 inline description function_of_two(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
     if (!x || !y) return {};
@@ -202,7 +202,7 @@ inline description function_of_two(call_view const& c) {
     return op;
 }
 
-/// A comparison of elements, or of elements with a number.
+/// Compares elements with each other, or with a number.
 inline description compare(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
     if (!x || (!y && !c.number(1, "other"))) return {};
@@ -212,7 +212,7 @@ inline description compare(call_view const& c) {
     return op;
 }
 
-/// `other - alpha * input`.
+/// Computes `other - alpha * input`.
 inline description subtracted_from(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
     auto const number = c.number(1, "other"), alpha = c.number(2, "alpha");
@@ -224,7 +224,7 @@ inline description subtracted_from(call_view const& c) {
     return op;
 }
 
-/// A function of truth values, of which it is the operator of this kind.
+/// A function of truth values; it becomes an operator of this kind.
 inline description truth_function(call_view const& c, char const* kind, bool of_two) {
     for (tensor_id t : c.call().operands)
         if (c.type_of(t) != element_type::boolean) return {};
@@ -233,8 +233,8 @@ inline description truth_function(call_view const& c, char const* kind, bool of_
     if (op) op->kind = kind;
     return op;
 }
-/// `&`, `|`, `^` and `~`: of truth values that, of whole numbers bit by bit. What is read as `int8` may have no sign,
-/// which `~` depends on.
+/// One of `&`, `|`, `^` and `~`, which act on truth values or on the bits of whole numbers. What is read as `int8` may
+/// be unsigned, and `~` depends on that.
 inline description bit_function(call_view const& c, char const* kind, bool of_two) {
     auto const& operands = c.call().operands;
     if (algorithm::all_of(operands, [&](tensor_id t) { return c.type_of(t) == element_type::boolean; }))
@@ -246,19 +246,20 @@ inline description bit_function(call_view const& c, char const* kind, bool of_tw
     return of_two ? compare(c) : step_of(c);
 }
 
-/// Random numbers in the shape of a tensor, drawn by the place in the whole: of [0, 1) or of the normal distribution.
+/// Random numbers in the shape of a tensor, drawn by the place in the whole tensor, from [0, 1) or the normal
+/// distribution.
 inline description drawn_like(call_view const& c) {
     auto op = step_of(c);
     op->options.stops_gradient = true;
     return op;
 }
-/// Ones with the probabilities that a tensor holds.
+/// Draws ones with the probabilities that a tensor holds.
 inline description drawn_by(call_view const& c) {
     if (c.find(1, "p")) return {};
     return drawn_like(c);
 }
 
-/// The same number everywhere, in the shape of a tensor.
+/// Fills the shape of a tensor with one number.
 inline description filled_like(call_view const& c, std::optional<double> value) {
     if (!value) return {};
     auto op = step_of(c);
@@ -268,7 +269,7 @@ inline description filled_like(call_view const& c, std::optional<double> value) 
     return op;
 }
 
-/// Below zero times a weight, which is one number or one for each channel.
+/// Multiplies elements below zero by a weight, which is one number or one for each channel.
 inline description weighted_relu(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), weight = c.tensor(1, "weight");
     shape const &dims = c.shape_of(x), &weights = c.shape_of(weight);
@@ -285,7 +286,8 @@ inline description weighted_relu(call_view const& c) {
     return op;
 }
 
-/// Elements of one or the other, by a mask: linear in both together, or in the one where the other is a number zero.
+/// Takes elements of one or the other by a mask. It is linear in both together, or in one if the other is the number
+/// zero.
 inline description choose(call_view const& c, literal const* mask, literal const* where, literal const* otherwise) {
     if (!mask || !mask->as<literal::tensor>() || !where || !otherwise) return {};
     std::vector<tensor_id> operands{mask->as<literal::tensor>()->id};
@@ -314,7 +316,7 @@ inline description choose(call_view const& c, literal const* mask, literal const
     op.options.attributes = attributes;
     return op;
 }
-/// As a method, of a tensor where a condition holds.
+/// The method form: takes elements of a tensor where a condition holds.
 inline description where(call_view const& c) {
     bool const method = c.call().target == "where";
     return choose(c, c.find(method ? 1 : 0, "condition"),
@@ -324,7 +326,7 @@ inline description masked_fill(call_view const& c) {
     return choose(c, c.find(1, "mask"), c.find(2, "value"), c.find(0, "input"));
 }
 
-/// `x + value * a * b`: linear in the one, bilinear in the others.
+/// Computes `x + value * a * b`, which is linear in `x` and bilinear in the others.
 inline description add_product(call_view const& c) {
     auto op = broadcast_operator(c, {c.tensor(0, "input"), c.tensor(1, "tensor1"), c.tensor(2, "tensor2")}, "0 + 1*2");
     op.options.saved_operands = operand_numbers{1, 2};
@@ -332,7 +334,7 @@ inline description add_product(call_view const& c) {
     return op;
 }
 
-/// `x + value * a / b`: linear in the first two.
+/// Computes `x + value * a / b`, which is linear in the first two.
 inline description add_quotient(call_view const& c) {
     auto op = broadcast_operator(c, {c.tensor(0, "input"), c.tensor(1, "tensor1"), c.tensor(2, "tensor2")}, "0 + 1");
     op.options.saved_operands = operand_numbers{1, 2};
@@ -340,7 +342,7 @@ inline description add_quotient(call_view const& c) {
     return op;
 }
 
-/// On the way from one tensor to another, by a number or a third.
+/// Goes a part of the way from one tensor to another; the part is a number or a third tensor.
 inline description interpolated(call_view const& c) {
     auto const weight = c.find_tensor(2, "weight");
     auto const part = c.number(2, "weight");

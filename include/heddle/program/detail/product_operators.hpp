@@ -30,14 +30,14 @@ inline description linear(call_view const& c) {
     return op;
 }
 
-/// The first of these arguments that is a tensor.
+/// Returns the first of these arguments that is a tensor.
 inline tensor_id tensor_of(call_view const& c, std::size_t position, std::initializer_list<char const*> names) {
     for (auto const* name : names)
         if (auto const found = c.find_tensor(position, name)) return *found;
     return c.tensor(position, *names.begin());
 }
 
-/// A vector on the left is a row, on the right a column, and gives the result no dimension.
+/// A vector on the left counts as a row, one on the right as a column; either gives the result no dimension.
 inline description matmul(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"other", "mat2", "vec", "tensor"})}};
     shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
@@ -68,7 +68,7 @@ inline description matmul(call_view const& c) {
     return op;
 }
 
-/// `beta` times a tensor that broadcasts, plus `alpha` times a product of matrices, or of batches of them.
+/// Adds `beta` times a tensor that broadcasts to `alpha` times a product of matrices, or of batches of them.
 inline description matmul_added(call_view const& c) {
     described_operator op{
         {}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat1", "batch1"}), tensor_of(c, 2, {"mat2", "batch2"})}};
@@ -88,8 +88,8 @@ inline description matmul_added(call_view const& c) {
     return op;
 }
 
-/// Likewise of a product that has fewer dimensions: of a matrix and a vector, or of two batches of matrices, which is
-/// summed over.
+/// As above, for a product that has fewer dimensions: of a matrix and a vector, or of two batches of matrices that is
+/// summed over the batch.
 inline description product_added(call_view const& c, bool of_batches) {
     described_operator op{
         {}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat", "batch1"}), tensor_of(c, 2, {"vec", "batch2"})}};
@@ -114,7 +114,7 @@ inline description product_added(call_view const& c, bool of_batches) {
     return op;
 }
 
-/// Each element of a vector times each of another.
+/// Multiplies each element of a vector by each of another.
 inline description outer_product(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"vec2"})}};
     shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
@@ -126,8 +126,8 @@ inline description outer_product(call_view const& c) {
     return op;
 }
 
-/// The parts of an einsum equation: one string of letters per operand, and of the result. Without
-/// `->` the result has the ellipsis, then the letters that occur once, in alphabetical order.
+/// Returns the parts of an einsum equation: one string of letters per operand, and that of the result. Without `->` the
+/// result has the ellipsis, then the letters that occur once, in alphabetical order.
 inline std::pair<std::vector<std::string>, std::string> split_equation(std::string equation) {
     std::erase(equation, ' ');
     std::size_t const arrow = equation.find("->");
@@ -144,7 +144,8 @@ inline std::pair<std::vector<std::string>, std::string> split_equation(std::stri
     return {operands, result};
 }
 
-/// An index for each letter, and for the places of an ellipsis, aligned at the last, `e0`, `e1`, ... from there on.
+/// Returns an index for each letter. The places of an ellipsis are aligned at the last and are named `e0`, `e1`, ...
+/// from there on.
 inline entries einsum_indices(call_view const& c, std::string const& letters, std::size_t places) {
     entries indices;
     std::size_t const dots = letters.find("...");
@@ -162,7 +163,7 @@ inline entries einsum_indices(call_view const& c, std::string const& letters, st
     return indices;
 }
 
-/// A list of numbers, and perhaps an ellipsis, in letters.
+/// Writes a list of numbers, perhaps with an ellipsis, as letters.
 inline std::string einsum_letters(call_view const& c, literal const& list) {
     constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     if (!list.as<literal::list>()) c.fail("equation", "expected a list of numbers after each operand");
@@ -176,7 +177,7 @@ inline std::string einsum_letters(call_view const& c, literal const& list) {
     }
     return letters;
 }
-/// The equation, or what operands with lists of numbers, and perhaps one for the result, say.
+/// Returns the equation; it may also be given as a list of numbers after each operand, and perhaps one for the result.
 inline std::string einsum_equation(call_view const& c) {
     if (auto const* equation = c.find(0, "equation"); equation && equation->as<std::string>())
         return *equation->as<std::string>();
@@ -187,8 +188,8 @@ inline std::string einsum_equation(call_view const& c) {
     return arguments.size() % 2 == 0 ? equation : equation + "->" + einsum_letters(c, arguments.back());
 }
 
-/// The work of a product of several operands: of two at a time, in order, summed over what neither the result nor a
-/// later one has.
+/// Sets the work of a product of several operands. They are multiplied two at a time, in order, and each product is
+/// summed over what neither the result nor a later operand has.
 inline void set_pairwise_work(call_view const& c, described_operator& op, std::vector<entries> const& operands,
                               entries const& result, std::map<std::string, extent> const& extents) {
     std::set<std::string> held(operands.front().begin(), operands.front().end());
@@ -212,7 +213,7 @@ inline void set_pairwise_work(call_view const& c, described_operator& op, std::v
     op.options.backward = flops(backward);
 }
 
-/// For each of a weight's matrices, the product of one vector, the matrix and another vector.
+/// For each matrix of a weight, multiplies one vector, the matrix and another vector.
 inline description bilinear(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input1"), c.tensor(1, "input2"), c.tensor(2, "weight")}};
     shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]), &weight = c.shape_of(op.operands[2]);

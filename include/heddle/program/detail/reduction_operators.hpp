@@ -8,7 +8,7 @@
 
 namespace heddle::detail {
 
-/// Which dimensions a reduction is over: all, unless it names some.
+/// Returns which dimensions a reduction is over: all, unless the call names some.
 inline std::vector<bool> reduced_dimensions(call_view const& c, std::size_t rank, std::size_t position = 1) {
     auto const dimensions = c.integers(position, "dim");
     std::vector<bool> reduced(rank, dimensions.empty());
@@ -16,7 +16,7 @@ inline std::vector<bool> reduced_dimensions(call_view const& c, std::size_t rank
     return reduced;
 }
 
-/// Sum or mean, which divides by global extents, is linear; other reductions need their dimensions whole.
+/// A sum, or a mean, which divides by global extents, is linear; other reductions need their dimensions whole.
 inline description reduction_over(call_view const& c, bool linear, std::size_t position, std::size_t keep_position,
                                   std::size_t results = 1) {
     tensor_id const x = c.tensor(0, "input");
@@ -38,7 +38,7 @@ inline description reduction_over(call_view const& c, bool linear, std::size_t p
 }
 inline description reduce(call_view const& c) { return reduction_over(c, true, 1, 2); }
 
-/// Saves what its derivative is a function of.
+/// Reduces whole dimensions, and saves what the derivative depends on.
 inline description reduce_whole_at(call_view const& c, std::size_t position, std::size_t keep_position,
                                    std::size_t results = 1) {
     if (c.result_count() != results) return {};
@@ -49,7 +49,7 @@ inline description reduce_whole_at(call_view const& c, std::size_t position, std
 }
 inline description reduce_whole(call_view const& c) { return reduce_whole_at(c, 1, 2); }
 
-/// Of all elements, or of a dimension, where they are too.
+/// Finds an extreme of all elements, or of a dimension; then the second result is where it is.
 inline description extreme_of(call_view const& c) {
     bool const largest = c.call().target.ends_with("max");
     if (c.find_tensor(1, "other")) {
@@ -63,7 +63,7 @@ inline description extreme_of(call_view const& c) {
     bool const keeps = c.flag(2, "keepdim", false);
     return ranked(c, c.axis(c.integer(1, "dim"), rank), keeps ? kept_dimension::one : kept_dimension::none, largest);
 }
-/// Where the largest or smallest is, in a dimension or among all elements.
+/// Finds where the largest or smallest element is, in a dimension or among all elements.
 inline description place_of_extreme(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     entries from = numbered(c.shape_of(x)), to = from;
@@ -85,7 +85,7 @@ inline description place_of_extreme(call_view const& c) {
     return op;
 }
 
-/// Half of a dimension, gated by the other half.
+/// Gates half of a dimension by the other half.
 inline description gated_linear(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     shape dims = c.shape_of(x);
@@ -104,8 +104,9 @@ inline description gated_linear(call_view const& c) {
     return op;
 }
 
-/// Variance and standard deviation, by default of a sample: divided by one less. Dimensions, whether it is so (or by
-/// how much less), and whether they are kept; of all elements, the second alone. The second of two results is the mean.
+/// Variance and standard deviation. By default they are those of a sample, divided by one less. Arguments are the
+/// dimensions, whether to divide by less (or by how much), and whether dimensions are kept; if all elements are
+/// reduced, only the second. The second of two results is the mean.
 template <std::size_t Results>
 description variance(call_view const& c) {
     bool const over_all = c.call().arguments.size() > 1 && c.call().arguments[1].as<bool>();

@@ -18,7 +18,7 @@ inline described_operator view_of(tensor_id operand, entries const& from, entrie
     return op;
 }
 
-/// A copy of elements, linear, whose result is a tensor of its own.
+/// A linear copy of elements; its result is a tensor of its own.
 inline described_operator copy_of(call_view const& c, std::vector<tensor_id> operands, std::vector<entries> const& from,
                                   entries const& to, std::string const& terms = "0") {
     described_operator op{rule_text(from, {to}, terms), std::move(operands)};
@@ -27,11 +27,11 @@ inline described_operator copy_of(call_view const& c, std::vector<tensor_id> ope
     return op;
 }
 
-/// Both sides of a reshape in the coarsest factors that make up both shapes.
+/// Writes both sides of a reshape in the coarsest factors that make up both shapes.
 ///
-/// Dimensions fall into groups, the least runs of both sides that hold the same elements. In a group
-/// the places where either side cuts are cuts of both, if each divides the next; otherwise (24 as
-/// 6 x 4 and as 8 x 3) only the least cut that all of them divide is one, and the rest is blocked.
+/// Dimensions fall into groups, the shortest runs of both sides that hold the same elements. If in a group the cuts of
+/// both sides divide each other in a chain, all of them are cuts of both sides. Otherwise (24 as 6 x 4 and as 8 x 3)
+/// only the least cut that all of them divide is one, and the rest is blocked.
 class regrouping {
 public:
     /// *Precondition:* both shapes hold the same number of elements.
@@ -71,7 +71,7 @@ private:
         ++number_;
     }
 
-    /// The dimensions of one side; a piece that no two cuts bound is that side's own, and blocked.
+    /// Writes the dimensions of one side. A piece that no two cuts bound belongs to that side alone and is blocked.
     void write(extent high, shape const& dims, std::set<extent> const& cuts, entries& side, std::string const& own) {
         for (extent e : dims) {
             extent const bottom = high / e;
@@ -94,7 +94,7 @@ private:
     int number_ = 0;
 };
 
-/// The result has these sizes, of which -1 may be any.
+/// Checks that the result has these sizes; -1 stands for any size.
 inline void expect_sizes(call_view const& c, std::size_t position, std::string_view name) {
     auto const* found = c.find(position, name);
     auto const* list = found ? found->as<literal::list>() : nullptr;
@@ -130,7 +130,7 @@ inline description reshape_like(call_view const& c) {
     return reshape(c);
 }
 
-/// Adds a dimension of one element, or leaves such dimensions out.
+/// Adds a dimension of one element, or removes such dimensions.
 inline description unsqueeze(call_view const& c) {
     shape dims = c.shape_of(c.tensor(0, "input"));
     if (c.find(1, "dim")) {
@@ -176,7 +176,7 @@ inline description reversed(call_view const& c) {
     return permuted(c, x, order);
 }
 
-/// The properties `T` and `mT`.
+/// Handles the properties `T` and `mT`.
 inline description attribute(call_view const& c) {
     std::string const name = c.text(1, "name", "");
     std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
@@ -198,7 +198,7 @@ inline description permute(call_view const& c) {
     return permuted(c, x, order);
 }
 
-/// Dimensions at other places, the others in order.
+/// Moves dimensions to other places; the others stay in order.
 inline description move_dimensions(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = c.shape_of(x).size();
@@ -225,7 +225,7 @@ inline description move_dimensions(call_view const& c) {
     return op;
 }
 
-/// The new places of an expanded dimension are an index of the result alone.
+/// The new places of an expanded dimension are an index that only the result has.
 inline description expand(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     shape const &dims = c.shape_of(x), &target = c.result_shape();

@@ -15,10 +15,10 @@ namespace heddle::detail {
 struct window_line {
     extent size = 1, stride = 1, padding = 0, dilation = 1;
 
-    /// Places of an operand from the first to the last of a window.
+    /// Returns how many places of an operand lie from the first to the last of a window.
     [[nodiscard]] extent reach() const { return dilation * (size - 1) + 1; }
-    /// How many windows there are on so many places: those that fit, or with `ceil` also one that overhangs and begins
-    /// before the end.
+    /// Returns how many windows there are on this many places: those that fit and, with `ceil`, one more that overhangs
+    /// but begins before the end.
     [[nodiscard]] extent count(extent places, bool ceil = false) const {
         extent const rest = places + 2 * padding - reach();
         if (rest < 0) return 0;
@@ -27,8 +27,8 @@ struct window_line {
     }
 };
 
-/// The windows of these sides, which have to be numbers of 31 bits, so that no place overflows; absent ones are those
-/// of `window_line`.
+/// Returns the windows of these sides, which must be numbers of 31 bits, so that no place overflows. Absent sides are
+/// those of `window_line`.
 [[nodiscard]] inline std::vector<window_line> window_lines(call_view const& c, std::vector<double> const& sizes,
                                                            std::vector<double> const& strides,
                                                            std::vector<double> const& paddings,
@@ -50,7 +50,7 @@ struct window_line {
     return lines;
 }
 
-/// Where the windows of a convolution lie, by the attributes of its operator.
+/// Returns where the windows of a convolution lie, by the attributes of its operator.
 inline std::vector<window_line> convolution_windows(call_view const& c, described_operator const& op,
                                                     std::size_t rank) {
     shape const& weight = c.shape_of(op.operands[1]);
@@ -142,7 +142,7 @@ description convolution_transpose(call_view const& c) {
     return op;
 }
 
-/// The last dimensions are blocked, for windows overlap, and become these.
+/// Pools the last dimensions. They are blocked, since windows overlap, and become `windows`.
 inline described_operator pool(call_view const& c, shape const& windows, bool linear, double window,
                                std::size_t results = 1) {
     tensor_id const x = c.tensor(0, "input");
@@ -171,7 +171,7 @@ inline shape pooled_dimensions(call_view const& c, std::size_t rank) {
     return {dims.end() - static_cast<std::ptrdiff_t>(std::min(rank, dims.size())), dims.end()};
 }
 
-/// A pool whose windows the arguments say.
+/// A pool whose windows the arguments give.
 inline described_operator window_pool(call_view const& c, std::size_t rank, bool linear,
                                       std::vector<double> const& dilation, bool ceil, std::size_t results = 1) {
     auto const size = sides(c, 1, "kernel_size", rank), stride = sides(c, 2, "stride", rank),
@@ -192,7 +192,7 @@ inline described_operator window_pool(call_view const& c, std::size_t rank, bool
     return op;
 }
 
-/// Where the maxima are is a second result, or kept beside.
+/// Keeps where the maxima are, either as a second result or beside the operator.
 inline void save_places(call_view const& c, described_operator& op) {
     op.options.saved_operands = operand_numbers{0};
     if (c.result_count() > 1) op.options.saved_results = {1};
@@ -217,7 +217,7 @@ description average_pool(call_view const& c) {
         op.options.attributes["divisor_override"] = just(*divisor);
     return op;
 }
-/// As many windows as the argument says; where it says none, as many as places.
+/// Returns as many windows as the argument says; if it says none, as many as places.
 inline shape adaptive_windows(call_view const& c, std::size_t rank, char const* name = "output_size") {
     shape result = pooled_dimensions(c, rank);
     auto const* found = c.find(1, name);
@@ -244,7 +244,7 @@ description adaptive_max_pool(call_view const& c) {
     return op;
 }
 
-/// By dimension, by how much it is resized; none where a size is given.
+/// Returns by how much each dimension is resized; nothing if a size is given.
 inline std::vector<double> resize_factors(call_view const& c, std::size_t rank) {
     auto factors = c.numbers(2, "scale_factor");
     if (factors.size() == 1) factors.resize(rank, factors.front());
@@ -253,7 +253,7 @@ inline std::vector<double> resize_factors(call_view const& c, std::size_t rank) 
     return factors;
 }
 
-/// The sizes that are given, or that factors give, rounded down.
+/// Returns the sizes that are given, or those that factors give, rounded down.
 inline shape resized_dimensions(call_view const& c, std::vector<double> const& factors, std::size_t rank) {
     if (c.find(1, "size")) return adaptive_windows(c, rank, "size");
     shape const& stated = c.result_shape();
@@ -267,9 +267,9 @@ inline shape resized_dimensions(call_view const& c, std::vector<double> const& f
     return result;
 }
 
-/// Resizing to the nearest element, or in each dimension by a line between two neighbours or a cubic of four. The
-/// places of results follow from both sizes, or from the factors that were given: where these do not divide evenly,
-/// sizes are rounded down and the two differ.
+/// Resizes to the nearest element, or in each dimension by a line between two neighbours or a cubic through four. The
+/// places of results follow from both sizes, or from the given factors; if these give no whole sizes, sizes are rounded
+/// down and the two differ.
 inline description interpolate(call_view const& c) {
     shape const& dims = c.shape_of(c.tensor(0, "input"));
     std::string const mode = c.text(3, "mode", "nearest");

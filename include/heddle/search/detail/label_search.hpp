@@ -20,8 +20,8 @@
 
 namespace heddle::search::detail {
 
-/// Labels by state, what is too dear for them, limits, and the way back from a goal. `More` is what a search keeps with
-/// each label.
+/// Keeps labels by state, and what is too dear for them; enforces limits and finds the way back from a goal. `More` is
+/// what a search keeps with each label.
 template <problem Problem, class Options, class More>
 class label_search {
 protected:
@@ -34,7 +34,7 @@ protected:
     struct node_type {
         More more;
         std::uint32_t parent;
-        /// The number of its state, and the next label there.
+        /// The number of its state, and the next label of that state.
         std::uint32_t state = none, next = none;
         bool dead = false;
         label_type label;
@@ -46,9 +46,9 @@ protected:
 
     [[nodiscard]] double cost_of(std::uint32_t goal) const { return problem_.total(nodes_[goal].label); }
 
-    /// Whether what costs no less than a bound is too dear, as only what costs less than `wanted_` is sought.
+    /// Tells whether whatever costs no less than a bound is too dear, as only what costs less than `wanted_` is sought.
     [[nodiscard]] bool is_hopeless(double bound) const { return raised(bound, options_.relative_gap) >= wanted_; }
-    /// Whether labels of a bound are dropped; if so, takes note of it.
+    /// Tells whether labels with this bound are dropped, and if so, notes the bound.
     [[nodiscard]] bool is_bounded(double bound) {
         if (!is_hopeless(bound)) return false;
         ++statistics_.bounded;
@@ -56,7 +56,7 @@ protected:
         return true;
     }
 
-    /// Whether a limit is reached, or the visitor does not want the next expansion.
+    /// Tells whether a limit is reached or the visitor does not want the next expansion.
     template <class Visitor>
     [[nodiscard]] bool is_over(Visitor& visitor, double bound) {
         if (budget_.is_spent(label_count(), statistics_.compared, bytes_)) return true;
@@ -69,7 +69,7 @@ protected:
         if constexpr (solution_visitor<Visitor>) visitor.on_solution(now(bound));
     }
 
-    /// Keeps a label, not yet among those of a state.
+    /// Keeps a label; it is not yet among those of a state.
     std::uint32_t add(More more, std::uint32_t parent, label_type label, action_type const& action) {
         auto n = static_cast<std::uint32_t>(nodes_.size());
         node_type node{std::move(more), parent, none, none, false, std::move(label), action};
@@ -83,14 +83,14 @@ protected:
         }
         return n;
     }
-    /// Gives the place of a label away that no other has for its parent.
+    /// Frees the place of a label that is not the parent of another.
     void forget(std::uint32_t n) {
         bytes_ -= label_bytes(nodes_[n].label);
         free_.push_back(n);
     }
     [[nodiscard]] std::size_t label_count() const { return nodes_.size() - free_.size(); }
 
-    /// The number of a state, and whether it is new.
+    /// Returns the number of a state, and whether it is new.
     std::pair<std::uint32_t, bool> number_of(state_type state) {
         auto const result = states_.insert(std::move(state));
         if (result.second) {
@@ -103,7 +103,7 @@ protected:
         nodes_[n].state = state;
         nodes_[n].next = std::exchange(first_[state], n);
     }
-    /// Drops labels of a state that one dominates and `may_drop` gives up. Returns how many those were.
+    /// Drops the labels of a state that `label` dominates and `may_drop` allows to drop; returns their number.
     template <class MayDrop>
     std::size_t drop_dominated(std::uint32_t state, label_type const& label, MayDrop const& may_drop) {
         std::size_t dropped = 0;
@@ -126,8 +126,8 @@ protected:
         std::reverse(found.actions.begin(), found.actions.end()); // also of bool
         return found;
     }
-    /// What is to be said once the search is over: nothing that it did not meet costs less than `bound`. `goals`, best
-    /// first, may be empty.
+    /// Makes the result of a search that is over: nothing that it did not meet costs less than `bound`. `goals` are
+    /// best first and may be empty.
     [[nodiscard]] result<action_type> concluded(std::vector<std::uint32_t> const& goals, limit_kind which,
                                                 double bound) {
         result<action_type> out;
@@ -150,15 +150,15 @@ protected:
     Problem const& problem_;
     Options options_;
     budget budget_;
-    /// The cost that a further solution has to beat, and that of the best so far.
+    /// The cost that a further solution has to beat, and the cost of the best solution so far.
     double wanted_;
     std::optional<double> incumbent_;
-    /// Least bound of the labels dropped because of `wanted_`, which a gap lets be above it.
+    /// The least bound of the labels dropped because of `wanted_`; with a gap it may be below `wanted_`.
     double least_bounded_ = std::numeric_limits<double>::infinity();
     statistics statistics_;
     block_vector<node_type> nodes_; // labels are read while successors are added
     state_table<state_type> states_;
-    /// By state, its newest label.
+    /// The newest label of each state.
     std::vector<std::uint32_t> first_;
 
 private:
@@ -166,7 +166,7 @@ private:
         return {statistics_, incumbent_ ? std::min(bound, *incumbent_) : bound, incumbent_};
     }
 
-    /// Of a label, and of what waits for it to be taken.
+    /// Returns the bytes of a label, and of what waits for it to be expanded.
     [[nodiscard]] std::size_t label_bytes(label_type const& label) const {
         std::size_t bytes = sizeof(node_type) + 16;
         if constexpr (requires { problem_.memory(label); }) bytes += problem_.memory(label);
@@ -179,7 +179,7 @@ private:
     }
 
     std::size_t bytes_ = 0;
-    /// Places among the labels of those that were forgotten.
+    /// The places of labels that were forgotten.
     std::vector<std::uint32_t> free_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Cuts a row of items into consecutive parts: least weighted sum of the largest part and all parts.
+/// @brief Cuts a row of items into consecutive parts of the least weighted sum of the largest part and all parts.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -33,7 +33,8 @@ private:
 
     void descend();
 
-    /// Least cost without the largest part's weight where no part is above the threshold.
+    /// Returns the least cost, without the weight of the largest part, over partitions in which no part is above the
+    /// threshold.
     outcome evaluate(ticks threshold);
 
     std::vector<std::size_t> best_end_;
@@ -43,19 +44,20 @@ private:
 
 } // namespace detail
 
-/// Finds a cheapest partition; of equally cheap ones the lexicographically smallest cuts.
+/// Finds a cheapest partition; of equally cheap ones, the one with the lexicographically smallest cuts.
 ///
-/// For one threshold on the size of a part, the rest of the cost is a shortest path over cuts. A part's possible ends
-/// form a window that moves one way, as sizes are not negative; a monotone queue keeps its minimum, so one threshold
-/// takes O(parts * items). Let f(T) be that minimum and t <= T the largest part of its solution. As f never grows with
-/// T, a partition whose largest part lies in (c, T] costs more than `best` if c = (best - f(T)) / largest_weight, and
-/// none in [t, T] costs less than this solution: the next threshold to try is the smaller of c and the value below t.
-/// Each threshold is followed by the smallest one that f alone cannot rule out, so with the optimum known no sequence
-/// of thresholds proves it sooner; bisection for the least feasible threshold finds good incumbents first.
-/// *Returns* `optimal`, `infeasible` (below the cutoff, if one was given) or `limit`.
-/// Numbers are rounded to a fixed grid, at most 2^-59 of a bound on any partition's cost apart.
-/// *Complexity.* O(parts * items) a threshold and in memory; at most one threshold per distinct f near the optimum, in
-/// the worst case O(kinds * items^2) of them.
+/// For a given threshold on the size of a part, the rest of the cost is a shortest path over cuts. The possible ends of
+/// a part form a window that moves one way, as sizes are not negative; a monotone queue keeps its minimum, so one
+/// threshold takes O(parts * items). Let f(T) be that minimum and t <= T the largest part of its solution. f never
+/// grows with T, so a partition whose largest part lies in (c, T] costs more than `best` if c = (best - f(T)) /
+/// largest_weight, and none in [t, T] costs less than this solution; so the next threshold to try is the smaller of c
+/// and the value below t. Each threshold is followed by the smallest one that f alone cannot rule out, so once the
+/// optimum is known no sequence of thresholds proves it sooner. Bisection for the least feasible threshold finds good
+/// incumbents first.
+/// *Returns* `optimal`, `infeasible` (below the cutoff, if one was given) or `limit`. Numbers are rounded to a fixed
+/// grid, whose step is at most 2^-59 of a bound on any partition's cost.
+/// *Complexity.* O(parts * items) per threshold and in memory. There is at most one threshold per distinct f near the
+/// optimum, which in the worst case is O(kinds * items^2) of them.
 [[nodiscard]] inline partition_result partition(partition_problem const& p, partition_options const& o = {}) {
     return detail::partition_run(p, o).run();
 }
@@ -81,7 +83,7 @@ HEDDLE_INLINE void partition_run::descend() {
         else least += (most - least) / 2;
         proven_ = widest.rest + weight * (least + 1);
     }
-    // Having minimised the rest at a threshold, no partition below it costs less than weight * its largest + rest.
+    // If the rest is minimised at a threshold, no partition below it costs less than weight * its largest + rest.
     for (auto at = widest; weight > 0 && best_ >= at.rest;) {
         auto const threshold = std::min(at.largest - 1, (best_ - at.rest) / weight);
         if (threshold <= least) return;

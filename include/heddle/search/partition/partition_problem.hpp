@@ -20,20 +20,22 @@
 
 namespace heddle::search {
 
-/// Items in a row and the parts, none empty, to cut them into. Minimised is
+/// A row of items, and the number of parts to cut it into, none of them empty. The cost to minimise is
 /// `largest_weight * (size of the largest part) + (sizes of all parts) + (costs of all cuts)`.
 ///
-/// *Preconditions.* All numbers are finite, sizes are not negative, every kind is one of `sizes`.
+/// *Preconditions.* All numbers are finite, sizes are not negative, and every kind is one of `sizes`.
 struct partition_problem {
-    /// sizes[kind][i]: of item i in a part of that kind. One kind at least; rows of one length.
+    /// sizes[kind][i] is the size of item i in a part of that kind. There is one kind at least; all rows have one
+    /// length.
     std::vector<std::vector<double>> sizes;
     /// The kind of each part, first part first.
     std::vector<std::size_t> kinds;
-    /// cut_costs[p][i]: of a cut before item i between parts p and p + 1. Empty: cuts are free.
+    /// cut_costs[p][i] is the cost of a cut before item i between the parts p and p + 1. If empty, cuts are free.
     std::vector<std::vector<double>> cut_costs;
-    /// reach[p][i]: where part p must end at the latest if it begins with item i; never falls in i. Empty: no limit.
+    /// reach[p][i] is where part p must end at the latest if it begins with item i; it never falls in i. If empty,
+    /// there is no limit.
     std::vector<std::vector<std::size_t>> reach;
-    /// Not negative.
+    /// Is not negative.
     std::int64_t largest_weight = 0;
 
     [[nodiscard]] std::size_t item_count() const { return sizes.front().size(); }
@@ -43,12 +45,12 @@ struct partition_problem {
 struct partition_options {
     /// Labels are cells.
     search::limits limits{};
-    /// Only partitions cheaper than this are sought.
+    /// The search looks only for partitions that cost less than this.
     double cutoff = std::numeric_limits<double>::infinity();
 };
 
 struct partition_statistics {
-    /// Thresholds for which the rest was minimised, and the (part, item) pairs looked at for them.
+    /// The thresholds for which the rest was minimised, and the (part, item) pairs looked at for them.
     std::size_t thresholds = 0, cells = 0;
     double seconds = 0;
 
@@ -64,11 +66,11 @@ struct partition_result : outcome<> {
 
 namespace detail {
 
-/// A partition problem in whole numbers of a unit so small that the cost of any partition is below 2^60: sums are
-/// exact, so that ties are ties in whatever order one adds.
+/// A partition problem in whole numbers of a unit so small that any partition costs less than 2^60. Sums are exact, so
+/// that ties are ties in whatever order one adds.
 class partition_in_ticks {
 protected:
-    /// No part's size counts more than `most_weight` times.
+    /// The size of a part is counted at most `most_weight` times.
     partition_in_ticks(partition_problem const& p, partition_options const& o, std::int64_t most_weight);
 
     [[nodiscard]] double in_units(ticks x) const { return static_cast<double>(x) / ticks_per_unit_; }
@@ -80,12 +82,13 @@ protected:
         return problem_.reach.empty() ? items_ : problem_.reach[part][start];
     }
 
-    /// Fills `last_start_`; whether the parts may reach the end of the row, no part above the threshold.
+    /// Fills `last_start_`. Returns whether the parts can reach the end of the row with no part above the threshold.
     bool bound_starts(ticks threshold);
 
     bool is_stopped() { return budget_.is_spent(result_.statistics.cells); }
 
-    /// `search` leaves the best partition in `best_` and `result_.cuts`, and where it stops a bound in `proven_`.
+    /// `search` leaves the best partition in `best_` and `result_.cuts`; if it stops early, it leaves a bound in
+    /// `proven_`.
     template <class Search>
     partition_result run(Search const& search) {
         if (parts_ != 0 && parts_ <= items_) {
@@ -107,7 +110,7 @@ protected:
     partition_options const& options_;
     std::size_t items_, parts_;
     std::vector<std::vector<ticks>> before_, cut_costs_;
-    /// Where a part may begin at the latest, under the threshold at hand.
+    /// Where each part may begin at the latest under the current threshold.
     std::vector<std::size_t> last_start_;
     std::vector<std::size_t> cuts_;
     ticks best_ = infinite, proven_ = 0;
@@ -115,7 +118,7 @@ protected:
     budget budget_{options_.limits};
 
 private:
-    /// Exact but for the rounding: the factor is a power of two.
+    /// Is exact except for the rounding, because the factor is a power of two.
     [[nodiscard]] ticks in_ticks(double x) const {
         return static_cast<ticks>(x * ticks_per_unit_ + (x < 0 ? -0.5 : 0.5));
     }

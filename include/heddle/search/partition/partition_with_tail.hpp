@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Cuts a row of items into consecutive parts where it matters which part is the largest.
+/// @brief Cuts a row of items into consecutive parts whose cost depends on which part is the largest.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -38,13 +38,13 @@ private:
         std::size_t head_end, tail_end;
         bool is_largest;
     };
-    /// Finds the cheapest of the relaxed partitions, and takes it as a partition.
+    /// Finds the cheapest of the relaxed partitions, and evaluates it as a partition.
     bool evaluate(node& n);
 
     void follow(node& n);
 
     std::vector<choice> choices_;
-    /// Least cost from an item on: with the chosen part still to come, or behind it.
+    /// The least cost from an item on, if the chosen part is still to come, and if it has passed.
     std::vector<ticks> head_, tail_, head_before_, tail_before_;
     end_window head_ends_, largest_ends_, tail_ends_;
 };
@@ -52,7 +52,7 @@ private:
 } // namespace detail
 
 /// Minimises `sum of all parts + (largest_weight + k) * (part k) + sum of the parts from k on + costs of all cuts`,
-/// part k being the largest, of equals the last.
+/// where part k is the largest, the last of equal ones.
 ///
 /// Branches on the interval of the largest part's size, see `branch_on_largest`. Relaxed it is a shortest path over cuts
 /// and whether the chosen part has passed, O(parts * items) with windows as in `partition`.
@@ -78,7 +78,7 @@ HEDDLE_INLINE tailed_partition_run::tailed_partition_run(partition_problem const
 HEDDLE_INLINE bool tailed_partition_run::evaluate(node& n) {
     ++result_.statistics.thresholds;
     if (!bound_starts(n.upto)) return false;
-    // Of equally large parts the last counts: where only one size is left for it, those behind it are smaller.
+    // The last of equally large parts counts: if only one size is left for it, those behind it are smaller.
     ticks const tail_upto = n.upto - n.above == 1 ? n.above : n.upto;
     auto const weight = [&](std::size_t p) { return problem_.largest_weight + static_cast<ticks>(p); };
     algorithm::fill(head_, infinite);

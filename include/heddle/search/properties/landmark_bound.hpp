@@ -20,11 +20,11 @@
 
 namespace heddle::search {
 
-/// The members of every bound, for one that looks at state and cost alone.
+/// The members of a bound that looks at state and cost alone.
 ///
-/// A bound's memory is kept with each label and follows the path; `landmark` gives actions of which every way on takes
-/// one, or none; among equals, actions that a bound prefers are tried first. `bound(costs, state, spent, memory)`
-/// is at most the total of every completion.
+/// The memory of a bound is kept with each label and follows the path. `landmark` returns actions of which every way on
+/// takes one, or none. Among equal labels, those by actions that a bound prefers are tried first. `bound(costs, state,
+/// spent, memory)` is at most the total of every completion.
 struct memoryless_bound {
     struct memory {};
     [[nodiscard]] memory start() const { return {}; }
@@ -34,7 +34,7 @@ struct memoryless_bound {
     [[nodiscard]] std::size_t bytes(memory const&) const { return 0; }
 };
 
-/// The bound that knows nothing of the way to go: what has been spent.
+/// The bound that knows nothing of what is to come: it is what has been spent.
 struct blind_bound : memoryless_bound {
     template <class Accumulator>
     [[nodiscard]] double operator()(Accumulator const& costs, property_set const&,
@@ -43,17 +43,17 @@ struct blind_bound : memoryless_bound {
     }
 };
 
-/// What has been spent, and the weights of the landmark cuts that the path has not met; for an accumulator
-/// with several relaxations, cuts of each. Cuts are found once; a step costs time in the cuts it meets.
+/// Adds to what has been spent the weights of the landmark cuts that the path has not met; if an accumulator has
+/// several relaxations, each has cuts. Cuts are found once; a step takes time in the cuts it meets.
 class landmark_bound {
 public:
     struct memory {
         property_set met;
-        /// By relaxation.
+        /// What is left to pay in each relaxation.
         boost::container::small_vector<double, 2> rests;
     };
 
-    /// `groups` as for `find_landmark_cuts`. Keeps no references.
+    /// `groups` are those of `find_landmark_cuts`. No references are kept.
     template <class Accumulator>
     landmark_bound(property_task const& task, Accumulator const& costs, std::span<std::uint32_t const> groups = {}) {
         std::vector<double> charged(task.action_count());
@@ -65,10 +65,10 @@ public:
         }
     }
 
-    /// By relaxation.
+    /// Returns the cuts of each relaxation.
     [[nodiscard]] std::span<landmark_cuts const> cuts() const { return relaxations_; }
-    /// Whether a cheapest way costs what the bound says, if nothing needed were ever removed: then A* goes straight to
-    /// it.
+    /// Tells whether a cheapest way would cost what the bound says if nothing needed were ever removed; then A* goes
+    /// straight to it.
     [[nodiscard]] bool is_tight() const {
         return algorithm::all_of(relaxations_, [](auto const& cuts) { return cuts.is_tight(); });
     }
@@ -86,7 +86,7 @@ public:
 
 private:
     std::vector<landmark_cuts> relaxations_;
-    /// By relaxation, the number of its first cut among all.
+    /// The number of the first cut of each relaxation among all cuts.
     std::vector<std::size_t> first_;
     std::size_t count_ = 0;
 };

@@ -20,19 +20,19 @@
 
 namespace heddle::search {
 
-/// Sets of actions, of each of which every way to the goal takes at least one, with weights that add up
-/// to no more than its cost for any action. So the sum of all weights is at most the cost of any way, and
-/// the sum over the cuts that a path has not met is at most what is left to pay after it.
+/// Sets of actions such that every way to the goal takes at least one of each, with weights that add up to no more than
+/// its cost for any action. So the sum of all weights is at most the cost of any way, and the sum over the cuts that a
+/// path has not met is at most what is left to pay after it.
 struct landmark_cuts {
     number_lists actions;
-    /// By action, the cuts it is in.
+    /// The cuts that each action is in.
     number_lists cuts_of;
     std::vector<double> weights;
-    /// By action, whether it is on a way that is cheap if nothing is ever removed.
+    /// Tells for each action whether it is on a way that is cheap if nothing is ever removed.
     std::vector<char> on_way;
     /// What that way costs beyond `total`.
     double unpaid = 0;
-    /// Whether no other cuts give more.
+    /// Tells whether no other cuts give more.
     [[nodiscard]] bool is_tight() const { return unpaid <= 1e-9 * total; }
     /// The sum of the weights; infinite if the goal cannot be reached.
     double total = 0;
@@ -46,11 +46,11 @@ namespace detail {
 /// group in which every first achiever of a subgoal has a precondition. While a subgoal costs something, the zone from
 /// which it is reached for nothing is grown backwards; the actions that enter the zone are a cut.
 ///
-/// An action that costs nothing any more is kept out of a cut by one of its preconditions that do cost something: by
-/// which is a matter of taste that decides how much the cuts are worth.
+/// An action that no longer costs anything is kept out of a cut by one of its preconditions that still cost something.
+/// Which of them is chosen is a matter of taste, and decides how much the cuts are worth.
 class landmark_cut_finder {
 public:
-    /// Of several preconditions, the one that comes first or last among the subgoals.
+    /// If there are several preconditions, takes the one that comes first or last among the subgoals.
     enum class taste { first, last };
 
     using action = property_task::action;
@@ -62,17 +62,18 @@ public:
     landmark_cuts find();
 
 private:
-    /// Marks the actions of one way to the goal that costs nothing any more: backwards from the goal, for each property
-    /// needed the action that meets cuts again for least. Whatever it meets once only, the weights pay for in full.
+    /// Marks the actions of one way to the goal that no longer costs anything. It goes backwards from the goal and
+    /// takes, for each property needed, the action for which meeting cuts again costs least. What it meets only once,
+    /// the weights pay for in full.
     void mark_way(landmark_cuts& cuts) const;
 
     /// What a subset of the actions reaches if nothing is ever removed.
     struct reached {
         std::vector<char> holds;
-        /// By action, the preconditions that are not held.
+        /// The number of preconditions of each action that are not held.
         std::vector<std::uint32_t> missing;
-        /// Those of the start, then each after what an action that adds it needs; up to `spread`, their users have been
-        /// told.
+        /// The properties of the start, then each property after what an action that adds it needs. The users of those
+        /// before `spread` have been updated.
         std::vector<property> order;
         std::size_t spread = 0;
     };
@@ -119,19 +120,19 @@ private:
         for (auto p : zone) in_zone_[p] = value;
     }
 
-    /// Backchains from the goal, depth first: each subgoal after those it needs.
+    /// Chains backwards from the goal, depth first; each subgoal comes after those it needs.
     [[nodiscard]] std::vector<std::vector<property>> subgoals();
 
-    /// The groups, none of them held at first, in which every first achiever of a subgoal has a precondition.
+    /// Returns the groups, none of them held at first, in which every first achiever of a subgoal has a precondition.
     [[nodiscard]] std::vector<std::uint32_t> needed_groups(std::vector<property> const& subgoal);
 
-    /// The actions that lead into the zone from which the subgoal is reached for nothing.
+    /// Returns the actions that lead into the zone from which the subgoal is reached for nothing.
     [[nodiscard]] std::vector<action> enter_zone_of(std::vector<property> const& subgoal);
 
-    /// A precondition that is not free; of equals by taste, the first or last in the list.
+    /// Returns a precondition that is not free; of equal ones, by taste, the first or last in the list.
     [[nodiscard]] property blocker(action a) const;
 
-    /// Takes the least cost in the cut off all of its actions.
+    /// Subtracts the least cost in the cut from the costs of all of its actions.
     double take_cost(std::vector<action> const& cut);
 
     property_task const& task_;
@@ -139,10 +140,10 @@ private:
     taste preferred_;
     std::vector<double> rest_;
     std::vector<std::uint32_t> groups_;
-    /// By property, the number of its subgoal, from 1 on; 0 without one.
+    /// The number of each property's subgoal, from 1 on; 0 if it has none.
     std::vector<std::uint32_t> order_;
     reached can_, free_;
-    /// By group.
+    /// Tells for each group whether it is held at first.
     std::vector<char> held_at_first_;
     std::vector<char> in_zone_, seen_;
     std::vector<action> touched_;
@@ -150,16 +151,16 @@ private:
 
 } // namespace detail
 
-/// Cuts of a task under a cost per action.
+/// Finds cuts of a task under a cost per action.
 ///
-/// `groups[p]` is the number of property p's group, below the number of properties: alternatives of one thing, such as
-/// the forms of a tensor. Groups decide how good the bound is, never whether it is one; by default each property is by
-/// itself, and the bound is loose where actions need several things.
+/// `groups[p]` is the number of property p's group, below the number of properties. A group holds alternatives of one
+/// thing, such as the forms of a tensor. Groups decide how good the bound is, never whether it is a bound. By default
+/// each property is a group of its own, and the bound is loose if actions need several things.
 /// *Precondition:* costs are finite and not negative.
-/// *Complexity.* A cut takes time in the zone that it closes: with groups a few actions, so that a task
-/// of many alike parts takes time linear in them; at most cuts times the size of the task.
-/// *Reference.* Helmert and Domshlak 2009 (landmark cuts), here built locally; Hoffmann, Porteous and
-/// Sebastia 2004 (backchaining).
+/// *Complexity.* A cut takes time in the zone that it closes. With groups that is a few actions, so that a task of many
+/// alike parts takes time linear in them. In the worst case it is cuts times the size of the task.
+/// *Reference.* Helmert and Domshlak 2009 (landmark cuts), here built locally; Hoffmann, Porteous and Sebastia 2004
+/// (backchaining).
 [[nodiscard]] landmark_cuts find_landmark_cuts(property_task const& task, std::span<double const> costs,
                                                std::span<std::uint32_t const> groups = {});
 

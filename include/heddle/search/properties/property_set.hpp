@@ -31,7 +31,7 @@ public:
             for (std::uint64_t rest = words_[w]; rest; rest &= rest - 1)
                 visit(w * 64 + static_cast<std::size_t>(std::countr_zero(rest)));
     }
-    /// The least number from `from` on that is not in the set; `capacity` or more if there is none below it.
+    /// Returns the least number from `from` on that is not in the set; `capacity` or more if there is none below it.
     [[nodiscard]] std::size_t first_missing(std::size_t from = 0) const;
     [[nodiscard]] std::size_t hash() const;
     friend bool operator==(property_set const&, property_set const&) = default;
@@ -42,12 +42,12 @@ private:
     std::vector<std::uint64_t> words_;
 };
 
-/// Numbered sets, for finding those that may include a given one: they are listed by each property that
-/// few sets have. Some that do include it are missed when all its properties are common.
+/// Numbered sets, to find those that may include a given one. They are listed by each property that few sets have. Some
+/// that include the given set are missed if all its properties are common.
 class superset_index {
 public:
     void insert(std::uint32_t number, property_set const& s);
-    /// Numbers of sets, among them those with the rarest property of `s`.
+    /// Returns numbers of sets, among them those with the rarest property of `s`.
     [[nodiscard]] std::span<std::uint32_t const> candidates(property_set const& s);
 
 private:

@@ -18,15 +18,16 @@
 
 namespace heddle::search {
 
-/// What keeps the cost of a path through a property task.
+/// Keeps the cost of a path through a property task.
 ///
 /// *Notation.* `k` an accumulator, `l` a label, `a` an action, `rests` a span of const doubles.
 /// *Valid expressions.*
-/// - `k.initial()`, `k.extend(l, a)`, `k.total(l)`, `k.dominates(l, l)`: as a search problem's labels.
-/// - `k.relaxation_count()`, `k.relaxed_cost(n, a)`: ways to charge each action a fixed cost, never negative.
-/// - `k.total_after(l, rests)`: at most the total after any continuation whose relaxed costs add up to at
+/// - `k.initial()`, `k.extend(l, a)`, `k.total(l)`, `k.dominates(l, l)` are as for a search problem's labels.
+/// - `k.relaxation_count()` is a number of ways to charge each action a fixed cost, `k.relaxed_cost(n, a)`, which is
+/// never negative.
+/// - `k.total_after(l, rests)` is at most the total after any continuation whose relaxed costs add up to at
 ///   least `rests[n]` for each n.
-/// - `k.is_commutative()`: whether swapping two neighbouring actions never changes the total.
+/// - `k.is_commutative()` tells whether swapping two neighbouring actions never changes the total.
 template <class Accumulator>
 concept accumulator = requires(Accumulator const& k, typename Accumulator::label& l, std::uint32_t a, std::size_t n,
                                std::span<double const> rests) {
@@ -40,7 +41,7 @@ concept accumulator = requires(Accumulator const& k, typename Accumulator::label
     { k.is_commutative() } -> std::convertible_to<bool>;
 };
 
-/// The accumulator of plain sums: a cost per action, not negative.
+/// The accumulator of plain sums: each action has a cost, which is not negative.
 class additive_cost {
 public:
     using label = double;
@@ -61,22 +62,22 @@ private:
 };
 static_assert(accumulator<additive_cost>);
 
-/// What a `property_space` prunes with. Both keep at least one cheapest way; they can be switched off so that what each
-/// saves can be seen.
+/// What a `property_space` prunes with. Both prunings keep at least one cheapest way; they can be switched off to see
+/// what each saves.
 struct property_pruning {
-    /// Properties that no action can still use are all alike: they are *filled in*, so that sets which differ in them
-    /// alone become one state and whatever produces them is no longer tried. (HAP section 4.5, third optimisation,
-    /// drops them instead, after which their producers look useful again.) Under a bound that leads straight to the
-    /// goal (`is_tight()`, where it has that) this costs more than it saves and is left out.
+    /// Properties that no action can still use are *filled in*, so that sets which differ in them alone become one
+    /// state, and what produces them is no longer tried. (HAP section 4.5, third optimisation, drops them instead,
+    /// after which their producers look useful again.) If a bound leads straight to the goal (its `is_tight()`), this
+    /// costs more than it saves and is left out.
     bool fill_unused = true;
-    /// Of actions that commute, only one order is tried: the successors of a state are those in a stubborn set. Has no
-    /// effect under an accumulator that is not commutative.
+    /// Only one order of actions that commute is tried: the successors of a state are those in a stubborn set. It has
+    /// no effect if the accumulator is not commutative.
     bool one_order = true;
 };
 
-/// A property task whose path costs an accumulator keeps, under a bound.
+/// A property task as a search problem; an accumulator keeps the costs of paths, and a bound prunes.
 ///
-/// *Thread safety.* None, not even of const calls: they share scratch memory.
+/// *Thread safety.* Not even const calls are thread-safe: they share scratch memory.
 template <accumulator Accumulator, class Bound = blind_bound>
 class property_space {
 public:
@@ -131,7 +132,7 @@ public:
         };
         if (pruning_.one_order && costs_.is_commutative()) {
             auto const chosen = stubborn_.at(s, bound_.landmark(l.ahead));
-            // Of equals the newest is expanded first.
+            // Among equal labels the newest is expanded first.
             for (bool preferred : {false, true})
                 for (action a : chosen)
                     if (bound_.prefers(a) == preferred) apply(a);
@@ -141,7 +142,7 @@ public:
             if (is_useful(task_, a, s)) apply(a);
         };
         for (action a : free_) try_action(a);
-        // Each applicable action once: by the last of its preconditions in the set.
+        // Visits each applicable action once: by the last of its preconditions in the set.
         s.for_each([&](std::size_t id) {
             for (action a : task_.users(static_cast<std::uint32_t>(id)))
                 if (task_.pre(a).back() == id && is_applicable(task_, a, s)) try_action(a);
@@ -149,8 +150,8 @@ public:
     }
 
 private:
-    /// Whether every action with the property in its precondition adds nothing new or can never be
-    /// applied. Sets only grow, budgets apart, which no action adds; so this lasts.
+    /// Tells whether every action with the property in its precondition adds nothing new or can never be applied. This
+    /// lasts, because sets only grow, except for budgets, which no action adds.
     [[nodiscard]] bool is_unused(std::uint32_t id, state const& s) const {
         return !is_goal_[id] && algorithm::none_of(task_.users(id), [&](action a) {
             return is_useful(task_, a, s) &&
@@ -158,8 +159,8 @@ private:
         });
     }
 
-    /// Fills in what an action may have made useless: preconditions of whatever else adds what it added, or
-    /// needs what it consumed.
+    /// Fills in what an action may have made useless: preconditions of other actions that add what it added, or need
+    /// what it consumed.
     void fill_after(action a, state& s) const {
         for (auto id : task_.add(a)) consider_needs(task_.producers(id), s);
         for (auto id : task_.remove(a)) {

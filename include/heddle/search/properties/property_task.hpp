@@ -16,12 +16,12 @@
 
 namespace heddle::search {
 
-/// An action on property sets: applicable where `pre` is held; drops `remove`, adds `add`.
+/// An action on property sets: it is applicable where `pre` is held, drops `remove`, and adds `add`.
 struct property_action {
     std::vector<std::uint32_t> pre, add, remove;
 };
 
-/// Lists of numbers, one after the other in memory.
+/// Lists of numbers that lie one after the other in memory.
 class number_lists {
 public:
     number_lists() = default;
@@ -38,21 +38,21 @@ public:
     }
     [[nodiscard]] std::size_t size() const { return first_.size() - 1; }
 
-    /// For each of `count` numbers, the lists that have it, ascending.
+    /// Returns, for each of `count` numbers, the lists that have it, ascending.
     [[nodiscard]] number_lists transposed(std::size_t count) const;
 
 private:
     std::vector<std::uint32_t> first_{0}, numbers_;
 };
 
-/// From the properties of `initial`, hold all of `goal`.
-/// *Invariant.* Lists are ascending without repetition; what an action removes is in its `pre`, and
-/// no action adds it: a *budget*. So holding more never hurts.
+/// The task is to hold all of `goal`, from the properties of `initial`.
+/// *Invariant.* Lists are ascending without repetition. What an action removes is in its `pre`, and no action adds it:
+/// it is a *budget*. So holding more never hurts.
 class property_task {
 public:
     using action = std::uint32_t;
 
-    /// *Precondition:* the invariant; all numbers are below `property_count`.
+    /// *Precondition:* the invariant holds, and all numbers are below `property_count`.
     property_task(std::size_t property_count, std::span<property_action const> actions,
                   std::span<std::uint32_t const> initial, std::span<std::uint32_t const> goal);
 
@@ -63,7 +63,7 @@ public:
     [[nodiscard]] std::span<std::uint32_t const> pre(action a) const { return pre_[a]; }
     [[nodiscard]] std::span<std::uint32_t const> add(action a) const { return add_[a]; }
     [[nodiscard]] std::span<std::uint32_t const> remove(action a) const { return remove_[a]; }
-    /// The actions that need, add, or remove a property.
+    /// Returns the actions that need, add, or remove a property.
     [[nodiscard]] std::span<action const> users(std::uint32_t property) const { return users_[property]; }
     [[nodiscard]] std::span<action const> producers(std::uint32_t property) const { return producers_[property]; }
     [[nodiscard]] std::span<action const> consumers(std::uint32_t property) const { return consumers_[property]; }

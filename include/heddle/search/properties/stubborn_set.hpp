@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Which actions of a property task are worth trying in a state, when actions that do not interfere commute.
+/// @brief Which actions of a property task are worth trying in a state, if actions that do not interfere commute.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -19,20 +19,20 @@ namespace heddle::search {
 [[nodiscard]] inline bool is_applicable(property_task const& task, property_task::action a, property_set const& s) {
     return algorithm::all_of(task.pre(a), [&](auto id) { return s.contains(id); });
 }
-/// Whether an action adds something that the set lacks. Since sets only grow, budgets apart, an action
-/// that does not is never part of a way that has no action too many.
+/// Tells whether an action adds something that the set lacks. Sets only grow, except for budgets, so an action that
+/// adds nothing is never part of a way without superfluous actions.
 [[nodiscard]] inline bool is_useful(property_task const& task, property_task::action a, property_set const& s) {
     return algorithm::any_of(task.add(a), [&](auto id) { return !s.contains(id); });
 }
 
-/// Strong stubborn sets.
+/// Computes strong stubborn sets.
 ///
-/// Of the useful actions, a stubborn set of a state has one of every way to the goal; with an action that is not
-/// applicable, all that add one of its missing properties; with one that is, all that take from it or from which
-/// it takes. So the first of its actions on a way can be moved to the front of it, and the applicable
-/// ones suffice as successors: for each way without an action too many, one order of it is kept.
+/// Among the useful actions, a stubborn set of a state has one of every way to the goal. With an action that is not
+/// applicable it has all that add one of the action's missing properties; with one that is, all that take from it or
+/// from which it takes. So the first of its actions on a way can be moved to the front of it, and the applicable ones
+/// suffice as successors: for each way without superfluous actions, one order of it is kept.
 /// *Reference.* Valmari 1991; Wehrle and Helmert 2012.
-/// *Thread safety.* None, not even of const calls: they share scratch memory.
+/// *Thread safety.* Not even const calls are thread-safe: they share scratch memory.
 class stubborn_sets {
 public:
     using action = property_task::action;
@@ -41,9 +41,9 @@ public:
     explicit stubborn_sets(property_task const& task)
         : task_(task), member_(task.action_count()), asked_(task.property_count()) {}
 
-    /// The applicable useful actions of a stubborn set of `s`, none if the goal is out of reach, in a fixed order;
-    /// valid until the next call. `landmark` has one action of every way from `s` to the goal; if empty, the producers
-    /// of a missing goal serve.
+    /// Returns the applicable useful actions of a stubborn set of `s` in a fixed order, none if the goal is out of
+    /// reach. The result is valid until the next call. `landmark` has one action of every way from `s` to the goal; if
+    /// it is empty, the producers of a missing goal are used.
     [[nodiscard]] std::span<action const> at(property_set const& s, std::span<action const> landmark) const;
 
 private:

@@ -23,7 +23,7 @@ concept measured_plan = requires(Plan const& p) {
     { p.reason } -> std::convertible_to<std::string>;
 };
 
-/// Counts what a run found: `plan_s`, the seconds per iteration of the plan, and `gap_%`, the proven gap. Without a
+/// Counts what a run found: `plan_s` is the seconds per iteration of the plan, and `gap_%` is the proven gap. Without a
 /// plan the run has failed, for the reason given. Returns whether there is a plan.
 template <measured_plan Plan>
 bool report(benchmark::State& state, Plan const& p) {

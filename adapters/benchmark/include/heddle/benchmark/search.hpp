@@ -23,11 +23,12 @@ template <search::problem Problem>
 struct visited {
     typename Problem::state state;
     typename Problem::label label;
-    /// The one that led here.
+    /// The action that led here.
     typename Problem::action action;
 };
 
-/// What random walks from the initial state meet, the same every time. A walk starts again at a goal or a dead end.
+/// Records what random walks from the initial state meet, which is the same every time. A walk starts again at a goal
+/// or a dead end.
 template <search::problem Problem>
 [[nodiscard]] std::vector<visited<Problem>> walk(Problem const& p, std::size_t count) {
     std::vector<visited<Problem>> met, next;
@@ -48,8 +49,8 @@ template <search::problem Problem>
     return met;
 }
 
-/// Registers `name/search`, the whole search, and what its time goes into, each over `count` states on random walks:
-/// `name/expand` (making successors), `name/bound`, `name/insert` (numbering states, old and new) and, where states
+/// Registers `name/search`, which is the whole search, and the parts of its time, each over `count` states on random
+/// walks: `name/expand` (making successors), `name/bound`, `name/insert` (numbering states, old and new) and, if states
 /// can subsume each other, `name/subsumes` (the test) and `name/candidates` (the lookup that precedes it).
 template <search::problem Problem>
 void register_search(std::string const& name, std::shared_ptr<Problem const> p, search::options const& options = {},

@@ -22,11 +22,11 @@ namespace heddle::clp {
 
 namespace detail {
 
-/// The epigraph form of a reduced ratio problem, of whose rows only those are written down that some solution has
-/// broken (Kelley's cutting planes; exact where curves are piecewise linear, because their lines are finitely many).
+/// The epigraph form of a reduced ratio problem. Only those rows are written down that some solution has broken
+/// (Kelley's cutting planes; this is exact if curves are piecewise linear, because their lines are finitely many).
 ///
-/// Columns are in units of what they are at the start, ratios in units of the even one, and the objective in units of
-/// its own value there: CLP's tolerances are absolute.
+/// Columns are in units of their values at the start, ratios in units of the even one, and the objective in units of
+/// its own value there, because CLP's tolerances are absolute.
 class linear_program {
 public:
     linear_program(reduced_ratio_problem const& p, std::vector<double> const& start) : p_(p) {
@@ -64,7 +64,7 @@ public:
         auto const last_types = add_tangents(rows, start, 0.05);
         load(rows);
         model_.createStatus();
-        // A basis to start from that prices every stage at the type that is last in it at the start.
+        // Starts from a basis that prices every stage at the type that is last in it at the start.
         for (std::size_t s = 0; s < stages_.size(); ++s)
             if (last_types[s] >= 0) {
                 model_.setColumnStatus(stages_[s].column, ClpSimplex::basic);
@@ -72,13 +72,13 @@ public:
             }
     }
 
-    /// Ratios of the least objective, or none where CLP fails.
+    /// Returns ratios of the least objective; nothing if CLP fails.
     std::optional<std::vector<double>> minimise() {
         optimise();
         return cut();
     }
-    /// Whether the solution that `minimise` found is known to be the only one: no column or row outside the basis is
-    /// free of charge. Curves tell nothing: where they are almost lines, their tangents meet anywhere.
+    /// Tells whether the solution that `minimise` found is known to be the only one: no column or row outside the basis
+    /// is free of charge. Curves tell nothing: if they are almost lines, their tangents meet anywhere.
     [[nodiscard]] bool is_unique() {
         for (auto const& stage : p_.stages)
             if (!algorithm::all_of(stage.types, [](auto const& t) { return t.curves.empty(); })) return false;
@@ -95,7 +95,8 @@ public:
                 return false;
         return true;
     }
-    /// Ratios of the least `tie_cost` whose objective is at most `most`. The last call on a program.
+    /// Returns the ratios of the least `tie_cost` whose objective is at most `most`. It must be the last call on a
+    /// program.
     std::optional<std::vector<double>> nearest_within(double most) {
         row_list rows;
         for (int c = 0; c < model_.numberColumns(); ++c)
@@ -104,8 +105,8 @@ public:
                 model_.setObjectiveCoefficient(c, 0);
             }
         rows.close(-infinite, (most - p_.constant) * scale_);
-        // Per type, in units of the square of an even ratio: distances above and below, and a square, which tangents
-        // approach from below.
+        // Per type there are, in units of the square of an even ratio, distances above and below, and a square, which
+        // tangents approach from below.
         double const square = tie_square * even_;
         for (std::size_t t = 0; t < ratio_.size(); ++t) {
             int const above = append_column(p_.counts[t] / square), below = append_column(p_.counts[t] / square);
@@ -122,7 +123,7 @@ public:
 
 private:
     static constexpr double infinite = std::numeric_limits<double>::max(), tolerance = 1e-9;
-    /// Small, so that a square within the tolerance is that of a ratio within 2e-6 of an even one.
+    /// The unit is small, so that a square within the tolerance is that of a ratio within 2e-6 of an even one.
     static constexpr double square_unit = 1e-3;
 
     struct scaled_column {
@@ -159,7 +160,7 @@ private:
         upper_.push_back(upper);
         return static_cast<int>(costs_.size()) - 1;
     }
-    /// To the model as it is loaded.
+    /// Appends a column to the model as it is loaded.
     int append_column(double cost) {
         model_.addColumn(0, nullptr, nullptr, 0, infinite, cost);
         return model_.numberColumns() - 1;
@@ -185,8 +186,8 @@ private:
         rows.add(stages_[stage].column, 1);
         add_line(rows, curve.tangent(ratio), ratio_[curve.type], stages_[stage]);
     }
-    /// Of all types that are within a part of the last in a stage; gives each stage's row of the last, or -1 where that
-    /// is its floor.
+    /// Adds tangents of all types that are within a part of the last type in a stage. Returns each stage's row of the
+    /// last type, or -1 if the stage is at its floor.
     std::vector<int> add_tangents(row_list& rows, std::vector<double> const& ratios, double part) const {
         std::vector<int> last_rows;
         for (std::size_t s = 0; s < p_.stages.size(); ++s) {

@@ -19,9 +19,9 @@
 
 namespace heddle::clp::detail {
 
-/// The epigraph form: a column for every ratio, stage, bent kernel, largest ratio of a segment and transfer that
-/// depends on one. Ratios are in units of the even one and seconds in units of the objective at the preferred ratios:
-/// CLP's tolerances are absolute.
+/// The epigraph form has a column for every ratio, stage, bent kernel, largest ratio of a segment, and transfer that
+/// depends on one. Ratios are in units of the even one and seconds in units of the objective at the preferred ratios,
+/// because CLP's tolerances are absolute.
 class segmented_program {
 public:
     explicit segmented_program(ratio_problem const& p) : p_(p) {
@@ -90,7 +90,7 @@ private:
         costs_.push_back(cost);
         return static_cast<int>(costs_.size()) - 1;
     }
-    /// Into the row that is open.
+    /// Adds to the row that is open.
     void add(int column, double value) {
         columns_.push_back(column);
         values_.push_back(value);
@@ -100,7 +100,7 @@ private:
         upper_.push_back(high);
         starts_.push_back(static_cast<CoinBigIndex>(columns_.size()));
     }
-    /// column >= every piece at every x, in seconds of the objective's unit.
+    /// Requires column >= every piece at every x, in seconds of the objective's unit.
     void above_all(int column, convex_pieces const& pieces, std::initializer_list<int> xs) {
         for (auto const& line : pieces)
             for (int x : xs) {

@@ -17,9 +17,9 @@
 
 namespace heddle::ipopt::detail {
 
-/// The epigraph form: a column per ratio and per stage, a row per line of a type in a stage, plus its curves. Columns
-/// and objective are in units of what they are at the start, ratios in units of the even one. With `most`, it minimises
-/// the `tie_cost` of the ratios where the objective is at most that.
+/// The epigraph form has a column per ratio and per stage, and a row per line of a type in a stage, plus its curves.
+/// Columns and objective are in units of their values at the start, ratios in units of the even one. With `most`, it
+/// minimises the `tie_cost` of the ratios at which the objective is at most that.
 class epigraph : public Ipopt::TNLP {
 public:
     using Index = Ipopt::Index;
@@ -54,7 +54,7 @@ public:
         if (most) aim_at_preferred(start, (*most - p.constant) * scale);
     }
 
-    /// The ratios found, if Ipopt found any.
+    /// Returns the ratios found, if Ipopt found any.
     [[nodiscard]] std::optional<std::vector<double>> const& ratios() const { return ratios_; }
 
     bool get_nlp_info(Index& columns, Index& rows, Index& jacobian, Index& hessian, IndexStyleEnum& style) override {
@@ -142,7 +142,7 @@ private:
     struct constraint {
         std::vector<entry> entries;
         double lower = 0, upper = 0;
-        /// Their sum is taken off, in units.
+        /// Their sum is subtracted, in units.
         reduced_ratio_problem::type_curve const* curves = nullptr;
         double unit = 1;
     };
@@ -194,7 +194,7 @@ private:
     reduced_ratio_problem const& p_;
     double even_ = 0;
     std::vector<double> costs_, lower_, upper_, start_;
-    /// Costs of the squares by which ratios are off the preferred ones, or none.
+    /// The costs of the squares of the ratios' distances to the preferred ones; empty if they cost nothing.
     std::vector<double> squares_;
     std::vector<constraint> rows_;
     std::optional<std::vector<double>> ratios_;

@@ -19,7 +19,7 @@
 namespace heddle::ipopt {
 
 struct options {
-    /// Where curves are not convex, the most points to start from; the best optimum is taken.
+    /// If curves are not convex, this is the largest number of points to start from; the best optimum is taken.
     int most_starts = 8;
 };
 
@@ -62,7 +62,8 @@ public:
 private:
     enum class kind { linear, convex, other };
 
-    /// The given start; for what is not convex also even ratios, and as much as fits on one type after the other.
+    /// Returns the given start; if the problem is not convex, also even ratios, and as much as fits on one type after
+    /// the other.
     [[nodiscard]] std::vector<std::vector<double>> starts(reduced_ratio_problem const& p,
                                                           std::vector<double> const& first, kind what) const {
         std::vector<std::vector<double>> result{p.clamped(first)};

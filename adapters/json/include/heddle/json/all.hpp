@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Every reader and writer of files. Left out: what a fit prints (`fit_report.hpp`, which brings Eigen in).
+/// @brief Every reader and writer of files, except for what a fit prints (`fit_report.hpp`, which includes Eigen).
 #pragma once
 
 #include <heddle/json/cluster.hpp>

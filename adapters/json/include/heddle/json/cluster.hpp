@@ -18,7 +18,7 @@ namespace heddle::json {
 
 namespace detail {
 
-/// A model of a collective: a line, or `{"pieces": [...]}`. With `strict`, unknown fields are errors.
+/// Reads a model of a collective: a line, or `{"pieces": [...]}`. With `strict`, unknown fields are errors.
 inline collective_model read_collective_model(element const& e, bool strict) {
     auto const read_line = [&](element const& line) {
         if (strict) line.allow_only({"latency", "seconds_per_byte"});
@@ -57,8 +57,8 @@ inline saturation read_saturation(element const& e, bool strict) {
     return result;
 }
 
-/// What an operator class reaches: a rate, or an object, whose absent fields are those of `result`. With `strict`,
-/// unknown fields are errors.
+/// Reads what an operator class reaches: a rate, or an object, whose absent fields keep the values of `result`. With
+/// `strict`, unknown fields are errors.
 inline class_speed read_class_speed(element const& e, bool strict, class_speed result = {}) {
     if (!e.value().is_object()) return {flops_per_second(e.rate()), {}, {}, {}};
     if (strict) e.allow_only({"rate", "bandwidth", "overhead", "efficiency"});
@@ -178,7 +178,7 @@ private:
         return *std::move(found);
     }
 
-    /// Into a table that is empty, or a preset's, of which what is named is replaced.
+    /// Reads into a table that is empty, or a preset's; then what is named is replaced.
     void read_rates(element const& e, rate_table& table) const {
         if (!e.value().is_object()) {
             table = {flops_per_second(e.rate())};
@@ -223,19 +223,19 @@ private:
 
 } // namespace detail
 
-/// Reads a cluster from text; `name` stands in messages.
+/// Reads a cluster from text; messages call it `name`.
 /// *Throws* `input_error`.
 [[nodiscard]] inline cluster parse_cluster(std::string_view text, std::string const& name = "cluster") {
     return detail::guarded(name, [&] { return detail::cluster_reader(document(name, text, "cluster", 1)).read(); });
 }
 
 /// Reads and validates a cluster file.
-/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+/// *Throws* `file_error` if it cannot be read, and `input_error` that names the place if it is wrong.
 [[nodiscard]] inline cluster read_cluster(std::filesystem::path const& path) {
     return parse_cluster(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
 }
 
-/// The text of a cluster file; reading it back gives the same cluster.
+/// Returns the text of a cluster file; reading it back gives the same cluster.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] inline std::string to_text(cluster const& c) {
     nlohmann::ordered_json root{{"format", "heddle.cluster"}, {"version", 1}, {"name", c.name}};

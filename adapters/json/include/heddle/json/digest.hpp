@@ -11,8 +11,8 @@
 
 namespace heddle::json {
 
-/// The 64-bit FNV-1a hash as 16 hexadecimal digits. The same on every platform; it guards against
-/// mistakes, not against an adversary.
+/// The 64-bit FNV-1a hash as 16 hexadecimal digits. It is equal on every platform; it guards against mistakes, not
+/// against an adversary.
 [[nodiscard]] inline std::string digest(std::string_view content) {
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (char c : content) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

@@ -30,7 +30,7 @@ namespace heddle::json {
 
 namespace detail {
 
-/// Runs a reader; whatever goes wrong leaves it as an `error`.
+/// Runs a reader; whatever goes wrong is thrown as an `error`.
 template <class Read>
 auto guarded(std::string const& name, Read&& read) {
     try {
@@ -74,7 +74,7 @@ struct source {
     std::string name;
     std::pmr::monotonic_buffer_resource memory{};
     value root{};
-    /// Of values while they are read, and of what a reader makes of them.
+    /// The bytes that values may take while they are read, and those of what a reader makes of them.
     static constexpr std::size_t most_of_values = std::size_t{384} << 20, most_made = std::size_t{512} << 20;
     mutable allowance left{most_made};
 
@@ -144,7 +144,7 @@ public:
     [[nodiscard]] element item(std::size_t i) const {
         return element(*file_, value_->items()[i], place_ + "[" + std::to_string(i) + "]");
     }
-    /// Calls `visit` for each item of an array. Counts what readers make of a record.
+    /// Calls `visit` for each item of an array. It counts what readers make of a record.
     template <class Visit>
     void for_each(Visit&& visit) const {
         constexpr std::size_t record = 256;
@@ -180,7 +180,7 @@ public:
         if (!(result > 0)) expected("a number greater than 0");
         return result;
     }
-    /// Of work or bytes per second.
+    /// Reads a rate of work or of bytes per second.
     [[nodiscard]] double rate() const {
         double const result = positive();
         if (result < least_rate) expected("a rate of at least " + nlohmann::json(least_rate).dump());
@@ -201,7 +201,7 @@ public:
         if (result < least || result > most) expected(range);
         return result;
     }
-    /// An array of numbers of things, each below `count`.
+    /// Reads an array of numbers of things, each below `count`.
     [[nodiscard]] std::vector<std::uint32_t> numbers_below(std::size_t count) const {
         std::vector<std::uint32_t> result;
         result.reserve(size());
@@ -212,7 +212,7 @@ public:
         }
         return result;
     }
-    /// The value a table gives to this name.
+    /// Returns the value that a table gives to this name.
     template <class T, std::size_t Size>
     [[nodiscard]] T choice(std::array<named<T>, Size> const& table) const {
         auto const found = value_->is_string() ? value_of(table, value_->text()) : std::nullopt;
@@ -257,7 +257,7 @@ public:
 
     [[nodiscard]] element root() const { return {source_, source_.root}; }
     [[nodiscard]] std::string const& name() const { return source_.name; }
-    /// 0 where the file does not say.
+    /// Returns 0 if the file does not say.
     [[nodiscard]] int version() const { return version_; }
     [[nodiscard]] std::string const& digest() const { return digest_; }
 
@@ -280,7 +280,7 @@ private:
     int version_ = 0;
 };
 
-/// The format that a file says it has; empty where it says none. *Throws* `input_error` for what is no JSON.
+/// Returns the format that a file says it has; empty if it says none. *Throws* `input_error` for what is no JSON.
 [[nodiscard]] inline std::string format_of(std::string const& name, std::string_view text) {
     detail::source const file(name, text);
     auto const* const format = file.root.is_object() ? file.root.find("format") : nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Whole files in and out, plain or compressed with gzip.
+/// @brief Reads and writes whole files, plain or compressed with gzip.
 #pragma once
 
 #include <heddle/base/error.hpp>
@@ -20,7 +20,7 @@
 
 namespace heddle::json {
 
-/// Several times the model file of a hundred thousand operators, uncompressed.
+/// This is several times the model file of a hundred thousand operators, uncompressed.
 inline constexpr std::size_t largest_file = std::size_t{256} << 20;
 
 namespace detail {
@@ -36,7 +36,7 @@ inline std::string describe_error(gzFile file) {
     return code == Z_ERRNO ? std::strerror(errno) : text;
 }
 
-/// A name beside the file that no other writer picks.
+/// Returns a name beside the file that no other writer picks.
 inline std::filesystem::path temporary_beside(std::filesystem::path const& path) {
     std::random_device random;
     std::filesystem::path result = path;
@@ -61,7 +61,7 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
 
 } // namespace detail
 
-/// The content of a file, decompressed if it begins like gzip.
+/// Returns the content of a file, decompressed if it begins like gzip.
 /// *Throws* `file_error` if it cannot be read, is damaged, or holds more than `limit` bytes.
 [[nodiscard]] inline std::string read_text(std::filesystem::path const& path, std::size_t limit = largest_file) {
     auto const fail = [&](std::string const& why) { throw file_error(path.string() + ": cannot be read: " + why); };
@@ -87,13 +87,13 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
 
 namespace detail {
 
-/// Whether a place is something other than a file: a terminal, a pipe, a directory.
+/// Tells whether a place is something other than a file: a terminal, a pipe, a directory.
 inline bool is_no_file(std::filesystem::path const& path) {
     std::error_code error;
     auto const status = std::filesystem::status(path, error);
     return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
 }
-/// The file that a link names is replaced, not the link.
+/// If the path is a link, the file that it names is replaced, not the link.
 inline std::filesystem::path behind_link(std::filesystem::path const& path) {
     std::error_code error;
     if (!std::filesystem::is_symlink(path, error)) return path;
@@ -103,8 +103,8 @@ inline std::filesystem::path behind_link(std::filesystem::path const& path) {
 
 } // namespace detail
 
-/// Whether `write_file_atomically` can begin, so that nobody works for a file that cannot be written: tries with an
-/// empty file beside the place, which it removes. *Throws* `file_error` if not.
+/// Checks whether `write_file_atomically` can begin, so that nobody works for a file that cannot be written: it creates
+/// an empty file beside the place and removes it. *Throws* `file_error` if that fails.
 inline void require_writable(std::filesystem::path const& path) {
     std::error_code error;
     if (std::filesystem::is_directory(path, error))
@@ -117,9 +117,9 @@ inline void require_writable(std::filesystem::path const& path) {
     std::filesystem::remove(beside, error);
 }
 
-/// A whole file beside its place, which it takes when it is committed; if it never is, it goes and what was there
-/// stays. Compressed if the name ends in `.gz`. What is no regular file, such as a terminal or a pipe, is written at
-/// once.
+/// A whole file beside its place. It takes the place when it is committed; if it never is, it is removed, and what was
+/// there stays. It is compressed if the name ends in `.gz`. What is no regular file, such as a terminal or a pipe, is
+/// written at once.
 class staged_file {
 public:
     /// *Throws* `file_error`.
@@ -157,11 +157,11 @@ private:
         if (!beside_.empty()) std::filesystem::remove(beside_, ignored);
     }
 
-    /// `beside_` is empty where nothing is to take the place.
+    /// `beside_` is empty if nothing is to take the place.
     std::filesystem::path path_, beside_;
 };
 
-/// Writes a file so that nobody sees half of it; a failure leaves what was there. See `staged_file`.
+/// Writes a file such that nobody sees half of it; a failure leaves what was there. See `staged_file`.
 /// *Throws* `file_error`.
 inline void write_file_atomically(std::filesystem::path const& path, std::string_view text) {
     staged_file(path, text).commit();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What a fit found, as a table for people and as one JSON object.
+/// @brief Prints what a fit found, as a table for people and as one JSON object.
 #pragma once
 
 #include <heddle/cluster/fit.hpp>
@@ -87,7 +87,7 @@ inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::or
            std::string(name_of(element_types, f.type));
 }
 
-/// Everything to be said about a report's fits, each with what it is about.
+/// Returns everything to be said about a report's fits, each with what it is about.
 [[nodiscard]] inline std::vector<std::string> warnings_of(fit_report const& report) {
     std::vector<std::string> result;
     auto const add = [&](auto const& fits) {
@@ -99,7 +99,7 @@ inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::or
     return result;
 }
 
-/// Two lines for each fit: its errors in percent, and the model.
+/// Returns two lines for each fit: its errors in percent, and the model.
 [[nodiscard]] inline std::string fit_table(fit_report const& report) {
     std::string text = "                                                        in sample, %         held out, %\n"
                        "                                  samples  sizes  median   90 %  worst  median   90 %  worst\n";

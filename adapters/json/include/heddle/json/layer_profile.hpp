@@ -49,7 +49,7 @@ private:
         if (strict_) e.allow_only(names);
     }
 
-    /// A number is all whole or all split.
+    /// Reads bytes; a plain number is all whole or all split.
     [[nodiscard]] group_bytes read_bytes(element const& parent, std::string_view field,
                                          bytes group_bytes::* number) const {
         group_bytes out;

@@ -25,7 +25,7 @@ struct model {
     /// The targets without a rule, and one warning for each.
     std::vector<missing_rule> missing_rules;
     std::vector<std::string> warnings;
-    /// Of the file's content, uncompressed.
+    /// The digest of the file's content, uncompressed.
     std::string digest;
 };
 
@@ -38,7 +38,7 @@ inline constexpr std::size_t most_results = 255;
 inline constexpr std::size_t most_arguments = 4096;
 inline constexpr std::size_t most_items = 65536; // among the arguments of a call, with what the nodes named there hold
 
-/// How many literals there are in one, itself included; a long text counts as several.
+/// Counts the literals in a literal, including itself; a long text counts as several.
 [[nodiscard]] inline std::size_t item_count(literal const& value) {
     std::size_t count = 1;
     if (auto const* text = value.as<std::string>()) count += text->size() / sizeof(literal);
@@ -47,7 +47,7 @@ inline constexpr std::size_t most_items = 65536; // among the arguments of a cal
     return count;
 }
 
-/// The memory of an operator, about.
+/// Returns the approximate memory of an operator.
 [[nodiscard]] inline std::size_t bytes_of(operator_info const& op) {
     constexpr std::size_t allocation = 32;
     std::size_t bytes = sizeof(op) + 2 * op.name.size() + op.kind.size() + 8 * (op.operands.size() + op.results.size());
@@ -79,7 +79,7 @@ inline shape read_shape(element const& e) {
     return result;
 }
 
-/// Numbers that JSON cannot write.
+/// Reads numbers that JSON cannot write.
 inline double read_special(element const& e) {
     std::string const text = e.text();
     if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
@@ -107,7 +107,7 @@ public:
     }
 
 private:
-    /// The nodes that literals name, and how many literals there are, nested ones and those of the nodes included.
+    /// The nodes that literals name, and the number of literals, including nested ones and those of the nodes.
     struct usage {
         std::vector<std::uint32_t> nodes;
         std::size_t items = 0;
@@ -118,7 +118,7 @@ private:
         std::map<std::string, literal, std::less<>> keywords;
         std::vector<std::uint32_t> nodes;
     };
-    /// What a node yields; the item of a tuple is shared with it.
+    /// What a node yields; an item of a tuple shares it.
     using yield = std::shared_ptr<literal const>;
 
     void read_rules(element const& rules) {
@@ -166,8 +166,8 @@ private:
         return {read_shape(out.at("shape")), out.at("dtype").choice(element_types)};
     }
 
-    /// A name that no other source has. torch.fx has a node for each use of a buffer: the second and those after it are
-    /// named after their node.
+    /// Returns a name that no other source has. torch.fx has a node for each use of a buffer: from the second on they
+    /// are named after their node.
     [[nodiscard]] std::string source_name(element const& node, std::string const& kind,
                                           traced_call::result const& tensor) const {
         auto const target = node.at("target");
@@ -274,7 +274,7 @@ private:
         return result;
     }
 
-    /// The nodes in `inputs`, which are those among the arguments in the order they were written.
+    /// Returns the nodes in `inputs`, which are those among the arguments in the order in which they were written.
     [[nodiscard]] std::vector<std::uint32_t> read_inputs(element const& node, arguments const& args) const {
         auto const inputs = node.at("inputs");
         std::vector<std::uint32_t> ids = inputs.numbers_below(yields_.size()), sorted = ids;
@@ -285,8 +285,8 @@ private:
 
     // Calls.
 
-    /// What a node yields as its `out` describes it, in which results are numbered from 0; `size` and
-    /// `value` are folded here.
+    /// Returns what a node yields, as its `out` describes it; results in it are numbered from 0. `size` and `value` are
+    /// folded here.
     [[nodiscard]] literal read_out(element const& out, std::vector<traced_call::result>& results) const {
         auto const kind = out.at("kind");
         std::string const text = kind.text();
@@ -318,7 +318,7 @@ private:
             for (auto& item : *list) renumber(item, results);
     }
 
-    /// An item of a tuple, which is no operator; checks that `out` describes it.
+    /// Takes an item of a tuple, which is no operator; checks that `out` describes it.
     [[nodiscard]] yield take_item(element const& node, yield const& tuple, literal const& index,
                                   std::vector<traced_call::result> const& declared) const {
         auto const& items = *tuple->as<literal::list>();

@@ -23,16 +23,17 @@ namespace heddle::json {
 /// ascending without repetition, as `search::property_task` expects.
 struct bare_theory {
     std::vector<std::string> properties;
-    /// By property, the number of its group: those whose texts agree up to the first '|', budgets by themselves.
+    /// The number of each property's group. Properties whose texts agree up to the first '|' are a group; each budget
+    /// is a group of its own.
     std::vector<std::uint32_t> groups;
     std::vector<search::property_action> actions;
-    /// By action.
+    /// The cost of each action.
     std::vector<double> costs;
     std::vector<std::string> texts;
     std::vector<std::uint32_t> initial, goal;
     /// A program known to reach the goal, if the file has one.
     std::optional<std::vector<std::uint32_t>> program;
-    /// Of the file's content, uncompressed.
+    /// The digest of the file's content, uncompressed.
     std::string digest;
 };
 

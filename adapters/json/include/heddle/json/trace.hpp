@@ -24,7 +24,7 @@ namespace heddle::json {
 
 namespace detail {
 
-/// What an event is called and what its arguments say; the same on every device.
+/// What an event is called and what its arguments say, which is equal on every device.
 struct trace_label {
     std::string name, category, arguments;
 };
@@ -66,7 +66,7 @@ public:
     }
 
 private:
-    /// The line of collectives beside a device's work: gradients', or all where micro-batches take turns.
+    /// Returns the line of collectives beside a device's work: those of gradients or, if micro-batches take turns, all.
     [[nodiscard]] std::size_t channel(std::size_t device) const { return plan_.devices.size() + device; }
     /// Names a line; a device's own comes before its channel.
     void name_line(std::string& out, std::size_t line, std::string const& title) const {
@@ -109,7 +109,7 @@ private:
             std::array const lists{&s.step.forward_transfers, &s.step.backward_transfers, &s.step.deferred_transfers,
                                    &s.step.update_transfers};
             auto const& t = lists.at(static_cast<std::size_t>(e.when))->at(*e.transfer);
-            // A reshard's backward brings the value again.
+            // The backward pass of a reshard brings the value again.
             bool const is_value = e.when == phase::forward || e.when == phase::update || i.is<instruction::reshard>();
             category = "communication";
             name = std::string(heddle::name(t.kind)) + (is_value ? " " : " gradient of ") + subject;
@@ -149,14 +149,14 @@ private:
 
     plan const& plan_;
     timeline const& timeline_;
-    /// Of several gradients, by the step after which each is sent.
+    /// The buckets of several gradients, by the step after which each is sent.
     std::map<std::size_t, gradient_bucket> buckets_;
     std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>, int>, trace_label> labels_;
 };
 
 } // namespace detail
 
-/// A plan's iteration in the Trace Event Format: one process, one thread per device, one complete event per
+/// Writes a plan's iteration in the Trace Event Format: one process, one thread per device, and one complete event per
 /// piece of work, in microseconds to the nanosecond.
 /// *Precondition:* the timeline is of this plan.
 [[nodiscard]] inline std::string write_trace(plan const& p, timeline const& events) {

@@ -19,12 +19,12 @@
 namespace heddle::libtorch {
 
 /// A loss put behind a module that returns predictions: a function of `torch.nn.functional` that takes input, target
-/// and reduction. Where the module returns several, as some classifiers do in training, the loss is that of the first
-/// and a part of that of each other.
+/// and reduction. If the module returns several predictions, as some classifiers do in training, the loss is that of
+/// the first and a part of that of each other.
 struct appended_loss {
     std::string function = "cross_entropy";
     std::string reduction = "mean";
-    /// An example, with the real batch.
+    /// An example target, with the real batch.
     at::Tensor target;
     std::string target_name = "target";
     double auxiliary_weight = 0.3;
@@ -32,7 +32,7 @@ struct appended_loss {
 
 namespace detail {
 
-/// The predictions of a module; those that are none are left out.
+/// Returns the predictions of a module, without results that are none.
 [[nodiscard]] inline std::vector<at::Tensor> traced_results(graph_tracer const& tracer, c10::IValue const& result,
                                                             bool may_be_several) {
     if (may_be_several && result.isTuple()) {
@@ -73,11 +73,11 @@ namespace detail {
 } // namespace detail
 
 struct trace_options {
-    /// Default: the module's type.
+    /// If empty, it is the module's type.
     std::string name{};
-    /// Rules of the user's own, by target: `torch.roll`, or `mine.scale` of the operator `mine::scale`.
+    /// The user's rules by target: `torch.roll`, or `mine.scale` for the operator `mine::scale`.
     rule_table rules{};
-    /// None: the module returns the loss.
+    /// If absent, the module returns the loss.
     std::optional<appended_loss> loss{};
 };
 
@@ -89,13 +89,14 @@ struct traced_model {
     std::vector<std::string> warnings;
 };
 
-/// The training program of a module, traced or scripted, in the mode it is in, for inputs of these shapes and types.
+/// Returns the training program of a module, traced or scripted, in the mode in which it is, for inputs of these shapes
+/// and types.
 ///
-/// Nothing is computed but shapes: neither parameters nor inputs are read, and operators of which this release of
-/// libtorch cannot tell the shape are run on zeros. Parameters keep their names; a tied one is one parameter, one that
-/// needs no gradient is frozen. In-place operators become values. Control flow is followed as long as it does not ask
-/// for the contents of a tensor.
-/// *Throws* `input_error`, naming the module, for what a program cannot express, and for a result that is no scalar
+/// Only shapes are computed: neither parameters nor inputs are read, and operators whose shape this release of libtorch
+/// cannot tell are run on zeros. Parameters keep their names; a tied one is one parameter; one that needs no gradient
+/// is frozen. In-place operators become values. Control flow is followed as long as it does not ask for the contents of
+/// a tensor.
+/// *Throws* `input_error` that names the module, for what a program cannot express and for a result that is no scalar
 /// loss.
 [[nodiscard]] inline traced_model trace(torch::jit::Module const& module, std::vector<at::Tensor> const& inputs,
                                         trace_options options = {}) {

@@ -22,8 +22,8 @@ namespace heddle::metis {
 
 namespace detail {
 
-/// Operators with their work, and the bytes between them. METIS wants whole numbers: a millionth of all work, or of all
-/// bytes, is one.
+/// A graph of operators with their work, and the bytes between them. METIS takes whole numbers: one is a millionth of
+/// all work, or of all bytes.
 struct weighted_graph {
     std::vector<idx_t> work;
     std::vector<std::map<std::size_t, idx_t>> between;
@@ -56,8 +56,8 @@ struct weighted_graph {
     return out;
 }
 
-/// METIS's recursive bisection, a bisection at a time: METIS's own prints to the standard output where a part gets no
-/// operator.
+/// Runs METIS's recursive bisection, one bisection at a time: METIS's own recursion prints to the standard output if a
+/// part gets no operator.
 class bisection {
 public:
     explicit bisection(weighted_graph const& graph)
@@ -87,7 +87,7 @@ private:
         divide(sides[1], sides[0].empty() ? 1 : parts - left);
     }
 
-    /// Which members are on the second side; the first has about `share` of their work.
+    /// Returns which members are on the second side; the first has about `share` of their work.
     [[nodiscard]] std::vector<idx_t> bisect(std::vector<std::size_t> const& members, real_t share) {
         constexpr auto outside = static_cast<std::size_t>(-1);
         algorithm::fill(place_, outside);
@@ -123,11 +123,11 @@ private:
 
 } // namespace detail
 
-/// Operators in `count` segments of about equal work, few bytes being between them (HAP section 5.2). Work is
-/// operations, forward and backward. The same program gives the same segments; fewer than `count` where METIS leaves a
-/// side of a bisection empty.
-/// *Throws* `input_error` if there are not as many operators as segments; `error` if METIS fails.
-/// *Complexity.* Linear in the program, but for the depth of bisection and logarithms.
+/// Returns operators in `count` segments of about equal work with few bytes between them (HAP section 5.2). Work is
+/// operations, forward and backward. The same program gives the same segments. There are fewer than `count` if METIS
+/// leaves a side of a bisection empty.
+/// *Throws* `input_error` if there are fewer operators than segments, and `error` if METIS fails.
+/// *Complexity.* Linear in the program, times the depth of bisection and logarithms.
 template <single_device_program Program>
 [[nodiscard]] std::vector<segment_number> segments(Program const& p, std::size_t count) {
     indexed_program const indexed = index_program(p);

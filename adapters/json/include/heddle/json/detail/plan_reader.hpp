@@ -61,7 +61,7 @@ private:
         for (auto const& [name, cost] : e.fields()) costs[name] = number_or_null(cost);
         return costs;
     }
-    /// An array of exactly `count` items.
+    /// Returns an array, which must have exactly `count` items.
     static element exactly(element e, std::size_t count, std::string const& what) {
         if (e.size() != count) e.expected(std::to_string(count) + ", " + what);
         return e;
@@ -113,7 +113,7 @@ private:
             plan_.provenance.training.turn = seconds(optional_number(*schedule, "turn"));
         }
     }
-    /// Numbers of steps, ascending.
+    /// Reads numbers of steps, ascending.
     void read_stages() {
         auto const schedule = root_.find("schedule");
         if (!schedule) return;
@@ -125,7 +125,7 @@ private:
         });
     }
 
-    /// One row for one segment, a list of rows for several.
+    /// Reads one row for one segment, or a list of rows for several.
     ratio_table read_ratios(element const& e) const {
         bool const is_one = !(e.size() > 0 && e.item(0).value().is_array());
         ratio_table result;
@@ -133,7 +133,7 @@ private:
         else e.for_each([&](element const& row) { result.push_back(read_row(row)); });
         return result;
     }
-    /// One ratio per device, summing to one.
+    /// Reads one ratio per device; they sum to one.
     std::vector<double> read_row(element const& e) const {
         if (!plan_.devices.empty()) exactly(e, plan_.devices.size(), "one per device");
         std::vector<double> result;
@@ -312,8 +312,7 @@ private:
             e.expected("another form, since the tensor is not floating-point");
         return f;
     }
-    /// Which tensors an operator touches is the model's to say, so factors are checked against the tensor that has
-    /// most.
+    /// The model says which tensors an operator touches, so factors are checked against the tensor that has the most.
     [[nodiscard]] form_list read_forms(element const& e) const {
         if (e.size() > 4096) e.expected("at most 4096");
         form_list forms;
@@ -341,7 +340,7 @@ private:
         return {bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")), read_inside(*e, "whole"),
                 read_inside(*e, "split")};
     }
-    /// What a group cuts of `whole` or `split`: no more than that.
+    /// Reads what a group cuts of `whole` or `split`, which is no more than that.
     static bytes read_inside(element const& e, std::string const& of) {
         auto const found = e.find((of + "_inside").c_str());
         if (!found) return {};
@@ -472,7 +471,7 @@ private:
 
     element root_;
     plan plan_;
-    /// Most factors of one tensor.
+    /// The largest number of factors of one tensor.
     std::size_t widest_ = 0;
     std::size_t segment_count_ = 1;
     std::set<cut_factor> cut_;

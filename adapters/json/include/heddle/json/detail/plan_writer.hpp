@@ -21,9 +21,9 @@
 
 namespace heddle::json {
 
-/// Of plans of any kind.
+/// The options of writing plans of any kind.
 struct write_options {
-    /// How long the search took; without it equal plans give equal text.
+    /// Writes how long the search took; without it equal plans give equal text.
     bool times = true;
 };
 
@@ -35,7 +35,7 @@ public:
 
     explicit plan_writer(plan const& p, write_options const& options = {}) : plan_(p), options_(options) {}
 
-    /// What the command line prints.
+    /// Returns what the command line prints.
     [[nodiscard]] value summary() const {
         value result = value::object();
         result["status"] = name_of(statuses, plan_.status);
@@ -108,13 +108,13 @@ private:
         return result;
     }
 
-    /// Whole numbers are written without a point where nothing is lost by it.
+    /// Whole numbers are written without a point if that loses nothing.
     static value number(double v) {
         if (!std::isfinite(v)) throw input_error("plan", "has a number that is not finite, which no file can hold");
         bool const whole = std::abs(v) < 9007199254740992.0 && v == std::trunc(v) && !(v == 0 && std::signbit(v));
         return whole ? value(static_cast<std::int64_t>(v)) : value(v);
     }
-    /// Of one segment as one list.
+    /// Writes the ratios of one segment as one list.
     static value ratios(ratio_table const& table) {
         auto const row = [](std::vector<double> const& r) { return list(r, number); };
         return table.size() == 1 ? row(table[0]) : list(table, row);
@@ -127,7 +127,7 @@ private:
     }
     static bool is_default(double v) { return v == 0 && !std::signbit(v); }
 
-    /// One item per line.
+    /// Writes one item per line.
     static void lines(std::string& out, std::string_view key, value const& items) {
         out += ",\n  \"" + std::string(key) + "\": [";
         for (std::size_t i = 0; i < items.size(); ++i) out += (i ? ",\n    " : "\n    ") + dump(items[i]);

@@ -29,7 +29,7 @@ namespace heddle::json::detail {
     return out;
 }
 
-/// With the optimizer; all but what says how plans of one kind are scheduled.
+/// Reads everything, with the optimiser, except for what says how plans of one kind are scheduled.
 [[nodiscard]] inline provenance provenance_from_json(element const& e) {
     auto const text = [&](char const* field) {
         auto const found = e.find(field);

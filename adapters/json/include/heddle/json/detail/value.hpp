@@ -24,11 +24,11 @@
 
 namespace heddle::json::detail {
 
-/// How many bytes may still be used.
+/// Counts how many bytes may still be used.
 class allowance {
 public:
     explicit allowance(std::size_t bytes) : left_(bytes) {}
-    /// Whether as much was left.
+    /// Takes bytes, and tells whether there were as many left.
     [[nodiscard]] bool take(std::size_t bytes) {
         if (bytes > left_) return false;
         left_ -= bytes;
@@ -42,7 +42,7 @@ private:
 
 struct field;
 
-/// A value of a document, 16 bytes; texts and items lie in the document.
+/// A value of a document in 16 bytes; texts and items lie in the document.
 class value {
 public:
     value() = default;
@@ -69,14 +69,14 @@ public:
     [[nodiscard]] bool is_array() const { return kind_ == kind::array; }
     [[nodiscard]] bool is_object() const { return kind_ == kind::object; }
 
-    // Each of these has the kind that it needs as a precondition.
+    // Each of these has as its precondition that the value is of this kind.
     [[nodiscard]] bool boolean() const { return of_.boolean; }
     [[nodiscard]] double number() const {
         return kind_ == kind::real      ? of_.real
                : kind_ == kind::integer ? static_cast<double>(of_.integer)
                                         : static_cast<double>(of_.natural);
     }
-    /// An integer that is none below 0 and fits.
+    /// Tells whether it is an integer that is not negative and fits.
     [[nodiscard]] bool is_natural() const { return kind_ == kind::natural; }
     [[nodiscard]] std::uint64_t natural() const { return of_.natural; }
     [[nodiscard]] std::int64_t integer() const {
@@ -84,12 +84,12 @@ public:
     }
     [[nodiscard]] std::string_view text() const { return {of_.text, size_}; }
     [[nodiscard]] std::span<value const> items() const { return {of_.items, size_}; }
-    /// Rising by key.
+    /// The fields are sorted by key.
     [[nodiscard]] inline std::span<field const> fields() const;
 
-    /// Of an array or object.
+    /// Returns the size of an array or object.
     [[nodiscard]] std::size_t size() const { return size_; }
-    /// The value of an object's field, or null.
+    /// Returns the value of an object's field, or null.
     [[nodiscard]] inline value const* find(std::string_view key) const;
 
 private:
@@ -120,12 +120,13 @@ inline value const* value::find(std::string_view key) const {
     return found != fields().end() && found->key == key ? &found->content : nullptr;
 }
 
-/// Builds a document's value from the parser's events, and refuses while it reads what is too large, too deep, or has a
+/// Builds a document's value from the parser's events. While reading it refuses what is too large, too deep, or has a
 /// field twice.
 class value_builder : public nlohmann::json_sax<nlohmann::json> {
 public:
     static constexpr std::size_t deepest = 64;
-    /// `place` turns a number of bytes read into a place for a message; `most` bytes are for values and texts.
+    /// `place` turns a number of bytes read into a place for a message; at most `most` bytes are used for values and
+    /// texts.
     value_builder(std::string const& file, std::pmr::memory_resource& memory,
                   std::function<std::string(std::size_t)> place, std::size_t most)
         : file_(file), memory_(memory), place_(std::move(place)), most_(most), left_(most) {}

@@ -24,11 +24,11 @@ struct aten_argument {
     literal value;
 };
 
-/// A functional of PyTorch whose name, or the names or order of whose arguments, are not those of the ATen operator.
+/// A functional of PyTorch that has another name than the ATen operator, or other names or another order of arguments.
 struct functional_form {
     std::string_view target;
-    /// Arguments in the functional's order, from their ATen names; those that are not named follow in order of the
-    /// schema.
+    /// The arguments in the functional's order, from their ATen names; those that are not named follow in the order of
+    /// the schema.
     std::vector<std::pair<std::string_view, std::string_view>> arguments{};
 };
 
@@ -53,7 +53,8 @@ struct functional_form {
     return table;
 }
 
-/// The name of an ATen operator without its namespace, its overload and the mark of one that works in place.
+/// Returns the name of an ATen operator without its namespace, its overload and the mark of an operator that works in
+/// place.
 [[nodiscard]] inline std::string_view plain_name(std::string_view qualified) {
     if (auto const colon = qualified.rfind(':'); colon != std::string_view::npos) qualified.remove_prefix(colon + 1);
     bool const in_place = qualified.size() > 1 && qualified.ends_with('_') && !qualified.ends_with("__");
@@ -73,7 +74,7 @@ struct functional_form {
     return found == arguments.end() || found->value.is_none() ? nullptr : &found->value;
 }
 
-/// What is no part of a model: devices, memory layouts, how a library is to compute.
+/// Tells whether an argument is no part of a model: devices, memory layouts, how a library is to compute.
 [[nodiscard]] inline bool is_left_out(aten_argument const& a) {
     constexpr std::array<std::string_view, 13> names{
         "device",        "layout",    "pin_memory",    "memory_format", "non_blocking", "copy",     "cudnn_enable",
@@ -83,7 +84,8 @@ struct functional_form {
            (a.name == "alpha" && factor && *factor == 1);
 }
 
-/// `x[:, 1:3, 0]` as the index it is written with: the whole of the dimensions before, then the item.
+/// Returns `x[:, 1:3, 0]` as the index with which it is written: the dimensions before are taken whole, then comes the
+/// item.
 [[nodiscard]] inline literal index_at(std::int64_t dimension, literal item) {
     literal::list items(static_cast<std::size_t>(dimension), literal{literal::slice{}});
     items.push_back(std::move(item));
@@ -101,8 +103,8 @@ struct functional_call {
     }
 };
 
-/// A resizing, of which ATen has one operator for each mode and rank: `upsample_bilinear2d`. Factors come as a list or
-/// one by one.
+/// Handles resizing, for which ATen has one operator for each mode and rank: `upsample_bilinear2d`. Factors come as a
+/// list or one by one.
 [[nodiscard]] inline functional_call interpolation(std::string_view name, std::vector<aten_argument> arguments) {
     functional_call call{"torch.nn.functional.interpolate"};
     literal::list factors;
@@ -122,8 +124,8 @@ struct functional_call {
     return call;
 }
 
-/// The call of the functional that is `qualified` (`aten::linear`, with or without an underscore at its end); `rank` is
-/// that of its first tensor. An operator of another namespace keeps its names: `mine::scale` is `mine.scale`.
+/// Returns the call of the functional that is `qualified` (`aten::linear`, with or without an underscore at its end);
+/// `rank` is that of its first tensor. An operator of another namespace keeps its names: `mine::scale` is `mine.scale`.
 [[nodiscard]] inline functional_call functional_call_of(std::string_view qualified,
                                                         std::vector<aten_argument> arguments, std::size_t rank) {
     bool const is_aten = qualified.starts_with("aten::");

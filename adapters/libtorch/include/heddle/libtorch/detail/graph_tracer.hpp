@@ -25,8 +25,8 @@
 
 namespace heddle::libtorch::detail {
 
-/// Interprets graphs. Numbers, lists, branches and loops are worked out; operators on tensors are evaluated for their
-/// shapes and, but for a trial run, recorded in a program.
+/// Interprets graphs. Numbers, lists, branches and loops are computed; operators on tensors are evaluated for their
+/// shapes and, except in a trial run, recorded in a program.
 class graph_tracer {
 public:
     graph_tracer(torch::jit::Module const& module, call_recorder& recorder)
@@ -34,7 +34,7 @@ public:
         for (auto const& m : module.named_modules()) paths_.emplace(m.value._ivalue().get(), m.name);
     }
 
-    /// The stand-in of an input.
+    /// Returns the stand-in of an input.
     at::Tensor input(std::string const& name, at::Tensor const& example) {
         at::Tensor made = at::empty(example.sizes(), example.options().device(at::kMeta).requires_grad(false));
         values_.define(made, recorder_.builder.input(name, shape_of(made), element_type_of(made, name)));
@@ -83,7 +83,7 @@ private:
         return name;
     }
 
-    // Control.
+    // ---- control
 
     c10::IValue call(torch::jit::Function& function, std::vector<c10::IValue> arguments) {
         auto const graph = torch::jit::toGraphFunction(function).graph();
@@ -139,7 +139,7 @@ private:
         else set(apply(node, std::move(arguments)));
     }
 
-    /// An attribute as the run has it: what it was set to, the stand-in of a source, a plain value.
+    /// Returns an attribute as the run has it: what it was set to, the stand-in of a source, or a plain value.
     c10::IValue attribute(c10::intrusive_ptr<c10::ivalue::Object> const& object, std::string const& name) {
         if (auto const set = attributes_.find({object.get(), name}); set != attributes_.end()) return set->second;
         auto const value = object->getAttr(name);
@@ -170,7 +170,7 @@ private:
         return carried;
     }
 
-    /// A function of the module's own; what the catalogue knows as a whole is one operator.
+    /// Calls a function of the module's own; what the catalogue knows as a whole is one operator.
     c10::IValue call_function(torch::jit::Node const& node, environment& values) {
         std::vector<c10::IValue> arguments;
         for (auto const* input : node.inputs().slice(1)) arguments.push_back(values.at(input));
@@ -190,7 +190,7 @@ private:
         return result;
     }
 
-    // Operators.
+    // ---- operators
 
     void hold(std::vector<tensor_id> const& ids, std::vector<at::Tensor> const& tensors) {
         for (std::size_t i = 0; i < tensors.size(); ++i) values_.define(tensors[i], ids.at(i));
@@ -255,7 +255,7 @@ private:
         results = {*written};
     }
 
-    /// None for what is no part of a model.
+    /// Returns nothing for what is no part of a model.
     std::optional<literal> to_literal(c10::IValue const& value) {
         if (value.isNone()) return literal{};
         if (value.isBool()) return literal{value.toBool()};
@@ -278,9 +278,9 @@ private:
                                                            : literal{t.item<double>()};
     }
 
-    // What is known as a whole, by what it applies.
+    // ---- functions that are known as a whole, by what they apply
 
-    /// What a function applies and returns, without recording it.
+    /// Returns what a function applies and returns, without recording it.
     template <class Function>
     std::pair<std::vector<observed_call>, c10::IValue> try_out(Function&& function) {
         std::vector<observed_call> calls;
@@ -290,7 +290,7 @@ private:
         return {std::move(calls), std::move(result)};
     }
 
-    /// torchvision's module, whose mask is drawn by the place in the whole tensor.
+    /// Handles torchvision's module, whose mask is drawn by the place in the whole tensor.
     c10::IValue call_stochastic_depth(torch::jit::Function& forward, std::vector<c10::IValue> arguments) {
         if (arguments.size() != 2 || !arguments[1].isTensor())
             return call(forward, std::move(arguments)); // one that drops nothing may take nothing
@@ -307,8 +307,8 @@ private:
         return result;
     }
 
-    /// Self-attention of PyTorch's module as the one operator it is in the catalogue; anything else operator by
-    /// operator.
+    /// Records self-attention of PyTorch's module as the one operator that it is in the catalogue, and anything else
+    /// operator by operator.
     c10::IValue call_attention(c10::intrusive_ptr<c10::ivalue::Object> const& object, torch::jit::Function& forward,
                                std::vector<c10::IValue> arguments) {
         bool const plain = arguments.size() == 2 && arguments[1].isTensor() && arguments[1].toTensor().dim() == 3 &&

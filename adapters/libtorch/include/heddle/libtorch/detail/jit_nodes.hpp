@@ -23,7 +23,7 @@ namespace heddle::libtorch::detail {
 
 [[nodiscard]] inline std::string first_line(std::string const& text) { return text.substr(0, text.find('\n')); }
 
-/// A number that a tensor was computed with is a tensor in a trace; it decides no type, and a saved file has lost the
+/// A number with which a tensor was computed is a tensor in a trace. It decides no type, and a saved file has lost the
 /// mark that says so.
 [[nodiscard]] inline c10::IValue constant_of(torch::jit::Node const& node) {
     auto const value = torch::jit::toIValue(node.output());
@@ -60,17 +60,17 @@ namespace heddle::libtorch::detail {
     return is_among(node, {"aten::Bool", "aten::Int", "aten::Float", "aten::item", "aten::IntImplicit",
                            "aten::FloatImplicit", "aten::ScalarImplicit", "aten::nonzero", "aten::masked_select"});
 }
-/// Whether the result has nothing of its first argument but type and shape: its contents are known.
+/// Tells whether the result has nothing of its first argument except type and shape, so that its contents are known.
 [[nodiscard]] inline bool makes_constant(torch::jit::Node const& node) {
     return is_among(node, {"aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::zeros_like", "aten::ones_like",
                            "aten::full_like"});
 }
-/// Whether it sets all elements to one number.
+/// Tells whether it sets all elements to one number.
 [[nodiscard]] inline bool makes_same(torch::jit::Node const& node) {
     return is_among(node, {"aten::zero_", "aten::fill_"});
 }
 
-/// The tensor that an operator changes, if it does and returns it.
+/// Returns the tensor that an operator changes, if it does so and returns it.
 [[nodiscard]] inline std::optional<at::Tensor> written_argument(torch::jit::Node const& node,
                                                                 std::vector<c10::IValue> const& arguments) {
     auto const& schema = node.schema();

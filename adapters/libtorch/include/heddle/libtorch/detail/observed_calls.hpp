@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What modules are, by the operators that a trial run of them applies: a trace has lost their arguments.
+/// @brief Tells what modules are by the operators that a trial run of them applies: a trace has lost their arguments.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>

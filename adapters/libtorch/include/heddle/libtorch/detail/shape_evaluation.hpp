@@ -18,7 +18,7 @@
 
 namespace heddle::libtorch::detail {
 
-/// A tensor of the same shape, strides and type that has no data.
+/// Returns a tensor of the same shape, strides and type that has no data.
 [[nodiscard]] inline at::Tensor without_data(at::Tensor const& t) {
     return at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta).requires_grad(false));
 }
@@ -41,7 +41,7 @@ template <class Function>
     return value;
 }
 
-/// The shape of a convolution, with a batch or without, of which not every release can tell without computing it.
+/// Returns the shape of a convolution, with a batch or without; not every release can tell it without computing.
 [[nodiscard]] inline std::vector<std::int64_t> convolution_shape(at::Tensor const& input, at::Tensor const& weight,
                                                                  std::vector<std::int64_t> const& stride,
                                                                  std::vector<std::int64_t> const& padding,
@@ -62,7 +62,7 @@ template <class Function>
     return shape;
 }
 
-/// The result of a convolution that is not transposed, if this is one whose padding is given in numbers.
+/// Makes the result of a convolution if it is not transposed and its padding is given in numbers.
 [[nodiscard]] inline bool evaluate_convolution(torch::jit::Node const& node, std::vector<c10::IValue>& stack) {
     auto const& schema = node.schema();
     auto const argument = [&](char const* name) -> c10::IValue const* {
@@ -81,8 +81,8 @@ template <class Function>
     return true;
 }
 
-/// Replaces the arguments on the stack by the results of a node's operator, as tensors without data; where this release
-/// of libtorch has no such kernel, it is run on zeros. Tensors of numbers known while tracing keep their data.
+/// Replaces the arguments on the stack by the results of a node's operator, as tensors without data. If this release of
+/// libtorch has no such kernel, it is run on zeros. Tensors of numbers that are known while tracing keep their data.
 /// *Throws* what the operator throws.
 inline void evaluate(torch::jit::Node const& node, std::vector<c10::IValue>& stack) {
     bool any_without_data = false;

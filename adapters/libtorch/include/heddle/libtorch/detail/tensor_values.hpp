@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Which tensor of a program a tensor of libtorch holds: sources found by their storage, in-place changes as
-/// values.
+/// @brief Tells which tensor of a program a tensor of libtorch holds: sources are found by their storage, and in-place
+/// changes become values.
 #pragma once
 
 #include <heddle/base/requirements.hpp>
@@ -43,8 +43,8 @@ namespace heddle::libtorch::detail {
 
 [[nodiscard]] inline shape shape_of(at::Tensor const& t) { return {t.sizes().begin(), t.sizes().end()}; }
 
-/// Parameters and buffers of a module. One that is reached under several names, as tied parameters are, is one source
-/// under the first.
+/// The parameters and buffers of a module. If one is reached under several names, as tied parameters are, it is one
+/// source under the first name.
 class module_sources {
 public:
     struct source {
@@ -58,13 +58,14 @@ public:
         for (auto const& b : module.named_buffers()) add(b.value, {b.name, false, b.value});
     }
 
-    /// The source that a tensor attribute is; `path` names one that the module does not register.
+    /// Returns the source that a tensor attribute is; `path` names one that the module does not register.
     source const& find(at::Tensor const& attribute, std::string const& path) {
         return add(attribute, {path, false, attribute});
     }
 
 private:
-    /// The same places of the same storage: a saved module has lost which of its tensors were one object.
+    /// Names places of a storage; equal places are one source, since a saved module has lost which of its tensors were
+    /// one object.
     using key = std::tuple<c10::StorageImpl const*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>>;
 
     source const& add(at::Tensor const& t, source s) {
@@ -95,16 +96,17 @@ struct slice_place {
     return found;
 }
 
-/// Stand-ins without data for all tensors of a run, and which tensor of the program each of them holds at this point.
+/// Holds stand-ins without data for all tensors of a run, and which tensor of the program each of them is at this
+/// point.
 ///
-/// A program knows values, not storage. An in-place change makes a new value, which the changed stand-in then holds;
-/// another one that shares its storage holds it too where both are the same elements, or holds it as a slice of its own
-/// where that is what it is; else it cannot be used any more.
+/// A program knows values, not storage. An in-place change makes a new value, which the changed stand-in then holds.
+/// Another stand-in that shares its storage holds it too if both have the same elements, or holds it as a slice if it
+/// is one; otherwise it cannot be used any more.
 class tensor_values {
 public:
     explicit tensor_values(call_recorder& recorder) : recorder_(recorder) {}
 
-    /// A new stand-in for a source, which enters the program with its first use.
+    /// Returns a new stand-in for a source, which enters the program with its first use.
     at::Tensor stand_in(module_sources::source const& source) {
         auto& made = stand_ins_[&source];
         if (!made.defined()) {
@@ -114,7 +116,8 @@ public:
         return made;
     }
 
-    /// The stand-in of a tensor whose contents are known while tracing: a buffer, once it meets a traced one.
+    /// Returns the stand-in of a tensor whose contents are known while tracing: of a buffer, once it meets a traced
+    /// one.
     at::Tensor stand_in_for_constant(at::Tensor const& t) {
         auto& made = constants_[t.unsafeGetTensorImpl()];
         if (!made.second.defined()) {
@@ -125,8 +128,8 @@ public:
         return made.second;
     }
 
-    /// A tensor whose contents are known while tracing is its stand-in once a traced one was written into it.
-    /// *Throws* `input_error` for another one that shares its storage.
+    /// Returns a tensor's stand-in if its contents were known while tracing and a traced one was written into it.
+    /// *Throws* `input_error` for another tensor that shares its storage.
     [[nodiscard]] at::Tensor current(at::Tensor const& t, std::string const& place) const {
         auto const written = written_constants_.find(t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr);
         if (written == written_constants_.end()) return t;
@@ -138,12 +141,12 @@ public:
         return held_.contains(t.unsafeGetTensorImpl()) || sources_.contains(t.unsafeGetTensorImpl());
     }
 
-    /// From here on `t` holds this tensor of the program.
+    /// Lets `t` hold this tensor of the program from here on.
     void define(at::Tensor const& t, tensor_id id) {
         held_.insert_or_assign(t.unsafeGetTensorImpl(), held{t, id, writes_to(t).count});
     }
 
-    /// `t` was changed in place to this tensor of the program.
+    /// Notes that `t` was changed in place to this tensor of the program.
     void redefine(at::Tensor const& t, tensor_id id) {
         auto& writes = writes_[t.storage().unsafeGetStorageImpl()];
         ++writes.count;
@@ -154,7 +157,8 @@ public:
                 written_constants_.emplace(made.first.storage().unsafeGetStorageImpl(), constant);
     }
 
-    /// The tensor of the program that `t` holds. *Throws* `input_error` if part of it was changed under another name.
+    /// Returns the tensor of the program that `t` holds. *Throws* `input_error` if part of it was changed under another
+    /// name.
     tensor_id id(at::Tensor const& t, std::string const& place) {
         if (auto const source = sources_.find(t.unsafeGetTensorImpl());
             source != sources_.end() && !held_.contains(source->first))
@@ -190,7 +194,7 @@ private:
                                       : builder.buffer(source.name, shape_of(t), type));
     }
 
-    /// What `t` holds since another name for its elements was changed.
+    /// Returns what `t` holds after another name for its elements was changed.
     tensor_id through(at::Tensor const& t, write_record const& writes, std::string const& place) {
         auto const& changed = writes.last;
         auto const old = held_.at(t.unsafeGetTensorImpl());
@@ -209,7 +213,7 @@ private:
         return held_.at(t.unsafeGetTensorImpl()).id;
     }
 
-    /// A tensor with a slice of it replaced: what is before, the slice, what is after.
+    /// Returns a tensor with a slice replaced: what is before, the slice, and what is after.
     tensor_id with_slice(at::Tensor const& t, tensor_id old, slice_place const& slice, tensor_id value,
                          std::string const& place) {
         literal::list pieces;
@@ -234,7 +238,7 @@ private:
                    std::move(operands), shape_of(t), t);
     }
 
-    /// Adds an operator that the module does not apply, whose result has the type of `like`.
+    /// Adds an operator that the module does not apply; its result has the type of `like`.
     tensor_id add(std::string const& place, std::string target, std::vector<literal> arguments,
                   std::vector<tensor_id> operands, shape result, at::Tensor const& like) {
         auto const name = place + "." + target.substr(target.rfind('.') + 1) + "_" + std::to_string(added_++);
