@@ -353,7 +353,7 @@ TEST_CASE("on one copy placements are exact, whatever the types and links") {
     }
 }
 
-TEST_CASE("a strategy on a changed problem") {
+TEST_CASE("a strategy's cost changes as it must on a changed problem") {
     for (std::uint64_t seed = 1; seed <= 500; ++seed) {
         random_source random(seed);
         auto const p = random_problem(random, {.most_devices = 8});

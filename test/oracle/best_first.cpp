@@ -229,7 +229,7 @@ TEST_CASE("filling in what nobody can use never expands more than leaving it out
     CHECK(filled < plain);
 }
 
-TEST_CASE("landmark cuts: every way to the goal meets each, no action pays for more than it costs") {
+TEST_CASE("every way to the goal meets each landmark cut, and no action pays for more than it costs") {
     std::size_t tight = 0, feasible = 0;
     for_random_tasks(9001, 1000, [&](auto& random, task const& t, auto const& to_goal, double optimum) {
         auto const groups = random.chance(0.5) ? random_groups(t, random) : std::vector<std::uint32_t>{};
@@ -570,7 +570,7 @@ private:
 
 } // namespace
 
-TEST_CASE("labels with clocks and barriers: the optimum over all orders of actions") {
+TEST_CASE("with clocks and barriers as labels, the optimum over all orders of actions is found") {
     int feasible = 0;
     std::size_t blindly = 0, by_clock = 0;
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
@@ -676,7 +676,7 @@ TEST_CASE(
     CHECK(expanded[5] < 10'000); // of more than a million sets of properties
 }
 
-TEST_CASE("labels with clocks and barriers: the k cheapest sets of actions, each in its best order") {
+TEST_CASE("with clocks and barriers as labels, the k cheapest sets of actions are found, each in its best order") {
     int several = 0;
     for (std::uint64_t seed = 1; seed <= 500; ++seed) {
         random_source random(seed + 200000);

@@ -186,7 +186,7 @@ TEST_CASE("no program at given shares costs less than the bound or the program f
     CHECK(overlapping.bounded == 0); // a bound in the order of the search; the other holds in any order
 }
 
-TEST_CASE("nor where gradients are reduced in buckets, which a graph prices as plans do") {
+TEST_CASE("no program costs less than the bound if gradients are in buckets, which a graph prices as plans do") {
     int small = 0, optimal = 0, bounded = 0, best_found = 0, with_buckets = 0;
     for (std::uint64_t seed = 1, checked = 0; checked < 300; ++seed) {
         random_source random(seed + 650000);
@@ -242,4 +242,6 @@ TEST_CASE("no program costs less than the bound at any ratios, whatever they are
     check_global_bounds(610000, 150, false);
 }
 
-TEST_CASE("nor where efficiency depends on the size of kernels") { check_global_bounds(620000, 80, true); }
+TEST_CASE("no program costs less than the bound at any ratios if efficiency depends on the size of kernels") {
+    check_global_bounds(620000, 80, true);
+}

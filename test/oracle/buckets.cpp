@@ -132,7 +132,7 @@ TEST_CASE(
     CHECK(exact > 100);
 }
 
-TEST_CASE("so do micro-batches in turn") {
+TEST_CASE("every gradient of micro-batches in turn is in one bucket, of one kind") {
     int cheaper = 0;
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         random_source random(seed + 2000);

@@ -257,7 +257,7 @@ TEST_CASE("dominance on psi and psi + phi is exact, and the paper's, which impli
     CHECK(weaker > 100);
 }
 
-TEST_CASE("duplex: the total of a label is the time of the explicit schedule") {
+TEST_CASE("under duplex the total of a label is the time of the explicit schedule") {
     for (std::uint64_t seed = 1; seed <= 6000; ++seed) {
         random_source random(seed);
         auto const classes = static_cast<std::size_t>(random.between(1, 3));
@@ -345,7 +345,7 @@ TEST_CASE(
     CHECK(unshown == 0);
 }
 
-TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
+TEST_CASE("under duplex weighted costs are a bound, and two sums are not enough") {
     for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
         random_source random(seed);
         auto const classes = static_cast<std::size_t>(random.between(1, 3));

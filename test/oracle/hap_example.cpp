@@ -140,7 +140,7 @@ struct example {
 
 } // namespace
 
-TEST_CASE("figure 11: the triples of the example") {
+TEST_CASE("figure 11: the theory has the triples of the example") {
     auto const e = example::make(256);
     auto const held = [&](tensor_id t, form f) { return e.properties.held(t, f); };
     auto const unread = e.properties.unread(e.e2);

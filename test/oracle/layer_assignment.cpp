@@ -353,7 +353,7 @@ TEST_CASE("layer assignment to some of the devices is the best over their number
     }
 }
 
-TEST_CASE("layer assignment: scaled, lengthened and loosened problems") {
+TEST_CASE("layer assignment changes as it must on scaled, lengthened and loosened problems") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         random_source random(seed);
         auto const p = random_problem(random, {.most_layers = 60, .most_devices = 9, .kind = numbers::real});

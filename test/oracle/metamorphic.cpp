@@ -282,7 +282,7 @@ TEST_CASE("plan_hap stays within memory or says that it cannot") {
     CHECK(impossible > 20);
 }
 
-TEST_CASE("plan_hap: no memory at all is infeasible, and the reason says so") {
+TEST_CASE("plan_hap says that no memory at all is infeasible, and why") {
     for (std::uint64_t seed = 1; seed <= 30; ++seed) {
         random_source random(seed + 80000);
         auto const made = test::random_program(random);
@@ -299,7 +299,7 @@ TEST_CASE("plan_hap: no memory at all is infeasible, and the reason says so") {
     }
 }
 
-TEST_CASE("plan_hap: doubling every time doubles the plan's") {
+TEST_CASE("plan_hap doubles the plan's time if every time doubles") {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         random_source random(seed + 90000);
         auto const made = test::random_program(random);

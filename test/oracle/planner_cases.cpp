@@ -92,7 +92,7 @@ TEST_CASE("an operator of many parameters is planned without trying all ways to 
     CHECK_FALSE(made.warnings.empty()); // and it says that it did not try them all
 }
 
-TEST_CASE("the stages of ZeRO: memory and bytes") {
+TEST_CASE("the stages of ZeRO have their memory and bytes") {
     auto const p = index_program(wide_layers());
     auto const c = two_devices(16e9, 16e9);
     auto const model = per_device_model(c, element_type::float32);

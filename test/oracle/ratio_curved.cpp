@@ -33,7 +33,7 @@ ratio_problem random_curved_problem(test::random_source& random, int most_types)
 
 } // namespace
 
-TEST_CASE("convex curved problems: nothing near or on a grid is better") {
+TEST_CASE("convex curved problems have no better ratios nearby or on a grid") {
     int feasible = 0;
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         test::random_source random(seed);

@@ -198,7 +198,7 @@ TEST_CASE("dominance holds exactly when no continuation is cheaper after the dom
     CHECK(does_not > 500);
 }
 
-TEST_CASE("overlapped: the total of a label is the time of its steps, and never more than one after the other") {
+TEST_CASE("under overlapped the total of a label is the time of its steps, and never more than one after the other") {
     int hidden = 0, exposed = 0;
     for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
         random_source random(seed + 40000);
@@ -240,7 +240,7 @@ TEST_CASE("overlapped: the total of a label is the time of its steps, and never 
     CHECK(exposed > 500);
 }
 
-TEST_CASE("overlapped: no continuation is cheaper after a label that is dominated") {
+TEST_CASE("under overlapped no continuation is cheaper after a label that is dominated") {
     int dominates = 0, does_not = 0, shown = 0;
     for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
         random_source random(seed + 50000);

@@ -94,7 +94,7 @@ TEST_CASE("plans of large shipped models hold on unequal clusters") {
     check_plans("gpt2_12", 1);
 }
 
-TEST_CASE("on the shipped cluster of 2 V100 and 6 P100") {
+TEST_CASE("plans of shipped models hold on the shipped cluster of 2 V100 and 6 P100") {
     auto const c = json::read_cluster("examples/clusters/v100x2_p100x6.json");
     SUBCASE("the vision transformer is planned with a gap of at most 10 %") {
         auto const p = find_plan(json::read_model("examples/models/vit_12.json.gz").program, c, clp::ratio_solver{});

@@ -97,7 +97,7 @@ TEST_CASE("interference slows what runs side by side, and nothing else") {
     CHECK(slower > 50);
 }
 
-TEST_CASE("collectives in place, between kernels, waiting for ranks: the same work, never sooner") {
+TEST_CASE("collectives in place, between kernels, or waiting for ranks do the same work, never sooner") {
     int placed_later = 0, held_up = 0;
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         auto const [machines, what] = random_case(seed + 9000, false);

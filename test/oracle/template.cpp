@@ -211,7 +211,7 @@ TEST_CASE("templates cost what the best of all templates costs, and the generic 
     CHECK(feasible < 6000);
 }
 
-TEST_CASE("templates: scaled, loosened, renamed and stopped problems") {
+TEST_CASE("templates change as they must on scaled, loosened, renamed and stopped problems") {
     for (std::uint64_t seed = 1; seed <= 120; ++seed) {
         random_source random(seed);
         auto const p = random_template_problem(random, {.most_layers = 24, .most_machines = 5, .most_types = 3});

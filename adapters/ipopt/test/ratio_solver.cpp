@@ -52,7 +52,7 @@ std::string written(std::FILE* stream, Call&& call) {
 
 } // namespace
 
-TEST_CASE("it is silent") {
+TEST_CASE("Ipopt is silent") {
     test::random_source random(6);
     auto const p = test::random_ratio_problem(random);
     ratio_solution found;
@@ -157,7 +157,7 @@ TEST_CASE("the derivatives of the smooth program are its own") {
     }
 }
 
-TEST_CASE("the true volume of an all-to-all: the best of local optima is that of a grid") {
+TEST_CASE("for the true volume of an all-to-all the best of local optima is that of a grid") {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         test::random_source random(seed);
         ratio_problem p;

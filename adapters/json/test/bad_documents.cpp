@@ -120,7 +120,7 @@ TEST_CASE("deep nesting and long texts are refused, not died of") {
     }
 }
 
-TEST_CASE("models: nodes") {
+TEST_CASE("models with bad nodes are refused by place") {
     check_all({
         {"model", "/nodes", "", "lacks the field 'nodes'"},
         {"model", "/nodes", "{}", "nodes: is an object, expected an array"},
@@ -157,7 +157,7 @@ TEST_CASE("models: nodes") {
     });
 }
 
-TEST_CASE("models: shapes and types") {
+TEST_CASE("models with bad shapes and types are refused by place") {
     check_all({
         {"model", "/nodes/3/out", "", "nodes[3]: lacks the field 'out'"},
         {"model", "/nodes/3/out/kind", "\"dict\"", "nodes[3].out.kind: is \"dict\", expected \"tensor\", \"tuple\""},
@@ -195,7 +195,7 @@ TEST_CASE("models: shapes and types") {
     });
 }
 
-TEST_CASE("models: arguments and rules") {
+TEST_CASE("models with bad arguments and rules are refused by place") {
     check_all({
         {"model", "/nodes/3/kwargs/input", "{\"node\":9}",
          "nodes[3].kwargs.input.node: is 9, expected the id of an earlier node"},
@@ -233,7 +233,7 @@ TEST_CASE("models: arguments and rules") {
     });
 }
 
-TEST_CASE("models: tuples and their items") {
+TEST_CASE("models with bad tuples and items are refused by place") {
     auto const with_chunk = [](std::string const& out, std::string const& taken, std::string const& index) {
         return R"({"nodes":[{"id":0,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[4,2],"dtype":"float32"}},)"
                R"({"id":1,"name":"two","op":"call_method","target":"chunk","inputs":[0],"args":[{"node":0},2,1],"out":)" +
@@ -295,7 +295,7 @@ TEST_CASE("references to long lists are counted with what they hold") {
               .find("nodes[2].kwargs.many[16].node: is one of more than 65536 items") != std::string::npos);
 }
 
-TEST_CASE("clusters") {
+TEST_CASE("bad clusters are refused by place") {
     check_all({
         {"cluster", "/device_types", "", "lacks the field 'device_types'"},
         {"cluster", "/device_types", "[]", "device_types: is an array of 0, expected at least one device type"},
@@ -372,7 +372,7 @@ TEST_CASE("clusters") {
     CHECK(message_of_change("cluster", "/collectives/x-note", "1") == "nothing thrown");
 }
 
-TEST_CASE("theories") {
+TEST_CASE("bad theories are refused by place") {
     check_all({
         {"theory", "/triples", R"([{"add": [4], "cost": 1e308}, {"add": [4], "cost": 1e308}])",
          "triples[1].cost: is 1e+308, expected costs whose sum is a number"},
@@ -407,7 +407,7 @@ TEST_CASE("theories") {
     });
 }
 
-TEST_CASE("fitted models") {
+TEST_CASE("bad fitted models are refused by place") {
     check_all({
         {"fitted", "/ranks", "", "lacks the field 'ranks'"},
         {"fitted", "/ranks", "0", "ranks: is 0, expected an integer from 1 to 65536"},
@@ -427,7 +427,7 @@ TEST_CASE("fitted models") {
     });
 }
 
-TEST_CASE("samples") {
+TEST_CASE("bad samples are refused by line and column") {
     std::string const header = "what,device,ranks,dtype,flops,bytes,seconds\n";
     struct {
         std::string text, message;

@@ -88,7 +88,7 @@ TEST_CASE("an efficiency by size is read and written") {
           saturation{flops(2e9), 0.25});
 }
 
-TEST_CASE("presets that are not there, and what a preset cannot give") {
+TEST_CASE("presets that do not exist, and what a preset cannot give, are refused") {
     CHECK(preset_message("/device_types/0/preset", "\"T5\"") ==
           "c.json: device_types[0].preset: is \"T5\", expected a preset: V100, P100, T4, A100, RTX 4090, H100");
     CHECK(preset_message("/device_types/0/preset", "4")

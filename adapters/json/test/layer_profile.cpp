@@ -22,7 +22,7 @@ std::string said_of_profile(std::string const& pointer, std::string const& value
 
 } // namespace
 
-TEST_CASE("the example of a layer profile; a number is all split or all whole") {
+TEST_CASE("the example of a layer profile is read; a number is all split or all whole") {
     auto const p = json::parse_layer_profile(profile_example());
     CHECK(p.name == "four blocks");
     CHECK(p.global_batch == 16);

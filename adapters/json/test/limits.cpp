@@ -103,7 +103,7 @@ TEST_CASE("rates so small that times would be infinite are refused with their pl
                          input_error);
 }
 
-TEST_CASE("names of other encodings and with control characters") {
+TEST_CASE("names of other encodings or with control characters are refused or made printable") {
     auto const sample = [](std::string const& device) {
         return "what,device,ranks,dtype,flops,bytes,seconds\nmatmul," + device + ",,float32,1,1,1\n";
     };

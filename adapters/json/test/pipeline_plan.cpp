@@ -23,7 +23,7 @@ std::string said_of_pipeline(std::string const& pointer, std::string const& valu
 
 } // namespace
 
-TEST_CASE("the example of a pipeline plan") {
+TEST_CASE("the example of a pipeline plan is read") {
     auto const p = json::parse_pipeline_plan(pipeline_example());
     CHECK(p.status == search::status::feasible);
     CHECK(p.cost() == doctest::Approx(0.42));

@@ -223,7 +223,7 @@ TEST_CASE("plan files may be compressed") {
     CHECK_THROWS_AS(static_cast<void>(json::read_plan(path)), file_error);
 }
 
-TEST_CASE("one step, one line") {
+TEST_CASE("a plan file has one line for each step") {
     auto const p = test::layers_plan();
     auto const text = json::write_plan(p);
     CHECK(text.ends_with("}\n"));

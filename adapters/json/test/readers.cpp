@@ -62,7 +62,7 @@ TEST_CASE("every shipped model reads, without a warning and with the parameters 
     }
 }
 
-TEST_CASE("the example of a model: a rule of the user's, a frozen parameter, folded arguments") {
+TEST_CASE("the example of a model is read, with a user's rule, a frozen parameter and folded arguments") {
     auto const model = json::read_model("examples/formats/model.json");
     CHECK(model.name == "scaled");
     CHECK(model.warnings.empty());
@@ -82,7 +82,7 @@ TEST_CASE("the example of a model: a rule of the user's, a frozen parameter, fol
     CHECK(index_program(model.program).operators[1].loops.size() == 2);
 }
 
-TEST_CASE("one warning for each target without a rule; a rule may name a variant of the library's") {
+TEST_CASE("each target without a rule has one warning; a rule may name a variant of the library's") {
     char const* const text = R"({"rules":{RULES},"nodes":[
         {"id":0,"name":"x","op":"placeholder","target":"x","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
         {"id":1,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
@@ -174,7 +174,7 @@ TEST_CASE("every cluster reads") {
     }
 }
 
-TEST_CASE("the example of a cluster") {
+TEST_CASE("the example of a cluster is read") {
     auto const c = json::read_cluster("examples/formats/cluster.json");
     CHECK(c.name == "two big, one small");
     CHECK(c.devices() == std::vector<std::size_t>{0, 0, 1});
@@ -193,7 +193,7 @@ TEST_CASE("the example of a cluster") {
     CHECK(c.measured.at(collective::all_gather).pieces.at(1).slope.value == 5.3e-10);
 }
 
-TEST_CASE("the example of a theory; its known program reaches the goal at the cost stated") {
+TEST_CASE("the example of a theory is read; its known program reaches the goal at the cost stated") {
     auto const t = json::read_theory("examples/formats/theory.json");
     CHECK(t.properties.size() == 5);
     CHECK(t.goal == std::vector<std::uint32_t>{4});
@@ -217,7 +217,7 @@ TEST_CASE("properties of a triple are sorted") {
     CHECK(t.actions[3].pre == std::vector<std::uint32_t>{1, 3});
 }
 
-TEST_CASE("the example of samples") {
+TEST_CASE("the example of samples is read") {
     auto const samples = json::read_samples("examples/formats/samples.csv");
     REQUIRE(samples.size() == 16);
     CHECK(std::get<collective>(samples[0].what) == collective::all_reduce);

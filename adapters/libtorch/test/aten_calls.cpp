@@ -40,7 +40,7 @@ TEST_CASE("names of ATen become those of functionals") {
               .as<std::string>()[0] == "sum");
 }
 
-TEST_CASE("convolutions by rank, transposed or not") {
+TEST_CASE("convolutions are named by rank, transposed or not") {
     std::vector<aten_argument> const arguments{{"input", whole(1)},
                                                {"transposed", {false}},
                                                {"output_padding", {literal::list{whole(0)}}},

@@ -49,7 +49,7 @@ tensor_info find_source(program const& p, std::string const& name) {
 
 } // namespace
 
-TEST_CASE("operators, names and shapes of a module") {
+TEST_CASE("a module gives operators, names and shapes") {
     auto const m = libtorch::trace(module_of("    return torch.relu(torch.matmul(x, self.weight)).sum()\n", {4, 6}),
                                    {numbers({8, 4})});
     auto const& p = m.program;
@@ -71,7 +71,7 @@ TEST_CASE("in-place operators become values") {
     CHECK(p.operands(2)[0] == p.results(1)[0]);
 }
 
-TEST_CASE("what shares storage with a changed tensor") {
+TEST_CASE("what shares storage with a changed tensor has its new elements, or is refused") {
     auto const whole =
         traced("    y = x * self.weight\n    flat = y.view([-1])\n    y.relu_()\n    return flat.sum()\n").program;
     CHECK(kinds(whole) == "mul relu reshape sum");
@@ -96,7 +96,7 @@ TEST_CASE("what shares storage with a changed tensor") {
     CHECK(kinds(copied) == "mul sum");
 }
 
-TEST_CASE("views and slices") {
+TEST_CASE("views and slices of a changed tensor follow it") {
     auto const p = traced("    y = (x * self.weight).contiguous()\n    return y[:, 1:3][:, 0].reshape([2, "
                           "4]).transpose(0, -1).sum()\n")
                        .program;
@@ -123,7 +123,7 @@ TEST_CASE("numbers are worked out, branches and loops followed") {
               .find("needs the contents of a tensor") != std::string::npos);
 }
 
-TEST_CASE("tied and frozen parameters, buffers, constants") {
+TEST_CASE("tied and frozen parameters, buffers and constants are sources") {
     torch::jit::Module m("net"), inner("inner");
     auto const shared = numbers({4}).requires_grad_(true);
     inner.register_parameter("weight", shared, false);
@@ -209,7 +209,7 @@ TEST_CASE("a loss is appended") {
     CHECK(summed.attributes(5).at("number") == std::vector<double>{0.5});
 }
 
-TEST_CASE("an operator without a rule, and a rule for it") {
+TEST_CASE("an operator without a rule has a warning, and none with a rule") {
     auto const unknown = traced("    return torch.frac(x * self.weight).sum()\n");
     REQUIRE(unknown.missing_rules.size() == 1);
     CHECK(unknown.missing_rules[0].target == "torch.frac");
@@ -219,7 +219,7 @@ TEST_CASE("an operator without a rule, and a rule for it") {
     CHECK(known.warnings.empty());
 }
 
-TEST_CASE("convolutions of a shape that nothing is computed for") {
+TEST_CASE("convolutions have their shape without being computed") {
     auto const m =
         module_of("    return torch.conv2d(x, self.weight, None, [2, 1], [1, 0], [1, 2], 2).sum()\n", {6, 2, 3, 3});
     auto const p = libtorch::trace(m, {at::empty({1024, 4, 33, 40}, at::TensorOptions().device(at::kMeta))}).program;
@@ -230,7 +230,7 @@ TEST_CASE("convolutions of a shape that nothing is computed for") {
     CHECK(real.tensor(real.results(0)[0]).shape == shape(computed.sizes().begin(), computed.sizes().end()));
 }
 
-TEST_CASE("resizing by a factor that does not divide evenly") {
+TEST_CASE("resizing takes a factor that does not divide evenly") {
     for (std::string const mode : {"nearest", "bilinear"}) {
         auto const corners = mode == "nearest" ? std::string{} : ", False";
         auto const m = module_of("    return torch.upsample_" + mode + "2d(x, None" + corners +
@@ -247,7 +247,7 @@ TEST_CASE("resizing by a factor that does not divide evenly") {
     }
 }
 
-TEST_CASE("convolutions without a batch") {
+TEST_CASE("convolutions without a batch are read") {
     auto const p = libtorch::trace(
                        module_of("    return torch.conv2d(x, self.weight, None, [2, 1], [1, 0]).sum()\n", {6, 4, 3, 3}),
                        {numbers({4, 33, 40})})
@@ -255,7 +255,7 @@ TEST_CASE("convolutions without a batch") {
     CHECK(p.tensor(p.results(0)[0]).shape == shape{6, 17, 38});
 }
 
-TEST_CASE("contents known while tracing, of the shape of others") {
+TEST_CASE("contents known while tracing may have the shape of others") {
     auto const p = traced("    mask = torch.zeros_like(x)\n    mask[:, 2:] = 1\n    return (x * mask * self.weight + "
                           "torch.full_like(x, 2.0) + torch.ones_like(x)).sum()\n")
                        .program;
@@ -263,7 +263,7 @@ TEST_CASE("contents known while tracing, of the shape of others") {
     CHECK(find_source(p, "constant_0").shape == shape{8, 4});
 }
 
-TEST_CASE("traced values written into a tensor known while tracing") {
+TEST_CASE("traced values may be written into a tensor known while tracing") {
     auto const p = traced("    y = torch.zeros([8, 4])\n    y.add_(x * self.weight)\n    return y.sum()\n").program;
     CHECK(kinds(p) == "mul add sum");
     CHECK(p.operands(2)[0] == p.results(1)[0]);
@@ -273,7 +273,7 @@ TEST_CASE("traced values written into a tensor known while tracing") {
               .find("forward: a tensor is used that shares") == 0);
 }
 
-TEST_CASE("an embedding without padding") {
+TEST_CASE("an embedding without padding is read") {
     auto const m = module_of("    return torch.embedding(self.weight, x).sum()\n", {11, 4});
     auto const p = libtorch::trace(m, {at::zeros({8}, at::kLong)}).program;
     CHECK_FALSE(p.attributes(0).contains("padding_idx"));

@@ -42,7 +42,7 @@ TEST_CASE("equal layers in a row come apart into equal runs") {
     CHECK(segments == metis::segments(p, 4));
 }
 
-TEST_CASE("one segment, as many as operators, and more") {
+TEST_CASE("one segment and as many as operators are made, and more are refused") {
     auto const p = layers(2);
     CHECK(metis::segments(p, 1) == std::vector<segment_number>(5, 0));
     CHECK(metis::segments(p, 5).size() == 5);

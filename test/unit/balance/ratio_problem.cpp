@@ -52,7 +52,7 @@ struct solver_of_segments : plain_solver {
 
 } // namespace
 
-TEST_CASE("affine functions and maxima of them") {
+TEST_CASE("affine functions and maxima of them have these values") {
     affine a{1, 2};
     a += {3, 4};
     CHECK(a.at(0.5) == 4 + 3);
@@ -61,7 +61,7 @@ TEST_CASE("affine functions and maxima of them") {
     CHECK(work.at(0.5) == 1.5 + 2 + 2);
 }
 
-TEST_CASE("ratios to start from") {
+TEST_CASE("ratios to start from are equal, or proportional to speed") {
     cost_model const model(two_type_cluster(), {{0, 1}, {1, 2}});
     CHECK(even(model) == std::vector{1.0 / 3, 1.0 / 3});
     auto const proportional = compute_proportional(model, element_type::float32);
@@ -69,7 +69,7 @@ TEST_CASE("ratios to start from") {
     CHECK(proportional[1] == doctest::Approx(0.2));
 }
 
-TEST_CASE("the objective: stages, transfers at the largest ratio, constants") {
+TEST_CASE("the objective has stages, transfers at the largest ratio, and constants") {
     ratio_problem p;
     p.counts = {1, 2};
     p.constant = 10;

@@ -61,7 +61,7 @@ TEST_CASE("searching, counting and comparing are those of std::ranges") {
     }
 }
 
-TEST_CASE("of equals the extremes are the first") {
+TEST_CASE("the extremes are the first of equal elements") {
     for (std::uint32_t seed = 0; seed < 50; ++seed) {
         auto const items = some_items(seed, 1 + static_cast<int>(seed) % 12);
         CHECK(algorithm::max_element(items, {}, &item::key) == std::ranges::max_element(items, {}, &item::key));

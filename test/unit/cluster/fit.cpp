@@ -132,7 +132,7 @@ TEST_CASE("with 5 % of noise a line is mostly a line, two pieces are mostly two,
     CHECK(pairs >= 80);
 }
 
-TEST_CASE("oracle: no breakpoints give less error") {
+TEST_CASE("no breakpoints give less error than those found") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
@@ -172,7 +172,7 @@ TEST_CASE("one size has no latency; no bytes have nothing else") {
     CHECK(fit_collective({{0, 3e-5}}).time(bytes(1e9)).value == doctest::Approx(3e-5));
 }
 
-TEST_CASE("operators: compute-bound, memory-bound and both sides are recovered") {
+TEST_CASE("operators that are compute-bound, memory-bound or both are recovered") {
     auto const check = [](double overhead, double rate, double bandwidth, std::vector<timed_kernel> points,
                           operator_class category) {
         for (auto& p : points)
@@ -194,7 +194,7 @@ TEST_CASE("operators: compute-bound, memory-bound and both sides are recovered")
     check(4e-6, 14e12, 750e9, both, operator_class::other);
 }
 
-TEST_CASE("operators: where one size or kernels all alike do not tell, the class does") {
+TEST_CASE("if one size or equal kernels do not tell what bounds an operator, its class does") {
     auto const one = [](operator_class category) { return fit_operator({{1e9, 1e6, 1e-3}}, category); };
     CHECK(one(operator_class::matmul).rate->value == doctest::Approx(1e12));
     CHECK(!one(operator_class::matmul).bandwidth);
@@ -208,7 +208,7 @@ TEST_CASE("operators: where one size or kernels all alike do not tell, the class
     CHECK((!constant.rate && !constant.bandwidth));
 }
 
-TEST_CASE("a report: groups, repeated sizes, errors and warnings") {
+TEST_CASE("a report has groups, repeated sizes, errors and warnings") {
     std::vector<sample> samples;
     for (double size : sizes(1e4, 1e8, 5)) samples.push_back(transfer_sample(size, 1e-4 + size * 1e-9));
     samples.push_back(transfer_sample(1e4, 9)); // of three measurements of a size the median counts

@@ -40,7 +40,7 @@ TEST_CASE("the V100 of the presets is the one fitted") {
           doctest::Approx(0.3932e12).epsilon(1e-3));
 }
 
-TEST_CASE("fitted models go into a cluster: what fits it, where they belong") {
+TEST_CASE("fitted models that fit a cluster go where they belong") {
     cluster c;
     c.types = {presets::make(presets::p100)};
     c.machines = {{0, 2, 1}};

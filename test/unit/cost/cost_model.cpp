@@ -61,7 +61,7 @@ struct small_program {
 
 } // namespace
 
-TEST_CASE("collectives over links: a ring over the slowest link") {
+TEST_CASE("collectives over links are a ring over the slowest link") {
     auto const c = small_cluster();
     auto const time = [&](collective kind) { return model_of(c, kind).time(bytes(30)).value; };
     CHECK(time(collective::all_reduce) == doctest::Approx(2 * 2 * 0.5 + 2 * 2.0 / 3 * 30 / 10));
@@ -117,7 +117,7 @@ TEST_CASE("a gradient takes its part of its bucket's latency, and a bucket one l
     CHECK(measured.time_of_bucket(small, {bytes(2), {}}) == doctest::Approx(5));
 }
 
-TEST_CASE("collectives: measured pieces go before links, and their maximum counts") {
+TEST_CASE("measured pieces of collectives go before links, and their maximum counts") {
     auto c = small_cluster();
     c.measured[collective::all_reduce].pieces = {{seconds(5), seconds_per_byte(0)}, {seconds(1), seconds_per_byte(1)}};
     CHECK(model_of(c, collective::all_reduce).time(bytes(2)) == seconds(5));
@@ -144,7 +144,7 @@ TEST_CASE("an all-to-all shares each machine's link among its devices") {
     CHECK(model_of(c, collective::all_to_all).time(bytes(8)).value == doctest::Approx(7.0 / 8 * 4 * 4 / 7 * 8 / 10));
 }
 
-TEST_CASE("payload: of the busiest rank, padding included") {
+TEST_CASE("the payload is that of the busiest rank, padding included") {
     auto const model = small_model();
     auto const payload = [&](collective kind, std::optional<uneven> how = {}) {
         return heddle::payload(transfer{kind, bytes(60), {}, {}, how}, model.ranks(), 0.5, 0.4).value;
@@ -200,7 +200,7 @@ TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it i
     CHECK(model.price(fixed, cut(0.125)).forward_transfer == doctest::Approx(grouped(0.125)));
 }
 
-TEST_CASE("roofline: the slower of arithmetic and traffic, and the start of the kernel") {
+TEST_CASE("a roofline is the slower of arithmetic and traffic, and the start of the kernel") {
     auto const model = small_model();
     auto const time = [&](kernel const& k, std::size_t c, bool split, double s) {
         return model.time(k, c, element_type::float32, operator_class::other, split, s);
@@ -213,7 +213,7 @@ TEST_CASE("roofline: the slower of arithmetic and traffic, and the start of the 
     CHECK(time(kernel{flops(1000), bytes(0), bytes(0), false}, 1, false, 1) == 0);
 }
 
-TEST_CASE("efficiency by size: of the share that a device has, above lines, and of no arithmetic none") {
+TEST_CASE("efficiency by size follows the device's share, is above lines, and is none without arithmetic") {
     auto c = small_cluster();
     auto& efficiency = c.types[0].rates[element_type::float32].by_class[operator_class::matmul].efficiency;
     kernel const work{flops(1000), bytes(10), bytes(20), true};
@@ -245,7 +245,7 @@ TEST_CASE("efficiency by size: of the share that a device has, above lines, and 
     CHECK_FALSE(small_model().has_curves());
 }
 
-TEST_CASE("speeds: by class, else the device's; of another type where there is none") {
+TEST_CASE("speeds are those of the class, else of the device, else of another element type") {
     auto c = small_cluster();
     auto& by_class = c.types[0].rates[element_type::float32].by_class;
     by_class[operator_class::matmul] = {flops_per_second(500), {}, {}};
@@ -269,7 +269,7 @@ TEST_CASE("speeds: by class, else the device's; of another type where there is n
     CHECK_THROWS_AS(validate(c), input_error);
 }
 
-TEST_CASE("what conversions cost: forward, and the adjoint; of a parameter the gradient's is deferred") {
+TEST_CASE("conversions cost their collective and its adjoint, which is deferred for a parameter's gradient") {
     small_program const s;
     auto const check = [&](step const& t, std::optional<collective> forward, std::optional<collective> backward,
                            std::optional<collective> deferred) {
@@ -291,7 +291,7 @@ TEST_CASE("what conversions cost: forward, and the adjoint; of a parameter the g
     CHECK(cut.share == share_ref{s.h, 1});
 }
 
-TEST_CASE("what reads cost: memory, the update, and the sum of a whole parameter's gradient") {
+TEST_CASE("reads cost memory, the update, and the sum of a whole parameter's gradient") {
     small_program const s;
     auto const whole = s.of(instruction::read(s.w, R)), shard = s.of(instruction::read(s.w, S0)),
                mirrored = s.of(instruction::read(s.w, M));
@@ -307,7 +307,7 @@ TEST_CASE("what reads cost: memory, the update, and the sum of a whole parameter
     CHECK(input.update == holding{});
 }
 
-TEST_CASE("what the stages of ZeRO cost: the state in shards, then the gradient, then the value") {
+TEST_CASE("the stages of ZeRO cost less memory: the state is in shards, then the gradient, then the value") {
     small_program const s;
     transfer const gather{collective::all_gather, bytes(72), {s.w, 1}, {}, {}},
         scatter{collective::reduce_scatter, bytes(72), {}, {s.w, 1}, {}};
@@ -342,7 +342,7 @@ TEST_CASE("what the stages of ZeRO cost: the state in shards, then the gradient,
           kernel{flops(0), bytes(0), bytes(2 * 72), true}); // every device has the gradient
 }
 
-TEST_CASE("what comes and goes: an operator's whole copies, with their gradients or a buffer") {
+TEST_CASE("an operator's whole copies come and go with their gradients or a buffer") {
     using enum instruction::kind;
     auto const step = [](double buffer, double transient) {
         return step_cost{0, 0, 0, {}, {}, {}, {}, buffer, transient};
@@ -380,7 +380,7 @@ TEST_CASE("an unsharded parameter closes a stage before its operator's backward 
     CHECK(clock.total(l) == 2 + 7 + 2 + 5 + 3);
 }
 
-TEST_CASE("what a computation costs") {
+TEST_CASE("a computation costs its operands' bytes, and its operations") {
     small_program const s;
     for (auto const& i : computations(s.p, 0)) {
         auto const t = s.of(i);
@@ -402,7 +402,7 @@ TEST_CASE("what a computation costs") {
     CHECK(saved == std::vector<std::pair<tensor_id, form>>{{s.y, S1}});
 }
 
-TEST_CASE("small kernels beside: parts that are not contiguous, copies of gradients, their time") {
+TEST_CASE("small kernels beside copy parts that are not contiguous, and gradients") {
     small_program const s; // h (4 3)
     // Rows are contiguous, columns are not: on the whole side all 12 elements are read and written, between two cuts
     // the shard of columns.
@@ -437,7 +437,7 @@ TEST_CASE("small kernels beside: parts that are not contiguous, copies of gradie
     CHECK(time(work) == doctest::Approx(500 / 40.0 + 1 + time(alone)));
 }
 
-TEST_CASE("price: a step in seconds and bytes per class") {
+TEST_CASE("a step is priced in seconds and bytes per class") {
     auto const model = small_model();
     uniform_shares const shares({0.5, 0.25});
     step s;
@@ -470,7 +470,7 @@ TEST_CASE("price: a step in seconds and bytes per class") {
     }
 }
 
-TEST_CASE("serial: a collective waits for the slowest, in its own direction only") {
+TEST_CASE("under serial a collective waits for the slowest, in its own direction only") {
     serial const clock(2);
     auto l = clock.initial();
     auto const none = per_class(2, 0.0);
@@ -495,7 +495,7 @@ TEST_CASE("comparing closed time alone would be wrong") {
     CHECK(clock.dominates(c, b)); // one second behind on the first class, one ahead in closed time
 }
 
-TEST_CASE("two operators between two collectives, after HAP's Fig. 11") {
+TEST_CASE("two operators between two collectives take what HAP's Fig. 11 shows") {
     // Uneven shares balance the stage before the collective and leave the one after it to the slow device.
     auto const model = cost_model(small_cluster(), {{0, 1}, {1, 1}, {1, 1}});
     step first, second;

@@ -45,7 +45,7 @@ operator_case attention(attention_options const& o) {
 
 } // namespace
 
-TEST_CASE("multi-head attention: batch, heads, bias") {
+TEST_CASE("multi-head attention splits along batch and heads, and adds its bias once") {
     check(attention({}));
     check(attention({.in_bias = false}));
     check(attention({.out_bias = false}));
@@ -55,7 +55,7 @@ TEST_CASE("multi-head attention: batch, heads, bias") {
     check(attention({.out_bias = false, .with_weights = true}));
 }
 
-TEST_CASE("multi-head attention: masks and dropout") {
+TEST_CASE("multi-head attention takes masks and dropout") {
     check(attention({.dropout = 0.3}));
     check(attention({.dropout = 0.3, .with_weights = true}));
     check(attention({.mask = shape{3, 4}}));
@@ -64,7 +64,7 @@ TEST_CASE("multi-head attention: masks and dropout") {
     check(attention({.mask = shape{3, 4}, .padding = shape{2, 4}}));
 }
 
-TEST_CASE("multi-head attention: boolean masks forbid") {
+TEST_CASE("multi-head attention forbids by boolean masks") {
     auto c = attention({.mask = shape{3, 4}, .padding = shape{2, 4}, .boolean = true});
     c.domains[7] = {0, 1, element_type::boolean}; // a row that is all forbidden has no weights
     check(c);
@@ -72,7 +72,7 @@ TEST_CASE("multi-head attention: boolean masks forbid") {
     CHECK(free.results()[0].dims == masked.results()[0].dims);
 }
 
-TEST_CASE("scaled dot-product attention") {
+TEST_CASE("scaled dot-product attention is right, and splits as its rule says") {
     auto const attention = [](shape q, shape k, shape v, shape y) {
         return operator_case{"torch.nn.functional.scaled_dot_product_attention",
                              {std::move(q), std::move(k), std::move(v)},
@@ -91,7 +91,7 @@ TEST_CASE("scaled dot-product attention") {
     check(dropout);
 }
 
-TEST_CASE("scaled dot-product attention: masks and grouped queries") {
+TEST_CASE("scaled dot-product attention takes masks and grouped queries") {
     auto const attention = [](shape mask, extent key_heads) {
         operator_case c{"torch.nn.functional.scaled_dot_product_attention",
                         {{2, 6, 3, 2}, {2, key_heads, 4, 2}, {2, key_heads, 4, 3}},

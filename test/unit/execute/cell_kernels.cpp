@@ -6,7 +6,7 @@
 using namespace heddle;
 using namespace heddle::test;
 
-TEST_CASE("recurrent cells: parallel in samples and hidden units") {
+TEST_CASE("recurrent cells are right, and parallel in samples and hidden units") {
     for (bool const biased : {true, false}) {
         CAPTURE(biased);
         auto const cell = [&](char const* name, extent gates, bool pair) {

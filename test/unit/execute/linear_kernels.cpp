@@ -14,7 +14,7 @@ operator_case einsum(char const* equation, std::vector<shape> operands, shape re
 
 } // namespace
 
-TEST_CASE("linear and matrix products") {
+TEST_CASE("linear and matrix products are right, and split as their rules say") {
     check({"torch.nn.functional.linear", {{5, 4}, {3, 4}}, {T(0), T(1)}, {}, {{5, 3}}});
     check({"torch.nn.functional.linear", {{2, 5, 4}, {3, 4}, {3}}, {T(0), T(1), T(2)}, {}, {{2, 5, 3}}});
     check({"torch.nn.functional.linear", {{4}, {1, 4}, {1}}, {T(0), T(1), T(2)}, {}, {{1}}});
@@ -41,7 +41,7 @@ TEST_CASE("linear and matrix products") {
     CHECK(added.results()[0][0] == doctest::Approx(0.5 * x[0][0] + 2 * x[1][0] * x[2][0]));
 }
 
-TEST_CASE("einsum") {
+TEST_CASE("einsum is right, and splits as its equation says") {
     check(einsum("bsd,bsec->becd", {{2, 3, 4}, {2, 3, 2, 3}}, {2, 2, 3, 4}));
     check(einsum("becd,edh->bech", {{2, 3, 2, 4}, {3, 4, 5}}, {2, 3, 2, 5}));
     check(einsum("becd,bsec->bsd", {{2, 3, 2, 4}, {2, 3, 3, 2}}, {2, 3, 4}));
@@ -70,7 +70,7 @@ TEST_CASE("einsum") {
     check(einsum("...ab,...b->...", {{2, 3, 4}, {4}}, {2}));
 }
 
-TEST_CASE("arithmetic") {
+TEST_CASE("arithmetic is right, and splits as its rules say") {
     for (char const* target : {"operator.add", "operator.sub", "operator.mul", "operator.truediv"}) {
         bool const division = std::string(target) == "operator.truediv";
         for (auto const& [x, y, z] : {std::tuple{shape{4, 3}, shape{4, 3}, shape{4, 3}},
@@ -124,7 +124,7 @@ TEST_CASE("float and double agree") {
     CHECK(*zero[1] == dense_tensor<float>(shape{3, 4}));
 }
 
-TEST_CASE("sums and means") {
+TEST_CASE("sums and means are right, and split as their rules say") {
     for (char const* target : {"sum", "torch.mean"}) {
         check({target, {{4, 3}}, {T(0)}, {}, {{}}});
         check({target, {{4, 3}}, {T(0), number(-1)}, {}, {{4}}});
@@ -137,7 +137,7 @@ TEST_CASE("sums and means") {
               (mean.operands()[0][0] + mean.operands()[0][3] + mean.operands()[0][6] + mean.operands()[0][9]) / 4));
 }
 
-TEST_CASE("views") {
+TEST_CASE("views keep their elements, and split as their rules say") {
     check({"transpose", {{2, 3, 5}}, {T(0), number(0), number(-1)}, {}, {{5, 3, 2}}});
     check({"permute", {{2, 3, 4}}, {T(0), number(1), number(2), number(0)}, {}, {{3, 4, 2}}});
     check({"getattr", {{2, 3}}, {T(0), text("T")}, {}, {{3, 2}}});
@@ -152,7 +152,7 @@ TEST_CASE("views") {
     check({"expand", {{3}}, {T(0)}, {}, {{2, 3}}});
 }
 
-TEST_CASE("parts and joins") {
+TEST_CASE("parts and joins are right, and split as their rules say") {
     check({"operator.getitem", {{2, 3, 5}}, {T(0), list({whole(), number(-1)})}, {}, {{2, 5}}});
     check({"operator.getitem", {{3, 4}}, {T(0), number(1)}, {}, {{4}}});
     check({"operator.getitem", {{2, 3, 5}}, {T(0), list({{literal::ellipsis{}}, slice(1, 4, 2)})}, {}, {{2, 3, 2}}});

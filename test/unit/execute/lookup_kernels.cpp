@@ -18,7 +18,7 @@ operator_case loss(char const* target, char const* reduction, shape scores, shap
 
 } // namespace
 
-TEST_CASE("embedding: ids outside a part of the table give zeros") {
+TEST_CASE("embedding gives zeros for ids outside a part of the table") {
     operator_case c{"torch.nn.functional.embedding", {{3, 4}, {6, 2}}, {T(0), T(1)}, {}, {{3, 4, 2}},
                     {{0, domain::below(6)}}};
     check(c);
@@ -33,7 +33,7 @@ TEST_CASE("embedding: ids outside a part of the table give zeros") {
     CHECK_THROWS_WITH_AS(operator_check(out, 1), "operator 'op': looks up row 7 of 6", input_error);
 }
 
-TEST_CASE("classification losses") {
+TEST_CASE("classification losses are right, and split as their rules say") {
     for (char const* target : {"torch.nn.functional.nll_loss", "torch.nn.functional.cross_entropy"}) {
         for (char const* reduction : {"sum", "mean"}) {
             check(loss(target, reduction, {5, 4}, {5}, {}, 4));
@@ -55,7 +55,7 @@ TEST_CASE("classification losses") {
     }
 }
 
-TEST_CASE("cross-entropy: smoothing and probabilities") {
+TEST_CASE("cross-entropy takes smoothing and probabilities") {
     for (char const* reduction : {"sum", "mean"}) {
         auto smooth = loss("torch.nn.functional.cross_entropy", reduction, {5, 4}, {5}, {}, 4);
         smooth.keywords["label_smoothing"] = real(0.2);
@@ -74,13 +74,13 @@ TEST_CASE("cross-entropy: smoothing and probabilities") {
     }
 }
 
-TEST_CASE("squared error") {
+TEST_CASE("squared error is right, and splits as its rule says") {
     for (char const* reduction : {"sum", "mean"})
         check({"torch.nn.functional.mse_loss", {{4, 3}, {4, 3}}, {T(0), T(1)}, {{"reduction", text(reduction)}}, {{}}});
     check({"torch.nn.functional.mse_loss", {{4, 3}, {4, 3}}, {T(0), T(1)}, {{"reduction", text("none")}}, {{4, 3}}});
 }
 
-TEST_CASE("routing: slots are of a batch row, choices beyond capacity are dropped") {
+TEST_CASE("routing has slots for each batch row, and drops choices beyond capacity") {
     for (char const* target : {"heddle.top_2_gating", "models.switch_gating"})
         for (extent capacity : {1, 2, 5})
             check({target, {{3, 5, 4}, {4, 3}}, {T(0), T(1)}, {}, {{3, 5, 3, capacity}, {3, 5, 3, capacity}}});
@@ -100,7 +100,7 @@ TEST_CASE("routing: slots are of a batch row, choices beyond capacity are droppe
     }
 }
 
-TEST_CASE("losses of elements and their targets") {
+TEST_CASE("losses of elements and their targets are right") {
     for (char const* reduction : {"mean", "sum", "none"}) {
         CAPTURE(reduction);
         shape const result = reduction == std::string("none") ? shape{4, 3} : shape{};

@@ -58,7 +58,7 @@ TEST_CASE("ranks of a group are numbered in it") {
           }) == "no failure");
 }
 
-TEST_CASE("a message of another size, and waiting for who has failed or ended") {
+TEST_CASE("a message of another size, and waiting for a rank that failed or ended, are errors") {
     CHECK(failure_of(2, [](in_process_communicator& c) {
               if (c.rank() == 0) sent(c, {1, 2}, 1);
               else (void)received(c, 3, 0);

@@ -8,13 +8,13 @@
 using namespace heddle;
 using namespace heddle::test;
 
-TEST_CASE("softmax and its logarithm") {
+TEST_CASE("softmax and its logarithm are right, and split as their rules say") {
     for (char const* target : {"torch.softmax", "torch.log_softmax"})
         for (std::int64_t dim : {0, -2, 2}) check({target, {{4, 3, 5}}, {T(0), number(dim)}, {}, {{4, 3, 5}}});
     check({"torch.softmax", {{4, 1}}, {T(0), number(1)}, {}, {{4, 1}}});
 }
 
-TEST_CASE("layer norm") {
+TEST_CASE("layer norm is right, and splits as its rule says") {
     check({"torch.nn.functional.layer_norm", {{2, 3, 4}, {4}, {4}}, {T(0), ints({4}), T(1), T(2)}, {}, {{2, 3, 4}}});
     check({"torch.nn.functional.layer_norm", {{4, 5}, {5}}, {T(0), ints({5}), T(1)}, {{"eps", real(0.1)}}, {{4, 5}}});
     check({"torch.nn.functional.layer_norm", {{4, 2, 3}}, {T(0), ints({2, 3})}, {}, {{4, 2, 3}}});
@@ -23,7 +23,7 @@ TEST_CASE("layer norm") {
     check({"torch.nn.functional.layer_norm", {{4, 1}, {1}, {1}}, {T(0), ints({1}), T(1), T(2)}, {}, {{4, 1}}});
 }
 
-TEST_CASE("batch norm") {
+TEST_CASE("batch norm is right, and splits as its rule says") {
     for (bool const training : {true, false}) {
         operator_case c{"torch.nn.functional.batch_norm",
                         {{4, 3, 2}, {3}, {3}, {3}, {3}},
@@ -67,7 +67,7 @@ program norm_of_samples(extent samples, bool per_shard) {
 
 } // namespace
 
-TEST_CASE("batch norm per shard: a part of the batch by its own moments") {
+TEST_CASE("batch norm per shard normalises a part of the batch by its own moments") {
     auto const whole = norm_of_samples(6, true);
     auto const indexed = index_program(whole);
     auto const& loops = indexed.operators[0].loops;
@@ -109,13 +109,13 @@ TEST_CASE("batch norm per shard: a part of the batch by its own moments") {
     }
 }
 
-TEST_CASE("root-mean-square norm") {
+TEST_CASE("root-mean-square norm is right, and splits as its rule says") {
     check({"torch.nn.functional.rms_norm", {{2, 3, 4}, {4}}, {T(0), ints({4}), T(1), real(1e-3)}, {}, {{2, 3, 4}}});
     check({"torch.nn.functional.rms_norm", {{4, 2, 3}}, {T(0), ints({2, 3})}, {{"eps", real(0.1)}}, {{4, 2, 3}}});
     check({"torch.nn.functional.rms_norm", {{4, 3}}, {T(0), ints({3})}, {}, {{4, 3}}});
 }
 
-TEST_CASE("group norm and instance norm") {
+TEST_CASE("group norm and instance norm are right, and split as their rules say") {
     for (std::int64_t groups : {1, 2, 3, 6}) {
         operator_case c{"torch.nn.functional.group_norm",
                         {{3, 6, 2, 2}, {6}, {6}},

@@ -53,7 +53,7 @@ double difference_after_steps(program const& p, plan const& what, Rule const& ru
 
 } // namespace
 
-TEST_CASE("one element, by the formulas") {
+TEST_CASE("an optimiser steps one element by the formulas") {
     double x = 1;
     std::array<double, 1> velocity{};
     sgd const descent{.rate = 0.5, .momentum = 0.25};

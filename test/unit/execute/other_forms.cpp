@@ -30,7 +30,7 @@ dense forward_of(char const* kind, char const* rule, std::vector<dense> const& o
 
 } // namespace
 
-TEST_CASE("gates, quotients and reversed differences") {
+TEST_CASE("gates, quotients and reversed differences are right, and split as their rules say") {
     for (std::int64_t dim : {0, 1, -1})
         check({"torch.nn.functional.glu", {{4, 6}}, {T(0), number(dim)}, {}, {dim == 0 ? shape{2, 6} : shape{4, 3}}});
     operator_check gated({"torch.nn.functional.glu", {{2}}, {T(0)}, {}, {{1}}}, 1);
@@ -52,7 +52,7 @@ TEST_CASE("gates, quotients and reversed differences") {
     check({"torch.max", {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}});
 }
 
-TEST_CASE("products of fewer dimensions, dimensions moved, elements in order") {
+TEST_CASE("products of fewer dimensions, moved dimensions and sorted elements are right") {
     check({"torch.outer", {{4}, {3}}, {T(0), T(1)}, {}, {{4, 3}}});
     check({"torch.addmv", {{4}, {4, 3}, {3}}, {T(0), T(1), T(2)}, {{"alpha", real(0.5)}}, {{4}}});
     check({"torch.addbmm", {{2}, {3, 4, 5}, {3, 5, 2}}, {T(0), T(1), T(2)}, {{"beta", real(0.5)}}, {{4, 2}}});
@@ -69,7 +69,7 @@ TEST_CASE("products of fewer dimensions, dimensions moved, elements in order") {
           static_cast<std::size_t>(std::ranges::max_element(x) - x.begin()));
 }
 
-TEST_CASE("bilinear products") {
+TEST_CASE("bilinear products are right, and split as their rules say") {
     for (bool const bias : {false, true}) {
         operator_case c{
             "torch.nn.functional.bilinear", {{4, 2, 3}, {4, 2, 5}, {6, 3, 5}}, {T(0), T(1), T(2)}, {}, {{4, 2, 6}}};
@@ -84,7 +84,7 @@ TEST_CASE("bilinear products") {
     CHECK(one.results()[0][0] == doctest::Approx(x[0] * (w[0] * y[0] + w[1] * y[1])));
 }
 
-TEST_CASE("bits of whole numbers") {
+TEST_CASE("bits of whole numbers are right") {
     std::vector<dense> const whole{dense({4}, {5, -6, 3, 0}), dense({4}, {3, 3, -1, 7})};
     CHECK(forward_of("and_", "(i), (i) -> (i)", whole, {{4}}, {}).data == std::vector<double>{1, 2, 3, 0});
     CHECK(forward_of("or_", "(i), (i) -> (i)", whole, {{4}}, {}).data == std::vector<double>{7, -5, -1, 7});

@@ -59,7 +59,8 @@ TEST_CASE("random programs in random stages, micro-batches and copies have the s
     CHECK(several_stages > 100);
 }
 
-TEST_CASE("every cut of a program with skips over several layers, into two stages and copies") {
+TEST_CASE("every cut of a program with skips over several layers, into two stages and copies, computes what the "
+          "program does") {
     auto const p = test::residual_blocks(6, 4, 2, true);
     for (std::size_t cut = 1; cut < p.operator_count(); ++cut) {
         CAPTURE(cut);
@@ -68,7 +69,7 @@ TEST_CASE("every cut of a program with skips over several layers, into two stage
     }
 }
 
-TEST_CASE("a stage for each operator, with fewer and with more micro-batches than stages, uneven ones among them") {
+TEST_CASE("a stage for each operator computes what the program does, with fewer and more micro-batches than stages") {
     auto const p = test::residual_blocks(7, 4, 1);
     std::vector<std::size_t> cuts(p.operator_count() + 1);
     std::iota(cuts.begin(), cuts.end(), std::size_t{0});

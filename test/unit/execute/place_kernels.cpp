@@ -8,7 +8,7 @@
 using namespace heddle;
 using namespace heddle::test;
 
-TEST_CASE("repetition") {
+TEST_CASE("repetition is right, and splits as its rules say") {
     check({"repeat", {{2, 3}}, {T(0), ints({2, 1, 3})}, {}, {{2, 2, 9}}});
     check({"repeat", {{1, 3}}, {T(0), number(4), number(2)}, {}, {{4, 6}}});
     check({"torch.repeat_interleave", {{4, 3}}, {T(0), number(2), number(0)}, {}, {{8, 3}}});
@@ -21,7 +21,7 @@ TEST_CASE("repetition") {
           std::vector<double>{all.operands()[0][0], all.operands()[0][1], all.operands()[0][0], all.operands()[0][1]});
 }
 
-TEST_CASE("places that move") {
+TEST_CASE("operators that move places are right") {
     check({"torch.roll", {{4, 5}}, {T(0), ints({2, -1}), ints({0, 1})}, {}, {{4, 5}}});
     check({"torch.roll", {{4, 5}}, {T(0), number(7), number(1)}, {}, {{4, 5}}});
     check({"torch.flip", {{4, 5, 3}}, {T(0), ints({1, -1})}, {}, {{4, 5, 3}}});
@@ -40,7 +40,7 @@ TEST_CASE("places that move") {
                     input_error);
 }
 
-TEST_CASE("slices apart and together") {
+TEST_CASE("slices come apart and together") {
     for (std::int64_t dim : {0, 1, -1}) {
         shape whole{2, 3, 4}, slice = whole;
         auto const axis = static_cast<std::size_t>(dim < 0 ? 2 : dim);
@@ -59,7 +59,7 @@ TEST_CASE("slices apart and together") {
     CHECK(picked.results()[0].data == std::vector<double>{x[1], x[3], x[5]});
 }
 
-TEST_CASE("places that are held in a tensor") {
+TEST_CASE("places that are held in a tensor are looked up") {
     operator_case select{"torch.index_select", {{4, 3, 2}, {5}},       {T(0), number(1), T(1)}, {},
                          {{4, 5, 2}},          {{1, domain::below(3)}}};
     check(select);
@@ -75,7 +75,7 @@ TEST_CASE("places that are held in a tensor") {
     CHECK_THROWS_WITH_AS(operator_check(select, 1), "operator 'op': has index 7 into 3 places", input_error);
 }
 
-TEST_CASE("indexing by a tensor of places") {
+TEST_CASE("indexing by a tensor of places is right") {
     check({"operator.getitem",
            {{4, 3, 2}, {5}},
            {T(0), list({whole(), T(1)})},
@@ -123,7 +123,7 @@ TEST_CASE("indexing by a tensor of places") {
         input_error);
 }
 
-TEST_CASE("indexing by a mask") {
+TEST_CASE("indexing by a mask is right") {
     domain const ones{1, 2, element_type::boolean};
     check({"operator.getitem", {{3, 4, 2}, {4}}, {T(0), list({whole(), T(1)})}, {}, {{3, 4, 2}}, {{1, ones}}});
     check({"operator.getitem", {{3, 4, 2}, {3, 4}}, {T(0), T(1)}, {}, {{12, 2}}, {{1, ones}}});
@@ -148,7 +148,7 @@ TEST_CASE("indexing by a mask") {
     CHECK_THROWS_WITH_AS(run(all), "operator 'op': has a mask of 4 ones, the result has 2 places", input_error);
 }
 
-TEST_CASE("the largest of a dimension, and ones at places") {
+TEST_CASE("the largest of a dimension, and ones at places, are right") {
     for (bool const largest : {true, false})
         check({"torch.topk", {{4, 5, 2}}, {T(0), number(3), number(1), flag(largest)}, {}, {{4, 3, 2}, {4, 3, 2}}});
     for (char const* kind : {"max", "min"}) {
@@ -190,7 +190,7 @@ TEST_CASE("the largest of a dimension, and ones at places") {
     CHECK(part.data == std::vector<double>{0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 1});
 }
 
-TEST_CASE("triangles") {
+TEST_CASE("triangles are right by the place in the whole tensor") {
     for (char const* name : {"triu", "tril"})
         for (std::int64_t diagonal : {-1, 0, 2})
             check({std::string("torch.") + name, {{2, 4, 5}}, {T(0), number(diagonal)}, {}, {{2, 4, 5}}});

@@ -7,7 +7,7 @@
 using namespace heddle;
 using namespace heddle::test;
 
-TEST_CASE("element-wise functions") {
+TEST_CASE("element-wise functions are right, and split as their rules say") {
     for (char const* target :
          {"relu", "torch.tanh", "torch.sigmoid", "torch.exp", "torch.nn.functional.gelu", "torch.nn.functional.silu"})
         check({target, {{4, 3}}, {T(0)}, {}, {{4, 3}}});
@@ -16,7 +16,7 @@ TEST_CASE("element-wise functions") {
         check({target, {{4, 3}}, {T(0)}, {}, {{4, 3}}, {{0, domain::positive()}}});
 }
 
-TEST_CASE("more functions of one element") {
+TEST_CASE("more functions of one element are right, and split as their rules say") {
     for (char const* name :
          {"abs", "square", "sin", "cos", "tan", "atan", "sinh", "cosh", "erf", "erfc", "expm1", "exp2"})
         check({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}});
@@ -49,7 +49,7 @@ TEST_CASE("more functions of one element") {
                     input_error);
 }
 
-TEST_CASE("functions of several elements, broadcast") {
+TEST_CASE("functions of several elements broadcast, are right, and split as their rules say") {
     for (char const* name : {"minimum", "maximum", "atan2", "logaddexp"}) {
         check({std::string("torch.") + name, {{4, 3}, {4, 3}}, {T(0), T(1)}, {}, {{4, 3}}});
         check({std::string("torch.") + name, {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}});

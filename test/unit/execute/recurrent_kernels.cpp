@@ -47,7 +47,7 @@ operator_case recurrent(char const* name, extent gates, std::size_t states, recu
 
 } // namespace
 
-TEST_CASE("recurrent layers: parallel in samples") {
+TEST_CASE("recurrent layers are right, and parallel in samples") {
     constexpr recurrent_form forms[]{
         {1, 1, true, false}, {2, 2, true, true}, {2, 1, false, false}, {1, 2, false, true}};
     for (auto const& form : forms) {

@@ -4,7 +4,7 @@
 using namespace heddle;
 using namespace heddle::test;
 
-TEST_CASE("bags of embeddings: sums, means, factors, padding") {
+TEST_CASE("bags of embeddings take sums, means, factors and padding") {
     auto const bags = [](char const* mode) {
         return operator_case{"torch.nn.functional.embedding_bag",
                              {{4, 3}, {6, 2}},
@@ -32,7 +32,7 @@ TEST_CASE("bags of embeddings: sums, means, factors, padding") {
     CHECK_THROWS_AS(operator_check(largest, 1), input_error);
 }
 
-TEST_CASE("elements in place of others") {
+TEST_CASE("elements take the place of others") {
     operator_case c{"torch.scatter", {{4, 5}, {4, 3}, {4, 3}}, {T(0), number(1), T(1), T(2)}, {},
                     {{4, 5}},        {{1, domain::below(5)}}};
     check(c);
@@ -51,7 +51,7 @@ TEST_CASE("elements in place of others") {
                   (place == 2 ? same.operands()[2][n * 3 + 2] : same.operands()[0][n * 5 + place]));
 }
 
-TEST_CASE("channels as pixels and back") {
+TEST_CASE("channels become pixels, and pixels channels") {
     check({"torch.pixel_shuffle", {{3, 8, 2, 3}}, {T(0), number(2)}, {}, {{3, 2, 4, 6}}});
     check({"torch.pixel_shuffle", {{9, 2, 1}}, {T(0), number(3)}, {}, {{1, 6, 3}}});
     check({"torch.pixel_unshuffle", {{3, 2, 4, 6}}, {T(0), number(2)}, {}, {{3, 8, 2, 3}}});
@@ -60,7 +60,7 @@ TEST_CASE("channels as pixels and back") {
     CHECK(fine.results()[0].data == std::vector<double>{x[0], x[2], x[1], x[3], x[4], x[6], x[5], x[7]});
 }
 
-TEST_CASE("diagonals") {
+TEST_CASE("diagonals are right") {
     check({"torch.diagonal", {{4, 4, 3}}, {T(0)}, {}, {{3, 4}}});
     for (std::int64_t offset : {-2, 0, 1}) {
         extent const count = offset == 0 ? 4 : offset == 1 ? 3 : 2;

@@ -60,7 +60,7 @@ TEST_CASE("trap: dropout draws the same on replicas, and on shards what the whol
     t.convert(z, P, cut(1)).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
 }
 
-TEST_CASE("trap: a mean over an unevenly split batch") {
+TEST_CASE("trap: a mean over an unevenly split batch is the whole batch's") {
     trap t;
     auto const x = t.input({7, 2}), w = t.weight({3, 2});
     auto const y = t.add("linear", {x, w}, {7, 3});
@@ -70,7 +70,7 @@ TEST_CASE("trap: a mean over an unevenly split batch") {
     t.emulates({0, 1, 0});
 }
 
-TEST_CASE("trap: a mean of likelihoods with ignored labels over an uneven batch") {
+TEST_CASE("trap: a mean of likelihoods with ignored labels over an uneven batch is the whole batch's") {
     for (char const* target : {"cross_entropy", "nll_loss"}) {
         trap t;
         auto const x = t.input({7, 4}), w = t.weight({4}), labels = t.input({7}, element_type::int64);
@@ -107,7 +107,7 @@ TEST_CASE("trap: slots of experts are filled in the order of a whole batch row")
     }
 }
 
-TEST_CASE("trap: a reshape that mixes a cut dimension") {
+TEST_CASE("trap: a reshape that mixes a cut dimension is cut along the factors of both shapes") {
     trap t;
     auto const x = t.input({6, 4}), w = t.weight({4});
     auto const y = t.add("mul", {x, w}, {6, 4});
@@ -263,7 +263,7 @@ TEST_CASE("trap: a bias is added once, not once per rank") {
     CHECK(t.is_refused_for("would be added once per device"));
 }
 
-TEST_CASE("trap: two consumers in two forms, and the gradient from both") {
+TEST_CASE("trap: two consumers in two forms both add to the gradient") {
     trap t;
     auto const x = t.input({5, 3}), w = t.weight({4, 3});
     auto const y = t.add("linear", {x, w}, {5, 4});
@@ -347,7 +347,7 @@ TEST_CASE("trap: a partial tensor may be scaled, not by another partial one") {
     CHECK(t.is_refused_for("has a partial operand and a loop that is no reduction"));
 }
 
-TEST_CASE("trap: scalar parameters") {
+TEST_CASE("trap: scalar parameters are whole or partial, and never cut") {
     trap t;
     auto const x = t.input({5, 3}), scale = t.weight({}), shift = t.weight({});
     auto const y = t.add("add", {t.add("mul", {x, scale}, {5, 3}), shift}, {5, 3});
@@ -366,7 +366,7 @@ TEST_CASE("trap: scalar parameters") {
     alone.again().read(w, R).convert(w, R, P).compute({R, P}, {P}).emulates();
 }
 
-TEST_CASE("trap: empty shards everywhere, and more ranks than atoms") {
+TEST_CASE("trap: shards may be empty everywhere, and ranks more than atoms") {
     for (std::size_t ranks : {2u, 5u, 7u})
         for (std::uint64_t seed = 1; seed <= (test::sanitized ? 20 : 100); ++seed) {
             test::random_source random(seed);

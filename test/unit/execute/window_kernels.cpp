@@ -25,7 +25,7 @@ operator_case conv(shape x, shape w, shape y, std::vector<std::int64_t> stride, 
 
 } // namespace
 
-TEST_CASE("convolutions") {
+TEST_CASE("convolutions are right, and split as their rules say") {
     check(conv({2, 3, 7}, {4, 3, 3}, {2, 4, 4}, {2}, ints({1}), {1}, 1, true));
     check(conv({2, 3, 5, 6}, {2, 3, 3, 2}, {2, 2, 3, 5}, {2, 1}, ints({1, 0}), {1, 1}, 1, true));
     check(conv({1, 2, 5, 5}, {3, 2, 2, 2}, {1, 3, 3, 3}, {1, 1}, ints({0, 0}), {2, 2}, 1, false));
@@ -35,7 +35,7 @@ TEST_CASE("convolutions") {
     check(conv({2, 4, 3, 3, 2}, {4, 2, 2, 2, 1}, {2, 4, 2, 2, 2}, {1, 1, 1}, number(0), {1, 1, 1}, 2, true));
 }
 
-TEST_CASE("convolutions of one sample, without a batch") {
+TEST_CASE("convolutions take one sample without a batch") {
     check({"torch.conv2d",
            {{4, 5, 4}, {6, 2, 3, 2}, {6}},
            {T(0), T(1), T(2), number(1), number(1), number(1), number(2)},
@@ -58,7 +58,7 @@ TEST_CASE("a convolution with one place is a product") {
     CHECK(c.results()[0][0] == doctest::Approx(x[0][0] * x[1][0] + x[0][1] * x[1][1] + x[2][0]));
 }
 
-TEST_CASE("pools") {
+TEST_CASE("pools are right, and split as their rules say") {
     check({"torch.nn.functional.max_pool2d", {{2, 3, 6, 6}}, {T(0), number(2)}, {}, {{2, 3, 3, 3}}});
     check({"torch.nn.functional.max_pool2d",
            {{2, 3, 7, 7}},
@@ -89,7 +89,7 @@ TEST_CASE("pools") {
                {{2, 3, side, side}}});
 }
 
-TEST_CASE("pools of one and three dimensions, and the largest of regions") {
+TEST_CASE("pools of one and three dimensions, and those by regions, are right") {
     check({"torch.nn.functional.max_pool1d", {{2, 3, 7}}, {T(0), number(3), number(2), number(1)}, {}, {{2, 3, 4}}});
     check({"torch.nn.functional.max_pool3d", {{2, 3, 4, 4, 4}}, {T(0), number(2)}, {}, {{2, 3, 2, 2, 2}}});
     check({"torch.nn.functional.avg_pool1d", {{2, 3, 7}}, {T(0), number(3), number(2), number(1)}, {}, {{2, 3, 4}}});
@@ -160,7 +160,7 @@ TEST_CASE("transposed convolutions are the adjoints of convolutions") {
     CHECK(left == doctest::Approx(right));
 }
 
-TEST_CASE("resizing") {
+TEST_CASE("resizing is right, and splits as its rule says") {
     for (bool const corners : {false, true}) {
         check({"torch.nn.functional.interpolate",
                {{2, 3, 4, 5}},

@@ -16,7 +16,7 @@ using list = std::vector<std::size_t>;
 
 } // namespace
 
-TEST_CASE("divisors") {
+TEST_CASE("divisors are all numbers that divide, ascending") {
     for (std::int64_t n = 1; n <= 200; ++n) {
         std::vector<std::int64_t> expected;
         for (std::int64_t d = 1; d <= n; ++d)
@@ -68,7 +68,7 @@ TEST_CASE("Megatron's placement keeps tensor groups together, then copies") {
     CHECK(all == p.devices);
 }
 
-TEST_CASE("copies that do not divide the batch: every number of passes with its smallest micro-batch") {
+TEST_CASE("copies that do not divide the batch have every number of passes with its smallest micro-batch") {
     for (std::size_t devices : {1u, 4u, 6u, 12u})
         for (std::int64_t batch = 1; batch <= 24; ++batch) {
             auto const even = all_shapes(devices, batch);

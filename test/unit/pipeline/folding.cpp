@@ -30,7 +30,7 @@ template_problem speeds(std::vector<double> const& times_as_fast, std::size_t ma
 
 } // namespace
 
-TEST_CASE("factors are the nearest whole numbers, onto the weakest type unless told otherwise") {
+TEST_CASE("folding factors are the nearest whole numbers, onto the weakest type unless told otherwise") {
     auto const f = fold(speeds({2, 1, 2.95, 3.8, 5.99})); // Ditto's Fig. 8
     CHECK(f.reference == 1);
     CHECK(f.factors == factors{2, 1, 3, 4, 6});

@@ -88,7 +88,7 @@ TEST_CASE("recomputation pays a forward pass for memory") {
     CHECK(a.cost->total == seconds(15 * 16 + 32));
 }
 
-TEST_CASE("chunks: more boundaries, shorter stages") {
+TEST_CASE("chunks make more boundaries and shorter stages") {
     auto p = equal_layers(8, 2, 4);
     p.links = {{bytes_per_second(1), seconds(0)}};
     p.back_link = {bytes_per_second(0.5), seconds(0)};
@@ -100,7 +100,7 @@ TEST_CASE("chunks: more boundaries, shorter stages") {
     CHECK_THROWS_AS((void)assign_layers(p, {}, one_f_one_b{2}), input_error);
 }
 
-TEST_CASE("Oobleck's estimate: where the slowest stage is matters") {
+TEST_CASE("under Oobleck's estimate it matters where the slowest stage is") {
     auto p = equal_layers(6, 3, 5);
     auto const even = assign_layers(p, {}, oobleck_estimate{});
     CHECK(even.cost->total == seconds(18 + (5 - 3 + 2) * 6 + 6)); // the last of equals
@@ -113,7 +113,7 @@ TEST_CASE("Oobleck's estimate: where the slowest stage is matters") {
     CHECK(assign_layers(p).stage_count() == 3);
 }
 
-TEST_CASE("fewer devices where boundaries cost more than they save") {
+TEST_CASE("fewer devices are used if boundaries cost more than they save") {
     auto p = equal_layers(4, 4, 2);
     p.links.assign(3, {bytes_per_second(1), seconds(0)});
     // 1: 12 + 12; 2: 6 + 12 + 1; 3: 6 + 12 + 2; 4: 3 + 12 + 3
@@ -128,7 +128,7 @@ TEST_CASE("fewer devices where boundaries cost more than they save") {
     CHECK(assign_layers_to_some(equal_layers(2, 5, 100)).stage_count() == 2);
 }
 
-TEST_CASE("more stages than layers") {
+TEST_CASE("more stages than layers are infeasible") {
     auto const a = assign_layers(equal_layers(2, 3, 4));
     CHECK(a.status == search::status::infeasible);
     CHECK(a.reason == "3 stages for 2 layers: every stage needs one");

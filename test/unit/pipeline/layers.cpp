@@ -44,7 +44,7 @@ TEST_CASE("blocks of several kinds are found one after the other") {
     CHECK(repeated_layers(p).cuts == operators_before{0, 2, 4, 6, 8, 10, 12, 13});
 }
 
-TEST_CASE("layers by the modules of parameters, all or those of some prefixes") {
+TEST_CASE("layers follow the modules of parameters, all or those of some prefixes") {
     auto const p = index_program(test::residual_blocks(4, 6, 3));
     CHECK(layers_by_name(p).cuts == operators_before{0, 1, 5, 9, 13, 15});
     CHECK(layers_by_name(p, {"stem", "blocks", "head"}).cuts == operators_before{0, 1, 13, 15});

@@ -40,7 +40,7 @@ list pattern(strategy_problem const& p, device_placement const& placement) {
 
 } // namespace
 
-TEST_CASE("orders of machines, like ones counted once") {
+TEST_CASE("orders of machines count like ones once") {
     auto const p = machines_of({0, 0, 1, 0}, 4);
     placement_space const space(p, 1);
     auto const orders = space.machine_orders(100);
@@ -55,7 +55,7 @@ TEST_CASE("orders of machines, like ones counted once") {
     CHECK(placement_space(apart, 1).machine_orders(100).size() == 2);
 }
 
-TEST_CASE("in order: copies first as Megatron does, or stages first") {
+TEST_CASE("a placement in order puts copies first as Megatron does, or stages first") {
     auto const p = machines_of({0, 1}, 4);
     placement_space const space(p, 2);
     parallel_degrees const d{2, 2, 2};
@@ -92,7 +92,7 @@ TEST_CASE("all placements are all assignments of tensor groups to machines") {
         }
 }
 
-TEST_CASE("tilings: blocks of copies, upright or lying, or nothing where one does not fit") {
+TEST_CASE("tilings have blocks of copies, upright or lying, or do not exist if one does not fit") {
     auto const p = machines_of({0, 0, 0, 0}, 4); // a mesh of four columns and four rows
     placement_space const space(p, 1);
     parallel_degrees const d{8, 2, 1};

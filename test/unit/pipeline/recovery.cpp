@@ -38,7 +38,7 @@ TEST_CASE("merged stages get what their devices are worth") {
     CHECK(t.cost->total == plan_template(p).cost->total);
 }
 
-TEST_CASE("more folded devices than layers, and devices that are all of one type") {
+TEST_CASE("more folded devices than layers, and devices that are all of one type, are recovered") {
     auto const p = ladder(7, {1, 0, 0, 0, 2}); // 11 folded devices
     auto const t = recover(p, fold(p));
     REQUIRE(t.cost);
@@ -61,7 +61,7 @@ TEST_CASE("merged stages must fit their memory") {
     CHECK(none.shortage);
 }
 
-TEST_CASE("of more machines than layers some are left out") {
+TEST_CASE("if there are more machines than layers some are left out") {
     auto const p = ladder(2, {2, 2});
     auto const t = recover(p, fold(p));
     REQUIRE(t.cost);
@@ -87,7 +87,7 @@ TEST_CASE("a device a million times slower makes recovery no longer than its lay
     CHECK(fold(p, {.most_per_layer = 1'000'000}).devices > 8'000'000);
 }
 
-TEST_CASE("greedy: strong devices take whole stages of the folded template and may leave none for others") {
+TEST_CASE("greedy recovery gives strong devices whole stages of the folded template and may leave none for others") {
     auto const p = ladder(12, {2, 2});
     auto const t = recover_greedily(p, fold(p)); // 6 stages for 4 devices
     CHECK(t.status == search::status::infeasible);

@@ -56,7 +56,7 @@ TEST_CASE("1F1B holds a micro-batch per stage still to come") {
     CHECK(gpipe{}.bottleneck_weight({4, 7}) == 6);
 }
 
-TEST_CASE("interleaved 1F1B: the idle time is divided by the chunks") {
+TEST_CASE("interleaved 1F1B divides the idle time by the chunks") {
     pipeline_shape const x{4, 8};
     double const stage = 6; // seconds
     for (std::size_t v : {1u, 2u, 3u}) {

@@ -39,7 +39,7 @@ std::string error_of(std::function<void(strategy_problem&, strategy&)> const& sp
 
 } // namespace
 
-TEST_CASE("every term of a strategy's time and memory") {
+TEST_CASE("every term of a strategy's time and memory is what the formula gives") {
     auto const p = two_by_two();
     // Stage 0 on machine 0, stage 1 on machine 1; a layer takes 0.5 + 2 * 0.5 s on 2 samples.
     auto const c = evaluate(p, {megatron_placement({2, 2, 1}), 2, 2, {0, 2, 4}});
@@ -184,7 +184,7 @@ TEST_CASE("the optimiser's longest step and a group's largest buffer count") {
                          input_error);
 }
 
-TEST_CASE("matrices of bandwidths: asymmetric, disconnected, not square, not numbers") {
+TEST_CASE("matrices of bandwidths that are asymmetric, disconnected, not square or not numbers are refused") {
     auto const with = [](std::vector<std::vector<double>> const& rows) {
         return error_of([&](strategy_problem& p, strategy&) {
             for (auto const& row : rows) {
@@ -224,7 +224,7 @@ TEST_CASE("profiles are interpolated only where asked, between two that were mea
                          input_error);
 }
 
-TEST_CASE("baselines: layers by count and by parameters, Megatron's degrees, random strategies") {
+TEST_CASE("baselines balance layers by count and by parameters, take Megatron's degrees, and draw valid strategies") {
     auto p = two_by_two();
     CHECK(uniform_cuts(7, 3) == cuts{0, 3, 5, 7});
     p.layers[0].gradients.split = bytes(24);

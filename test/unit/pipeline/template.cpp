@@ -118,7 +118,7 @@ TEST_CASE("the walk numbers subsets upwards and takes everything in the end") {
     CHECK_THROWS_AS(device_walk{many}, input_error);
 }
 
-TEST_CASE("memory: what a stage holds depends on the stages behind it") {
+TEST_CASE("what a stage holds depends on the stages behind it") {
     auto p = two_types(6, 2, 0, 1, 8);
     for (auto& t : p.types) t.memory_limit = bytes(50); // 16 a layer in front, 13 behind
     CHECK(plan_template(p).cost->stages == std::vector{seconds(9), seconds(9)});
@@ -136,7 +136,7 @@ TEST_CASE("memory: what a stage holds depends on the stages behind it") {
           "layer 0 needs 1.3e-08 GB even in a last stage, of the 1.2e-08 GB that the largest, 1 of 'fast', has");
 }
 
-TEST_CASE("of more machines than layers the best are used, the others left out") {
+TEST_CASE("if there are more machines than layers, the best are used and the others left out") {
     auto const p = two_types(2, 2, 1, 1, 8);
     REQUIRE(p.machine_count() == 3);
     auto const found = plan_template(p);
@@ -150,7 +150,7 @@ TEST_CASE("of more machines than layers the best are used, the others left out")
     CHECK(of_many.statistics.states < 10);
 }
 
-TEST_CASE("Oobleck's estimate: slots are counted from the stages behind, and too few micro-batches are refused") {
+TEST_CASE("Oobleck's estimate counts slots from the stages behind, and too few micro-batches are refused") {
     auto p = two_types(6, 3, 0, 1, 5);
     CHECK(plan_template(p, {}, oobleck_estimate{}).cost->total == seconds(18 + (5 - 3 + 2) * 6 + 6));
     CHECK(plan_template(p, {}, oobleck_estimate{1}).cost->total == seconds(18 + 5 * 6 + 6));
@@ -161,7 +161,7 @@ TEST_CASE("Oobleck's estimate: slots are counted from the stages behind, and too
     CHECK_THROWS_AS((void)plan_template(p, {}, one_f_one_b{2}), input_error);
 }
 
-TEST_CASE("limits: stopped, too large, and below a cutoff") {
+TEST_CASE("a search that is stopped, too large, or has nothing below its cutoff says so") {
     auto const p = two_types(40, 3, 3, 2, 50);
     auto const best = plan_template(p);
     auto const small = plan_template(p, {.limits = {.bytes = 1000}});

@@ -53,7 +53,7 @@ TEST_CASE("every number of survivors down to the minimum is a combination of tem
     }
 }
 
-TEST_CASE("survivors of two types: the best of all combinations") {
+TEST_CASE("survivors of two types get the best of all combinations") {
     auto const p = cluster_of({4, 4});
     template_library const library(p, 4, exact);
     auto const& templates = library.templates();

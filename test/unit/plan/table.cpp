@@ -136,7 +136,7 @@ TEST_CASE("the stream's locale and flags change nothing") {
     CHECK(out.str() == table_of(p));
 }
 
-TEST_CASE("statuses") {
+TEST_CASE("every status prints as this line") {
     auto p = test::layers_plan();
     SUBCASE("a limit is named") {
         p.status = search::status::limit;
@@ -257,7 +257,7 @@ TEST_CASE("every conversion has a name") {
     CHECK(after(cut, mirrored) == "all_gather");
 }
 
-TEST_CASE("ways to store a parameter") {
+TEST_CASE("every way to store a parameter has a name") {
     auto p = test::layers_plan();
     for (auto& s : p.steps)
         if (auto* read = s.instruction.as<instruction::read>(); read && read->to == form::replicated())
@@ -268,7 +268,7 @@ TEST_CASE("ways to store a parameter") {
     CHECK(!contains(text, "  replicated    "));
 }
 
-TEST_CASE("ways to update a parameter in shards") {
+TEST_CASE("every way to update a parameter in shards has a name") {
     constexpr form cut = form::shard(0), whole = form::replicated();
     auto p = test::layers_plan();
     std::size_t reads = 0, first = 0;

@@ -47,7 +47,7 @@ std::string error_of(Call const& call) {
 
 } // namespace
 
-TEST_CASE("the record: best first, no two of one shape, no slower than the baselines") {
+TEST_CASE("the record is best first, has no two of one shape, and is no slower than the baselines") {
     auto const p = transformer();
     auto const found = plan_amp(p);
     CHECK(found.status == search::status::feasible);
@@ -74,7 +74,7 @@ TEST_CASE("the record: best first, no two of one shape, no slower than the basel
             CHECK(evaluate(p, s).total >= found.record[0].cost.total);
 }
 
-TEST_CASE("trials: the fastest of those run is best; what fails is not") {
+TEST_CASE("the fastest strategy of those tried is best, and one that fails is not") {
     auto const p = transformer();
     struct {
         int runs = 0;
@@ -121,7 +121,7 @@ TEST_CASE("a slow machine holds a stage of its own with fewer layers, wherever i
     }
 }
 
-TEST_CASE("numbers of devices and batches that do not divide") {
+TEST_CASE("numbers of devices and batches that do not divide are planned") {
     auto p = transformer();
     p.machines.resize(3); // twelve devices
     p.global_batch = 10;
@@ -149,7 +149,7 @@ TEST_CASE("annealing over tilings is seeded, and worsens nothing") {
     CHECK(a.record[0].plan.cuts == b.record[0].plan.cuts);
 }
 
-TEST_CASE("memory: the least that exceeds it is named") {
+TEST_CASE("the least that exceeds memory is named") {
     auto p = transformer();
     for (auto& t : p.types) t.memory = bytes(1e8);
     auto const found = plan_amp(p);
@@ -162,7 +162,7 @@ TEST_CASE("memory: the least that exceeds it is named") {
                           "which need 0.275 GB of its 0.1 GB with 2 micro-batches in flight");
 }
 
-TEST_CASE("limits") {
+TEST_CASE("planning that is stopped or out of time has a bound and says why it ended") {
     auto const p = transformer();
     std::stop_source stop;
     stop.request_stop();

@@ -46,7 +46,7 @@ plan planned(program const& p, cluster const& c, bool overlaps) {
 
 } // namespace
 
-TEST_CASE("data parallelism with and without gradient overlap stands in every result") {
+TEST_CASE("every result has data parallelism with and without gradient overlap") {
     for (std::uint64_t seed = 1; seed <= 30; ++seed) {
         test::random_source random(seed + 52000);
         auto const made = layers(random.between(1, 12), random.between(1, 12));

@@ -12,7 +12,7 @@ using namespace heddle;
 using test::random_source;
 using test::random_template_problem;
 
-TEST_CASE("recovered, exact, and both within limits: bounds and gaps hold") {
+TEST_CASE("bounds and gaps hold for recovered and exact templates, and for both within limits") {
     std::size_t recovered = 0;
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
         random_source random(seed);

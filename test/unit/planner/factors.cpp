@@ -103,7 +103,7 @@ TEST_CASE("convolutions and embeddings have factors, frozen and computed weights
     CHECK(found == std::vector<bool>{true, false, true, false, false, false, false, false});
 }
 
-TEST_CASE("what a computation with factors costs: their gathers, and its parameters' work in full") {
+TEST_CASE("a computation with factors costs their gathers, and its parameters' work in full") {
     auto const p = index_program(two_layers(4, 32));
     auto const i = *with_factors(p, 2);
     auto const& op = p.operators[2];
@@ -128,7 +128,7 @@ TEST_CASE("what a computation with factors costs: their gathers, and its paramet
     CHECK(first.deferred.operations == flops(2 * 4 * 32 * 32));
 }
 
-TEST_CASE("gathered factors: all are there at once, and their work follows the collectives") {
+TEST_CASE("gathered factors are all there at once, and their work follows the collectives") {
     auto const p = index_program(two_layers(4, 32));
     auto const s = make_step(p, *with_factors(p, 2), {});
     cost_model const model(slow_links(2), {{0, 1}, {0, 1}});

@@ -65,7 +65,7 @@ std::stop_token requested_before() {
 
 } // namespace
 
-TEST_CASE("a deadline is of time, of a request, or never") {
+TEST_CASE("a deadline is reached by time or by a request, or never") {
     search::deadline const never;
     CHECK_FALSE(never.is_over());
     CHECK_FALSE(never.left());

@@ -42,7 +42,7 @@ strategy_problem six_layers() {
 
 } // namespace
 
-TEST_CASE("AMP's strategy as a plan: every device, layer and second of it") {
+TEST_CASE("the plan of AMP's strategy has every device, layer and second of it") {
     auto const p = six_layers();
     auto const found = plan_amp(p);
     auto const plan = make_pipeline_plan(p, found);
@@ -87,7 +87,7 @@ TEST_CASE("what does not fit is a plan without stages that says why") {
     CHECK(out.str().find("three machines, 6 devices\n") != std::string::npos);
 }
 
-TEST_CASE("random templates as plans: devices of a machine in the order of its stages") {
+TEST_CASE("plans of random templates have the devices of a machine in the order of its stages") {
     int found = 0;
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
         CAPTURE(seed);
@@ -122,7 +122,7 @@ TEST_CASE("random templates as plans: devices of a machine in the order of its s
     CHECK(found > 10);
 }
 
-TEST_CASE("copies of a template side by side, on machines of their own") {
+TEST_CASE("copies of a template are side by side, on machines of their own") {
     template_problem p;
     p.micro_batches = 8;
     p.memory.assign(4, {bytes(1), bytes(1), bytes(1)});

@@ -81,7 +81,7 @@ instruction::compute split_along(indexed_program const& p, operator_id o, form s
 
 } // namespace
 
-TEST_CASE("cross-entropy over split classes: a maximum and a sum per row forward, nothing backward") {
+TEST_CASE("cross-entropy over split classes combines a maximum and a sum per row forward, and nothing backward") {
     auto const made = head(64, 1000, false);
     auto const p = index_program(made);
     auto const i = split_along(p, 2, S1);
@@ -97,7 +97,7 @@ TEST_CASE("cross-entropy over split classes: a maximum and a sum per row forward
     CHECK(by_rows.forward_transfers.empty());
 }
 
-TEST_CASE("softmax over split classes: a sum per row backward too, and a likelihood needs none") {
+TEST_CASE("softmax over split classes combines a sum per row backward too, and a likelihood needs none") {
     auto const made = head(64, 1000, true);
     auto const p = index_program(made);
     auto const softmax = make_step(p, split_along(p, 2, S1), {});

@@ -98,7 +98,7 @@ TEST_CASE("hap and hidup stop with a valid plan, and say that they were stopped"
             }
 }
 
-TEST_CASE("stopped before it begins, a planner returns at once") {
+TEST_CASE("a planner that is stopped before it begins returns at once") {
     impatience waiting;
     waiting.source.request_stop();
     hap_options options;

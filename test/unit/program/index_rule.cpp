@@ -165,7 +165,7 @@ TEST_CASE("the blocked rule splits nothing") {
     CHECK(rule.terms.empty());
 }
 
-TEST_CASE("statistics: forward where an operand has the mark, backward where a result has it") {
+TEST_CASE("statistics are forward if an operand has the mark, and backward if a result has it") {
     auto const marks = [](char const* text) {
         auto const rule = parse_index_rule(text);
         auto const& c = *std::ranges::find(rule.indices, "c", &loop_index::name);

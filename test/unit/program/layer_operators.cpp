@@ -38,7 +38,7 @@ one_call recurrent(char const* name, extent gates, bool has_pair, extent layers,
 
 } // namespace
 
-TEST_CASE("recurrent layers: the batch alone is cut") {
+TEST_CASE("recurrent layers cut the batch alone") {
     auto const one = add(recurrent("lstm", 4, true, 1, 1));
     CHECK(one.is_known);
     CHECK(one.loops == "4 0:1 1:0 2:0 -> 0:1 1:0 2:0\n");
@@ -59,7 +59,7 @@ TEST_CASE("recurrent layers: the batch alone is cut") {
     for (char const* name : {"rnn_tanh", "rnn_relu"}) CHECK(add(recurrent(name, 1, false, 2, 1)).is_known);
 }
 
-TEST_CASE("recurrent layers that are not described") {
+TEST_CASE("recurrent layers that are not described have no rule") {
     CHECK_FALSE(add(recurrent("gru", 3, false, 2, 1, 0.5)).is_known);
     CHECK(add(recurrent("gru", 3, false, 1, 1, 0.5)).is_known); // there is nothing to drop between layers
     auto evaluated = recurrent("gru", 3, false, 2, 1, 0.5);
@@ -84,7 +84,7 @@ TEST_CASE("recurrent layers that are not described") {
     CHECK(message_of(stateless) == "operator 'op', argument 'hx': has shape [2, 4, 2], expected [1, 4, 2]");
 }
 
-TEST_CASE("bags of embeddings: lines and features are parallel, the vocabulary is a sum") {
+TEST_CASE("bags of embeddings are parallel in lines and features, and a sum over the vocabulary") {
     one_call c{"torch.nn.functional.embedding_bag",
                {{8, 5}, {100, 6}},
                {T(0), T(1)},
@@ -133,7 +133,7 @@ TEST_CASE("elements are replaced along one dimension, which is whole") {
     CHECK_FALSE(add(c).is_known);
 }
 
-TEST_CASE("pixels: all factors are parallel") {
+TEST_CASE("pixel shuffles are parallel in all factors") {
     auto const fine = add({"torch.pixel_shuffle", {{7, 12, 5, 1}}, {T(0), number(2)}, {}, {{7, 3, 10, 2}}});
     CHECK(fine.loops == "2 0:2 -> 0:3\n2 0:3 -> 0:4\n3 0:1 -> 0:1\n5 0:4 -> 0:2\n7 0:0 -> 0:0\n");
     CHECK(terms(fine.rule) == "0");
@@ -143,7 +143,7 @@ TEST_CASE("pixels: all factors are parallel") {
           "operator 'op', argument 'upscale_factor': does not divide [6, 5, 5]");
 }
 
-TEST_CASE("diagonals: other dimensions are parallel") {
+TEST_CASE("diagonals are parallel in other dimensions") {
     auto const o = add({"torch.diagonal", {{3, 8, 5}}, {T(0), number(1), number(0), number(-1)}, {}, {{8, 3}}});
     CHECK(o.is_known);
     CHECK(o.loops == "8 0:1 -> 0:0\n");

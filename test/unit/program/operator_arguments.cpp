@@ -42,7 +42,7 @@ double attribute(recorded const& r, char const* name) {
 
 } // namespace
 
-TEST_CASE("where as a method: of a tensor, where a condition holds") {
+TEST_CASE("where as a method takes a tensor's elements where a condition holds") {
     std::vector<element_type> const types{element_type::float32, element_type::boolean, element_type::float32};
     auto const method = record({"where", {{4}, {4}, {4}}, {T(0), T(1), T(2)}, {}, {{4}}, types});
     CHECK(method.operands == std::vector<tensor_id>{1, 0, 2});
@@ -76,7 +76,7 @@ TEST_CASE("places, labels and numbers of rows are integers") {
     check_refused({"scatter_add", {{8, 4}, {8, 2}, {8, 2}}, {T(0), number(1), T(1), T(2)}, {}, {{8, 4}}}, "index", 1);
 }
 
-TEST_CASE("cross-entropy: a target of the scores' shape is of probabilities") {
+TEST_CASE("cross-entropy takes a target of the scores' shape for probabilities") {
     one_call c{"torch.nn.functional.cross_entropy", {{8, 4}, {8, 4}}, {T(0), T(1)}, {}, {{}}};
     CHECK(record(c).is_known);
     c.operand_types = {element_type::float32, element_type::int64};
@@ -84,7 +84,7 @@ TEST_CASE("cross-entropy: a target of the scores' shape is of probabilities") {
                            "labels of a dimension less");
 }
 
-TEST_CASE("variance: dimensions, whether of a sample, whether they are kept") {
+TEST_CASE("variance takes dimensions, whether it is of a sample, and whether dimensions are kept") {
     auto const var = [](std::vector<literal> more, shape result,
                         std::map<std::string, literal, std::less<>> named = {}) {
         more.insert(more.begin(), T(0));
@@ -99,7 +99,7 @@ TEST_CASE("variance: dimensions, whether of a sample, whether they are kept") {
     CHECK(var({ints({1}), number(2), flag(true)}, {4, 1}) == 2);
 }
 
-TEST_CASE("variance and mean, maxima and their places: two results") {
+TEST_CASE("variance with mean, and maxima with their places, have two results") {
     auto const both = add({"torch.var_mean", {{4, 3}}, {T(0), number(1)}, {}, {{4}, {4}}});
     CHECK(both.loops == "4 0:0 -> 0:0 1:0\n");
     CHECK(attribute(record({"torch.std_mean", {{4, 3}}, {T(0), flag(false)}, {}, {{}, {}}}), "correction") == 0);
@@ -114,7 +114,7 @@ TEST_CASE("variance and mean, maxima and their places: two results") {
     CHECK(pool.work.saved_results == std::vector<std::uint8_t>{1});
 }
 
-TEST_CASE("several tensors of places: adjacent, of one shape or broadcasting") {
+TEST_CASE("several tensors of places are of adjacent dimensions, and have one shape or broadcast") {
     std::vector<element_type> const types{element_type::float32, element_type::int64, element_type::int64};
     auto const pick = [&](std::vector<literal> items, std::vector<shape> operands, shape result,
                           std::vector<element_type> of) {
@@ -132,7 +132,7 @@ TEST_CASE("several tensors of places: adjacent, of one shape or broadcasting") {
     CHECK(message_of(pick({T(1), T(2)}, {{2, 4, 3}, {5}, {4}}, {5, 3}, types)).find("operator 'op'") == 0);
 }
 
-TEST_CASE("losses with weights") {
+TEST_CASE("losses take weights") {
     auto const loss = [](char const* name, std::vector<shape> operands,
                          std::map<std::string, literal, std::less<>> named) {
         return add(
@@ -202,7 +202,7 @@ TEST_CASE("every extent of a rule follows from shapes, and a loss is computed") 
                          "loss 'loss': is an input or parameter, expected the result of an operator", input_error);
 }
 
-TEST_CASE("calls that are another operator by another name") {
+TEST_CASE("some calls are another operator by another name") {
     std::vector<element_type> const masks(2, element_type::boolean), wholes(2, element_type::int64);
     auto const of_masks = [&](char const* target, std::size_t count) {
         std::vector<literal> arguments;

@@ -95,7 +95,7 @@ TEST_CASE("a dimension taken whole keeps its index, however that is written") {
           both);
 }
 
-TEST_CASE("windows") {
+TEST_CASE("windows fit into what they slide over") {
     std::vector<shape> const image{{2, 3, 9, 9}, {4, 3, 3, 3}};
     auto const conv = [&](std::vector<literal> more, shape result) {
         more.insert(more.begin(), {T(0), T(1), none()});
@@ -140,7 +140,7 @@ TEST_CASE("windows") {
           std::string::npos);
 }
 
-TEST_CASE("targets, class weights, sizes and probabilities") {
+TEST_CASE("targets, class weights, sizes and probabilities are what their operators take") {
     std::vector<element_type> const labels{element_type::float32, element_type::int64};
     auto const loss = [&](std::vector<shape> operands) {
         return told("torch.nn.functional.cross_entropy", operands, {T(0), T(1), operands.size() > 2 ? T(2) : none()},

@@ -17,7 +17,7 @@ using numbers = std::vector<std::uint8_t>;
 
 } // namespace
 
-TEST_CASE("linear: any leading dimensions, bias or none") {
+TEST_CASE("linear takes any leading dimensions, with bias or without") {
     auto const plain =
         add({"torch.nn.functional.linear", {{8, 4}, {3, 4}}, {T(0), T(1)}, {{"bias", none()}}, {{8, 3}}});
     CHECK(plain.is_known);
@@ -53,7 +53,7 @@ TEST_CASE("matmul broadcasts leading dimensions") {
     CHECK(added.work.forward.value == 2 * 5 * 4 * 6);
 }
 
-TEST_CASE("einsum: explicit, implicit, broadcast and three operands") {
+TEST_CASE("einsum may be explicit, implicit or broadcast, and have three operands") {
     auto const einsum = [](char const* equation, std::vector<shape> operands, shape result) {
         std::vector<literal> arguments{text(equation)};
         for (tensor_id k = 0; k < operands.size(); ++k) arguments.push_back(T(k));
@@ -85,7 +85,7 @@ TEST_CASE("einsum: explicit, implicit, broadcast and three operands") {
               .find("operator 'op': operand 1, dimension 0: extent 4") != std::string::npos);
 }
 
-TEST_CASE("convolution: windows are blocked, channels are factored by groups") {
+TEST_CASE("convolution blocks windows and factors channels by groups") {
     auto const conv = [](std::int64_t groups, shape weight) {
         return one_call{"torch.conv2d",
                         {{2, 6, 9, 9}, weight, {4}},
@@ -110,7 +110,7 @@ TEST_CASE("convolution: windows are blocked, channels are factored by groups") {
           "4 1:1 -> 0:0\n6+ 0:0 1:0 ->\n");
 }
 
-TEST_CASE("embedding: vocabulary rows are a sum, the table is sparse") {
+TEST_CASE("embedding sums over vocabulary rows, and its table is sparse") {
     auto const o = add({"torch.nn.functional.embedding",
                         {{8, 5}, {100, 6}},
                         {T(0), T(1)},
@@ -124,7 +124,7 @@ TEST_CASE("embedding: vocabulary rows are a sum, the table is sparse") {
     CHECK(o.work.forward.value == 8 * 5 * 6);
 }
 
-TEST_CASE("attention: batch is parallel, heads are a sum whose bias has none") {
+TEST_CASE("attention is parallel in the batch, and a sum over heads whose bias has none") {
     auto const attention = [](double dropout, std::vector<shape> more, std::vector<shape> results) {
         std::vector<shape> operands{{5, 2, 12}, {7, 2, 12}, {7, 2, 12}, {36, 12}, {36}, {12, 12}, {12}};
         one_call c{"torch.nn.functional.multi_head_attention_forward", operands, {}, {}, std::move(results)};
@@ -195,7 +195,7 @@ TEST_CASE("gating cuts the batch alone") {
     }
 }
 
-TEST_CASE("element-wise functions: what is linear, saved, a view") {
+TEST_CASE("element-wise functions say what is linear, saved and a view") {
     struct {
         std::string target, terms;
         numbers operands, results;
@@ -263,7 +263,7 @@ TEST_CASE("arithmetic on two tensors broadcasts") {
           std::string::npos);
 }
 
-TEST_CASE("arithmetic on a tensor and a number: adding is affine unless it adds nothing") {
+TEST_CASE("arithmetic on a tensor and a number is affine if it adds something") {
     struct {
         std::string target;
         literal left, right;

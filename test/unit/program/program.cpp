@@ -67,7 +67,7 @@ TEST_CASE("what the loss does not need is left out and the rest renumbered") {
     CHECK(p.loss() == 1);
 }
 
-TEST_CASE("several results, and the type of a result") {
+TEST_CASE("an operator has several results, of its operands' type or another") {
     program_builder b;
     auto const x = b.parameter("x", {4, 6}, element_type::float16);
     auto const parts = b.apply_multi("chunk", parse_index_rule("(b _) -> (b _), (b _); 0"), {x},

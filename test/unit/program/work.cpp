@@ -45,7 +45,7 @@ constexpr auto f32 = element_type::float32, i64 = element_type::int64;
 
 } // namespace
 
-TEST_CASE("work of products: two operations for each multiplication, twice that backward") {
+TEST_CASE("products take two operations for each multiplication, and twice that backward") {
     check({{"torch.nn.functional.linear", {{8, 5, 4}, {3, 4}, {3}}, {T(0), T(1), T(2)}, {}, {{8, 5, 3}}},
            960,
            1920,
@@ -95,7 +95,7 @@ TEST_CASE("work of products: two operations for each multiplication, twice that 
            4 * 32});
 }
 
-TEST_CASE("work of norms and softmax") {
+TEST_CASE("norms and softmax take this work") {
     check({{"torch.layer_norm", {{8, 5, 4}, {4}, {4}}, {T(0), ints({4}), T(1), T(2)}, {}, {{8, 5, 4}}},
            8 * 160,
            14 * 160,
@@ -104,7 +104,7 @@ TEST_CASE("work of norms and softmax") {
     check({{"torch.softmax", {{8, 4}}, {T(0), number(1)}, {}, {{8, 4}}}, 5 * 32, 5 * 32, 4 * 64, 4 * 96});
 }
 
-TEST_CASE("work of element-wise functions, reductions, windows and losses") {
+TEST_CASE("element-wise functions, reductions, windows and losses take this work") {
     check({{"torch.nn.functional.gelu", {{8, 4}}, {T(0)}, {}, {{8, 4}}}, 8 * 32, 8 * 32, 4 * 64, 4 * 96});
     check({{"torch.addcmul", {{8, 4}, {4}, {8, 1}}, {T(0), T(1), T(2)}, {}, {{8, 4}}},
            32,
@@ -151,7 +151,7 @@ TEST_CASE("work of element-wise functions, reductions, windows and losses") {
            4 * (1 + 24 + 24)});
 }
 
-TEST_CASE("work of moves and look-ups") {
+TEST_CASE("moves and look-ups take this work") {
     check({{"torch.roll", {{4, 5}}, {T(0), number(1), number(0)}, {}, {{4, 5}}}, 20, 20, 4 * 40, 4 * 40});
     check({{"view", {{4, 5}}, {T(0)}, {}, {{20}}}, 0, 0, 0, 0});
     check({{"index_add", {{4, 3}, {5}, {5, 3}}, {T(0), number(0), T(1), T(2)}, {}, {{4, 3}}, {f32, i64}},
@@ -172,7 +172,7 @@ TEST_CASE("work of moves and look-ups") {
            4 * (8 + 8 + 28) + 4 * 8});
 }
 
-TEST_CASE("work beside: biases, parts of an attention, gradients of a norm's weights, cotangents of several uses") {
+TEST_CASE("biases, parts of an attention, gradients of a norm's weights and sums of cotangents take work beside") {
     auto const step_of = [](one_call const& call) {
         auto const o = add(call);
         auto const all = computations(o.indexed, 0);

@@ -137,7 +137,7 @@ TEST_CASE("anneal without heat only goes down, with heat also up") {
     CHECK(static_cast<double>(r.statistics.accepted) == doctest::Approx(moved * 100000).epsilon(0.02));
 }
 
-TEST_CASE("anneal: the same seed, the same walk, whatever the unit of cost") {
+TEST_CASE("anneal takes the same walk for a seed, whatever the unit of cost") {
     auto const a = search::anneal(tour{9}, {.seed = 7, .steps = 300});
     auto const b = search::anneal(tour{9}, {.seed = 7, .steps = 300});
     auto const scaled = search::anneal(tour{9, 1024}, {.seed = 7, .steps = 300});

@@ -105,7 +105,7 @@ TEST_CASE("best_first: an unreachable goal is infeasible") {
     CHECK_FALSE(r.cost);
 }
 
-TEST_CASE("names of statuses and limits") {
+TEST_CASE("statuses and limits have names") {
     CHECK(std::string(search::name(search::status::feasible)) == "feasible");
     CHECK(std::string(search::name(search::limit_kind::labels)) == "labels");
 }
@@ -125,7 +125,7 @@ TEST_CASE("best_first: a limit on labels ends it before a label too many is expa
     }
 }
 
-TEST_CASE("best_first: several solutions, best first") {
+TEST_CASE("best_first finds several solutions, best first") {
     graph_problem const p{{{0, 1, 1, 'a'}, {0, 2, 4, 'b'}, {1, 2, 2, 'c'}, {2, 3, 1, 'd'}, {1, 3, 5, 'e'}}, 3};
     auto const costs = [&](std::size_t count) {
         auto const r = search::best_first(p, {.solution_count = count});
@@ -187,7 +187,7 @@ TEST_CASE("best_first: fewer solutions than sought are no proof where a gap drop
     CHECK(r.lower_bound <= 70);
 }
 
-TEST_CASE("best_first: actions without a hash") {
+TEST_CASE("best_first takes actions without a hash") {
     unhashed const p{{{{0, 1, 1, 'a'}, {1, 3, 4, 'b'}, {0, 2, 3, 'b'}, {2, 3, 1, 'a'}}, 3}};
     auto const r = search::best_first(p, {.solution_count = 3});
     CHECK(r.status == search::status::optimal);
@@ -196,7 +196,7 @@ TEST_CASE("best_first: actions without a hash") {
     CHECK(r.runners_up[0].cost == 5);
 }
 
-TEST_CASE("best_first: the same result every time") {
+TEST_CASE("best_first gives the same result every time") {
     // A grid full of ties.
     graph_problem p{{}, 99};
     for (int n = 0; n < 100; ++n) {
@@ -250,7 +250,7 @@ TEST_CASE("best_first: totals below zero are proven like others, and have a gap"
     CHECK(search::progress{{}, 0, 0}.gap() == 0);
 }
 
-TEST_CASE("best_first: of k best ways, each ends at the first goal it meets") {
+TEST_CASE("best_first ends each of the k best ways at the first goal it meets") {
     struct two_goals : graph_problem {
         [[nodiscard]] bool is_goal(state s) const { return s > 0; }
     };

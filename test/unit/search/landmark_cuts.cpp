@@ -26,7 +26,7 @@ numbers sorted_ids(std::span<std::uint32_t const> list) {
 
 } // namespace
 
-TEST_CASE("landmark cuts of a chain: the cheaper alternative of each link") {
+TEST_CASE("landmark cuts of a chain pay the cheaper alternative of each link") {
     // 0 for 3 or for 5, then the goal 1 for 2: cuts {a, b} at 3 and {c} at 2; b has 2 left that nobody needs to pay.
     std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {0}, {}}, {{0}, {1}, {}}};
     std::vector<double> const costs{3, 5, 2};
@@ -41,7 +41,7 @@ TEST_CASE("landmark cuts of a chain: the cheaper alternative of each link") {
     CHECK(cuts.on_way == std::vector<char>{1, 0, 1});
 }
 
-TEST_CASE("landmark cuts of a join: all parts are paid, not the dearest alone") {
+TEST_CASE("landmark cuts of a join pay all parts, not the dearest alone") {
     // 0 for 1 and 1 for 2, joined for nothing: cuts {a} at 1 and {b} at 2. The dearest precondition alone would give 2.
     std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {1}, {}}, {{0, 1}, {2}, {}}};
     search::property_task const task(3, actions, numbers{}, numbers{2});
@@ -51,7 +51,7 @@ TEST_CASE("landmark cuts of a join: all parts are paid, not the dearest alone") 
     CHECK(cuts.on_way == std::vector<char>{1, 1, 1});
 }
 
-TEST_CASE("landmark cuts of a way and a detour") {
+TEST_CASE("landmark cuts of a way and a detour pay for both") {
     // 0 directly for 4 (a), or 1 for 1 (b) and from 1 to 0 for 1 (c). First {a, c} at 1; then c is free, so what leads
     // to 1 stands for it: {a, b} at 1. Now b and c are free, a has 2 left.
     std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {1}, {}}, {{1}, {0}, {}}};
@@ -84,7 +84,7 @@ TEST_CASE("landmark cuts of a way and a detour") {
     CHECK_FALSE(bound.prefers(0));
 }
 
-TEST_CASE("landmark cuts: a group of alternatives is a subgoal") {
+TEST_CASE("landmark cuts take a group of alternatives as a subgoal") {
     // A part in either of two forms, 0 (a, for 2) or 1 (b, for 3), each of which makes the goal 2, for 5 (c) or for 4
     // (d). Every way pays 7. As one group: {a, b} at 2, {c, d} at 4, and what is left of either way, {b, c} at 1.
     std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {1}, {}}, {{0}, {2}, {}}, {{1}, {2}, {}}};
@@ -97,7 +97,7 @@ TEST_CASE("landmark cuts: a group of alternatives is a subgoal") {
     CHECK(cuts.total == 7);
 }
 
-TEST_CASE("landmark cuts: what a way pays beyond them") {
+TEST_CASE("landmark cuts say what a way pays beyond them") {
     // Goal 2 needs 0 or 1, goal 3 both, each of which is made for 2 (a, b). The first goal's cut {a, b} at 2 leaves
     // both free, so nothing is left to charge for the second; the way meets that cut twice and pays 4.
     std::vector<search::property_action> const actions{
@@ -115,7 +115,7 @@ TEST_CASE("landmark cuts: what a way pays beyond them") {
     CHECK(search::best_first(search::property_space(task, accumulator, bound)).cost == 4);
 }
 
-TEST_CASE("landmark cuts: out of reach, held at first, free") {
+TEST_CASE("landmark cuts know goals that are out of reach, held at first, or free") {
     std::vector<search::property_action> const actions{{{0}, {1}, {}}};
     std::vector<double> const costs{1};
     search::property_task const out_of_reach(2, actions, numbers{}, numbers{1});

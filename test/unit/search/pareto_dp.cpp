@@ -86,7 +86,7 @@ TEST_CASE("a problem may leave out successors that are not wanted, and nothing e
     }
 }
 
-TEST_CASE("no path, a cutoff, and limits are told apart") {
+TEST_CASE("a result tells apart that there is no path, a cutoff, and limits") {
     auto const none = search::pareto_dp(errands{6, 5});
     CHECK(none.status == search::status::infeasible);
     CHECK_FALSE(none.cost);

@@ -69,7 +69,7 @@ TEST_CASE("of equally cheap partitions the one with the smallest cuts is taken")
               .cuts == cuts{0, 1, 3});
 }
 
-TEST_CASE("partition: too few items, none at all") {
+TEST_CASE("partition is infeasible for too few items, and free for none") {
     auto const r =
         search::partition({.sizes = {{1, 1}}, .kinds = {0, 0, 0}, .cut_costs = {}, .reach = {}, .largest_weight = 1});
     CHECK(r.status == search::status::infeasible);

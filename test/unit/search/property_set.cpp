@@ -23,7 +23,7 @@ search::property_set set_of(std::size_t capacity, std::initializer_list<std::siz
 
 } // namespace
 
-TEST_CASE("property_set") {
+TEST_CASE("property_set inserts, removes and compares numbers") {
     auto a = set_of(130, {0, 63, 64, 129});
     auto const b = set_of(130, {0, 64});
     CHECK(a.contains(129));
@@ -41,7 +41,7 @@ TEST_CASE("property_set") {
     CHECK(a.hash() == b.hash());
 }
 
-TEST_CASE("property_set: the first number that is missing, across words") {
+TEST_CASE("property_set finds the first missing number, across words") {
     search::property_set s(130);
     CHECK(s.first_missing() == 0);
     CHECK(s.first_missing(70) == 70);
@@ -63,7 +63,7 @@ TEST_CASE("property_set: the first number that is missing, across words") {
     CHECK(search::property_set().includes(search::property_set()));
 }
 
-TEST_CASE("superset_index: finds every superset while one property is rare, and only sets that have that property") {
+TEST_CASE("superset_index finds every superset while one property is rare, and only sets that have that property") {
     test::random_source random(1);
     std::size_t const capacity = 200;
     std::vector<search::property_set> sets;
@@ -92,7 +92,7 @@ TEST_CASE("superset_index: finds every superset while one property is rare, and 
     CHECK(supersets > 20);
 }
 
-TEST_CASE("superset_index: where all properties are common nothing is claimed") {
+TEST_CASE("superset_index claims nothing if all properties are common") {
     search::superset_index index;
     auto const common = set_of(70, {0, 69});
     for (std::uint32_t n = 0; n < 30; ++n) {

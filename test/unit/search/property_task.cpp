@@ -27,7 +27,7 @@ std::vector<search::property_action> const either{{{3}, {0}, {3}}, {{3}, {1}, {3
 
 } // namespace
 
-TEST_CASE("number_lists") {
+TEST_CASE("number_lists keeps its lists, and transposes them") {
     std::vector<numbers> const lists{{4, 1}, {}, {1, 2, 3}};
     search::number_lists const packed(lists.size(), [&](std::size_t n, auto&& visit) {
         for (auto id : lists[n]) visit(id);
@@ -45,7 +45,7 @@ TEST_CASE("number_lists") {
     CHECK(search::number_lists().transposed(2).size() == 2);
 }
 
-TEST_CASE("property_task: who needs, adds and removes a property") {
+TEST_CASE("property_task knows which actions need, add and remove a property") {
     search::property_task const task(4, either, numbers{3}, numbers{2});
     CHECK(task.property_count() == 4);
     CHECK(task.action_count() == 3);
@@ -64,7 +64,7 @@ TEST_CASE("property_task: who needs, adds and removes a property") {
     CHECK(of(task.consumers(0)).empty());
 }
 
-TEST_CASE("stubborn_sets: independent branches go one after the other") {
+TEST_CASE("stubborn_sets takes independent branches one after the other") {
     // 0 and 1 from nothing, then 2 from both; 3 is of no use to anybody.
     std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {1}, {}}, {{0, 1}, {2}, {}}, {{}, {3}, {}}};
     search::property_task const task(4, actions, numbers{}, numbers{2});
@@ -83,7 +83,7 @@ TEST_CASE("stubborn_sets: independent branches go one after the other") {
     CHECK(at({1}, {1, 2}) == numbers{0});
 }
 
-TEST_CASE("stubborn_sets: whoever spends the same budget is tried too") {
+TEST_CASE("stubborn_sets also tries whatever spends the same budget") {
     search::property_task const task(4, either, numbers{3}, numbers{2});
     search::stubborn_sets const stubborn(task);
     CHECK(of(stubborn.at(holding(task, {3}), {})) == numbers{0, 1});
@@ -99,7 +99,7 @@ TEST_CASE("stubborn_sets: whoever spends the same budget is tried too") {
     CHECK(of(search::stubborn_sets(spending).at(holding(spending, {3}), {})) == numbers{0, 1});
 }
 
-TEST_CASE("stubborn_sets: nothing is made for an action whose budget is spent") {
+TEST_CASE("stubborn_sets makes nothing for an action whose budget is spent") {
     std::vector<search::property_action> const actions{{{}, {0}, {}}, {{0, 3}, {2}, {3}}};
     search::property_task const task(4, actions, numbers{3}, numbers{2});
     search::stubborn_sets const stubborn(task);

@@ -54,7 +54,7 @@ TEST_CASE("explore keeps as many states per level as asked for, and says so") {
     CHECK(narrowed.node_count() == 1 + 3 + 1 + 1);
 }
 
-TEST_CASE("shortest paths to the last level") {
+TEST_CASE("shortest paths to the last level cost what their steps add up to") {
     digits space;
     auto const graph = search::explore(space);
     auto const cost = [](int d) { return std::abs(d - 2) + 0.5; };

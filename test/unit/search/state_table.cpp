@@ -64,7 +64,7 @@ TEST_CASE("state_table: states whose hashes agree are still told apart") {
     for (int n = 0; n < 300; ++n) CHECK(table.insert({n}) == std::pair(static_cast<std::uint32_t>(n), false));
 }
 
-TEST_CASE("state_table: states that differ in their upper bits alone, or in their lower ones") {
+TEST_CASE("state_table tells apart states that differ in their upper bits alone, or in their lower ones") {
     for (int shift : {0, 20, 32, 46}) {
         search::state_table<std::uint64_t> table;
         for (std::uint32_t n = 0; n < 200'000; ++n) REQUIRE(table.insert(std::uint64_t{n} << shift).first == n);

@@ -53,7 +53,7 @@ std::set<std::string> ways(indexed_program const& p, operator_id o) {
 
 } // namespace
 
-TEST_CASE("forms") {
+TEST_CASE("forms have names, codes and factors") {
     CHECK(form() == R);
     CHECK(form::from_code(S1.code()) == S1);
     CHECK(S1.is_shard());
@@ -97,7 +97,7 @@ TEST_CASE("what a tensor can be held as depends on its type and on whether it ha
     CHECK_FALSE(is_possible(P, t));
 }
 
-TEST_CASE("all ways to compute a linear operator with bias") {
+TEST_CASE("a linear operator with bias has these ways to compute it") {
     program_builder b;
     auto const x = b.input("x", {2, 3}), w = b.parameter("w", {4, 3}), c = b.parameter("c", {4});
     auto const h = b.apply("linear", "(b k), (n k), (n) -> (b n); 0*1 + 2", {x, w, c});
@@ -154,7 +154,7 @@ TEST_CASE("no partial sum flows through what is not linear") {
                                               "mirrored mirrored -> mirrored", "replicated partial -> partial"});
 }
 
-TEST_CASE("what can be read how") {
+TEST_CASE("sources can be read in these forms") {
     indexed_tensor t;
     t.factors = {{0, 2, 1}};
     t.info.role = tensor_role::input;
@@ -185,7 +185,7 @@ TEST_CASE("a property is a number, and back") {
     CHECK(*ids.rbegin() + 1 == table.size());
 }
 
-TEST_CASE("the theory of a program: a parameter is read once, no triple removes what another adds") {
+TEST_CASE("the theory of a program reads a parameter once, and no triple removes what another adds") {
     program_builder b;
     auto const x = b.input("x", {2, 3}), w = b.parameter("w", {4, 3});
     auto const p = index_program(b.finish(b.apply("loss", "(b k), (n k) -> (); 0*1", {x, w})));
