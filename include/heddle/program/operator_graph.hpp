@@ -7,7 +7,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/program/concepts.hpp>
 
-#include <boost/graph/compressed_sparse_row_graph.hpp>
+#include <boost/graph/adjacency_list.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,7 @@
 namespace heddle {
 
 /// Vertex `o` is operator `o`; an edge leads from the operator that computes a tensor to each that uses it.
-using operator_graph = boost::compressed_sparse_row_graph<boost::bidirectionalS>;
+using operator_graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS>;
 
 /// Returns the operator graph of a program, with one edge per pair of operators however many tensors join them.
 /// *Complexity.* O(n log n) in operands and results.
@@ -36,7 +36,7 @@ template <single_device_program Program>
     }
     algorithm::sort(edges);
     edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-    return {boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), count};
+    return {edges.begin(), edges.end(), count};
 }
 
 } // namespace heddle
