@@ -4,6 +4,7 @@
 #include <heddle/search/pareto_dp.hpp>
 
 #include <support/random_programs.hpp>
+#include <support/shrinking.hpp>
 
 #include <doctest/doctest.h>
 
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -66,11 +68,11 @@ struct graph {
         label l;
         state s = 0;
         for (auto a : path) {
-            REQUIRE(arcs[a].from == s);
+            RC_ASSERT(arcs[a].from == s);
             l = {l.sum + arcs[a].cost, std::max(l.largest, arcs[a].cost)};
             s = arcs[a].to;
         }
-        REQUIRE(is_goal(s));
+        RC_ASSERT(is_goal(s));
         return total(l);
     }
     [[nodiscard]] std::string text() const {
@@ -109,76 +111,77 @@ graph random_graph(random_source& random) {
 
 TEST_CASE("pareto_dp costs what the cheapest of all paths costs, as best_first does") {
     std::size_t feasible = 0;
-    for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
-        random_source random(seed);
-        auto const g = random_graph(random);
-        CAPTURE(seed);
-        INFO(g.text());
-        auto const best = g.try_all(0, {});
-        feasible += best.has_value();
-        auto const found = search::pareto_dp(g);
-        auto const other = search::best_first(g);
-        CHECK(found.cost == best);
-        CHECK(other.cost == best);
-        CHECK(found.status == other.status);
-        CHECK(found.status == (best ? search::status::optimal : search::status::infeasible));
-        if (best) {
-            CHECK(g.cost_of(found.actions) == *best);
-            CHECK(found.lower_bound == *best);
-        }
-        for (double const gap : {0.1, 0.5}) {
-            search::pareto_options wide;
-            wide.relative_gap = gap;
-            for (auto const& near : {search::pareto_dp(g, wide), search::best_first(g, wide)})
-                if (best) {
-                    REQUIRE(near.cost);
-                    CHECK(near.lower_bound <= *best);
-                    CHECK(*near.cost <= near.lower_bound + gap * std::abs(near.lower_bound) + 1e-9);
-                }
-        }
-        search::pareto_options o;
-        o.beam = static_cast<std::size_t>(random.between(1, 3));
-        auto const narrow = search::pareto_dp(g, o);
-        if (best) CHECK(narrow.lower_bound <= *best);
-        if (narrow.cost) {
-            CHECK(*narrow.cost >= *best);
-            CHECK(g.cost_of(narrow.actions) == *narrow.cost);
-            if (narrow.status == search::status::optimal) CHECK(*narrow.cost == *best);
-        } else if (best) {
-            CHECK(narrow.status == search::status::limit);
-        }
-        search::widening_options hasty{o}, wide{o};
-        hasty.patience = 1;
-        wide.narrowest = 3;
-        for (auto const& early : {search::widening_beam(g, hasty), search::widening_beam(g, wide)}) {
-            CHECK(early.cost.has_value() >= search::pareto_dp(g, o).cost.has_value());
-            if (early.cost) CHECK(g.cost_of(early.actions) == *early.cost);
-            if (best) CHECK(early.lower_bound <= *best);
-            if (early.status == search::status::optimal) CHECK(early.cost == best);
-        }
-        auto const widening = search::widening_beam(g, {o});
-        if (best) CHECK(widening.lower_bound <= *best);
-        o.beam = 1;
-        auto const narrowest = search::pareto_dp(g, o);
-        CHECK(widening.lower_bound >= narrowest.lower_bound);
-        if (narrowest.cost) {
-            REQUIRE(widening.cost);
-            CHECK(*widening.cost <= *narrowest.cost);
-        }
-        if (widening.cost) CHECK(g.cost_of(widening.actions) == *widening.cost);
-        if (widening.status == search::status::optimal) CHECK(widening.cost == best);
-        if (widening.status == search::status::infeasible) CHECK_FALSE(best);
-        CHECK((widening.which_limit == search::limit_kind::none) == (widening.status != search::status::limit));
-        auto const widest = search::widening_beam(g);
-        CHECK(widest.cost == best);
-        CHECK(widest.status == (best ? search::status::optimal : search::status::infeasible));
-        search::pareto_options few;
-        few.limits.labels = static_cast<std::size_t>(random.between(1, 12));
-        auto const stopped = search::pareto_dp(g, few);
-        if (best) CHECK(stopped.lower_bound <= *best);
-        if (stopped.status == search::status::optimal) CHECK(stopped.cost == best);
-        if (stopped.status == search::status::infeasible) CHECK_FALSE(best);
-    }
+    bool const holds =
+        test::holds_when_drawn("pareto_dp and best_first find the cheapest path", 3000, [&](random_source& random) {
+            auto const g = random_graph(random);
+            RC_LOG(g.text());
+            auto const best = g.try_all(0, {});
+            feasible += best.has_value();
+            auto const found = search::pareto_dp(g);
+            auto const other = search::best_first(g);
+            RC_ASSERT(found.cost == best);
+            RC_ASSERT(other.cost == best);
+            RC_ASSERT(found.status == other.status);
+            RC_ASSERT(found.status == (best ? search::status::optimal : search::status::infeasible));
+            if (best) {
+                RC_ASSERT(g.cost_of(found.actions) == *best);
+                RC_ASSERT(found.lower_bound == *best);
+            }
+            for (double const gap : {0.1, 0.5}) {
+                search::pareto_options wide;
+                wide.relative_gap = gap;
+                for (auto const& near : {search::pareto_dp(g, wide), search::best_first(g, wide)})
+                    if (best) {
+                        RC_ASSERT(near.cost);
+                        RC_ASSERT(near.lower_bound <= *best);
+                        RC_ASSERT(*near.cost <= near.lower_bound + gap * std::abs(near.lower_bound) + 1e-9);
+                    }
+            }
+            search::pareto_options o;
+            o.beam = static_cast<std::size_t>(random.between(1, 3));
+            auto const narrow = search::pareto_dp(g, o);
+            if (best) RC_ASSERT(narrow.lower_bound <= *best);
+            if (narrow.cost) {
+                RC_ASSERT(*narrow.cost >= *best);
+                RC_ASSERT(g.cost_of(narrow.actions) == *narrow.cost);
+                if (narrow.status == search::status::optimal) RC_ASSERT(*narrow.cost == *best);
+            } else if (best) {
+                RC_ASSERT(narrow.status == search::status::limit);
+            }
+            search::widening_options hasty{o}, wide{o};
+            hasty.patience = 1;
+            wide.narrowest = 3;
+            for (auto const& early : {search::widening_beam(g, hasty), search::widening_beam(g, wide)}) {
+                RC_ASSERT(early.cost.has_value() >= search::pareto_dp(g, o).cost.has_value());
+                if (early.cost) RC_ASSERT(g.cost_of(early.actions) == *early.cost);
+                if (best) RC_ASSERT(early.lower_bound <= *best);
+                if (early.status == search::status::optimal) RC_ASSERT(early.cost == best);
+            }
+            auto const widening = search::widening_beam(g, {o});
+            if (best) RC_ASSERT(widening.lower_bound <= *best);
+            o.beam = 1;
+            auto const narrowest = search::pareto_dp(g, o);
+            RC_ASSERT(widening.lower_bound >= narrowest.lower_bound);
+            if (narrowest.cost) {
+                RC_ASSERT(widening.cost);
+                RC_ASSERT(*widening.cost <= *narrowest.cost);
+            }
+            if (widening.cost) RC_ASSERT(g.cost_of(widening.actions) == *widening.cost);
+            if (widening.status == search::status::optimal) RC_ASSERT(widening.cost == best);
+            if (widening.status == search::status::infeasible) RC_ASSERT(!best);
+            RC_ASSERT((widening.which_limit == search::limit_kind::none) == (widening.status != search::status::limit));
+            auto const widest = search::widening_beam(g);
+            RC_ASSERT(widest.cost == best);
+            RC_ASSERT(widest.status == (best ? search::status::optimal : search::status::infeasible));
+            search::pareto_options few;
+            few.limits.labels = static_cast<std::size_t>(random.between(1, 12));
+            auto const stopped = search::pareto_dp(g, few);
+            if (best) RC_ASSERT(stopped.lower_bound <= *best);
+            if (stopped.status == search::status::optimal) RC_ASSERT(stopped.cost == best);
+            if (stopped.status == search::status::infeasible) RC_ASSERT(!best);
+        });
+    CHECK(holds);
+    if (!holds || std::getenv("RC_PARAMS") != nullptr) return; // such cases as somebody wants to see
     CHECK(feasible > 1000);
     CHECK(feasible < 2900);
 }

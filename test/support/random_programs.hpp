@@ -27,15 +27,17 @@ namespace heddle::test {
 class random_source {
 public:
     explicit random_source(std::uint64_t seed) : engine_(seed * 0x9e3779b97f4a7c15u + 1) {}
+    /// Draws these numbers one after the other, then zeros: what is drawn with a zero is the least there is.
+    explicit random_source(std::vector<std::uint64_t> numbers) : is_given_(true), given_(std::move(numbers)) {}
 
     /// Returns a whole number of [low, high].
     int between(int low, int high) {
-        return low + static_cast<int>(engine_() % static_cast<std::uint64_t>(high - low + 1));
+        return low + static_cast<int>(bits() % static_cast<std::uint64_t>(high - low + 1));
     }
-    std::size_t below(std::size_t size) { return static_cast<std::size_t>(engine_() % size); }
+    std::size_t below(std::size_t size) { return static_cast<std::size_t>(bits() % size); }
     bool chance(double probability) { return unit() < probability; }
     /// Returns a number of [0, 1).
-    double unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
+    double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
     double between(double low, double high) { return low + (high - low) * unit(); }
     double log_between(double low, double high) { return low * std::pow(high / low, unit()); }
     template <class T>
@@ -44,7 +46,15 @@ public:
     }
 
 private:
+    std::uint64_t bits() {
+        if (!is_given_) return engine_();
+        return at_ < given_.size() ? given_[at_++] : 0;
+    }
+
     std::mt19937_64 engine_;
+    bool is_given_ = false;
+    std::vector<std::uint64_t> given_;
+    std::size_t at_ = 0;
 };
 
 inline constexpr double infinite = std::numeric_limits<double>::infinity();
