@@ -1,7 +1,7 @@
 #!/bin/sh
-# tidy.sh SCRATCH [--all | FILE...]: clang-tidy-19 finds nothing in the three C++ files that were changed last, as the
-# history of the repository has them; in all of them; or in those given. Writes units to the folder SCRATCH. Skipped, with
-# exit status 77, where there is no clang-tidy-19 or no history. Sources that need libtorch are left out.
+# tidy.sh SCRATCH [--all | FILE...]: clang-tidy-19 finds nothing in the three headers of include/heddle that were changed
+# last, as the history of the repository has them; in all C++ files; or in those given. Writes units to the folder SCRATCH.
+# Skipped, with exit status 77, where there is no clang-tidy-19 or no history. Sources that need libtorch are left out.
 #
 # A header of the core is checked in a unit of its own: what it includes is declared alone, as where heddle::compiled is
 # linked, and the header's own definitions are there. So a unit takes seconds, not the minutes of the whole core.
@@ -19,7 +19,7 @@ candidates() {
 case ${1-} in
 --all) files=$(git ls-files | candidates) ;;
 '')
-    files=$(git log -n 50 --format= --name-only 2>/dev/null | candidates | awk '!seen[$0]++' |
+    files=$(git log -n 50 --format= --name-only -- include/heddle 2>/dev/null | candidates | awk '!seen[$0]++' |
         while read -r file; do [ ! -f "$file" ] || echo "$file"; done | head -n 3) || files=
     [ -n "$files" ] || {
         echo "there is no history to say what was changed last"

@@ -134,7 +134,8 @@ HEDDLE_INLINE program_layers layers_at(indexed_program const& p, std::vector<ope
         for (auto o = layers.cuts[l]; o < layers.cuts[l + 1] && name.empty(); ++o)
             for (auto t : p.operators[o].operands)
                 if (name.empty() && p.tensors[t].is_parameter()) name = module_of(p.tensors[t].info.name);
-        layers.names.push_back(name.empty() ? p.operators[layers.cuts[l]].name : std::move(name));
+        if (name.empty()) name = p.operators[layers.cuts[l]].name;
+        layers.names.push_back(std::move(name));
     }
     return layers;
 }

@@ -40,7 +40,7 @@ public:
 
     /// Alternates from each start in turn; if memory binds, among all programs and from more starts; then around the
     /// best found.
-    void search_from(std::vector<starting_point> starts) {
+    void search_from(std::vector<starting_point> const& starts) {
         record_.tell("programs");
         programs_.take_fastest();
         for (auto const& s : starts) alternate(s.name, s.ratios);
@@ -132,7 +132,7 @@ private:
             auto const balanced = balance_at(*path, ratios);
             if (!balanced) continue;
             record_.consider(origin + ", least memory, ratios", *path, *balanced);
-            return *balanced;
+            return balanced;
         }
         return std::nullopt;
     }

@@ -75,7 +75,7 @@ private:
 /// stage before.
 /// *Precondition.* `allowed` holds for all conversions of tensors that are computed.
 /// Keeps a reference to the program. *Complexity.* Linear in the program, expected.
-[[nodiscard]] instruction_filter converting_before_views(indexed_program const& p, instruction_filter allowed);
+[[nodiscard]] instruction_filter converting_before_views(indexed_program const& p, instruction_filter const& allowed);
 
 } // namespace heddle
 
@@ -176,7 +176,7 @@ HEDDLE_INLINE bool seen_through_views::is_split_alike(instruction::compute const
 
 namespace heddle {
 
-HEDDLE_INLINE instruction_filter converting_before_views(indexed_program const& p, instruction_filter allowed) {
+HEDDLE_INLINE instruction_filter converting_before_views(indexed_program const& p, instruction_filter const& allowed) {
     auto const seen = std::make_shared<detail::seen_through_views const>(p, allowed);
     auto const allows = [seen, allowed](instruction const& i) { return allowed(i) && seen->needs(i); };
     if (!allowed.mark) return allows;
