@@ -50,7 +50,7 @@ struct setting {
     cluster devices = two_types();
     cut_space space;
     cut_graph graph;
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     cost_model model;
     std::optional<priced_graph> priced;
 

@@ -82,7 +82,7 @@ void print_errors(char const* what, device_type type, operator_fit const& f) {
     cost_model const model(c, {{0, 1}});
     std::vector<double> errors;
     for (auto const& p : f.points) {
-        kernel const work{flops(p.work), bytes(p.size), bytes(0), true};
+        local_work const work{flops(p.work), bytes(p.size), bytes(0), true};
         errors.push_back(std::abs(model.time(work, 0, f.type, f.category, false, 1) / p.time - 1));
     }
     std::printf("%-33s %-40s %s\n", json::subject(f).c_str(), what,
@@ -106,7 +106,7 @@ int main() {
         std::printf("%s has no traces: skipped\n", folder.c_str());
         return 0;
     }
-    auto const report = fit(samples);
+    auto const report = fit_samples(samples);
     std::cout << json::fit_table(report);
     for (auto const& w : json::warnings_of(report)) std::cout << "warning: " << w << '\n';
 

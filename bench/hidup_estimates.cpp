@@ -18,14 +18,14 @@ namespace {
 
 using namespace heddle;
 
-void scale(kernel& k, double by) {
+void scale(local_work& k, double by) {
     k.operations *= by;
     for (bytes* x : {&k.whole, &k.split, &k.whole_inside, &k.split_inside}) *x *= by;
     k.beside = by * k.beside;
 }
 
 /// Returns all steps with the times of one operator, or of collectives on one tensor, off by one factor.
-std::vector<step> with_noise(bench::strategy_search const& s, double most, std::uint64_t seed) {
+std::vector<step_work> with_noise(bench::strategy_search const& s, double most, std::uint64_t seed) {
     std::mt19937_64 engine(seed);
     auto const draw = [&](std::size_t count) {
         std::vector<double> factors(count);

@@ -39,7 +39,7 @@ void run(std::string const& name, program const& whole, cluster const& c) {
     space.restrict_to(converting_before_views(p, fastest_programs(p, best_gather::before_use)));
     auto const graph = search::explore(space, 20'000);
     double const explored = milliseconds();
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, training));
     share_vector const even(model.class_count(), 1.0 / model.ranks());
     priced_graph const priced(space, graph, steps, model, uniform_shares(even), training);

@@ -33,7 +33,7 @@ public:
     }
 
 private:
-    tensor_id parameter(char const* what, char const* part, shape dims) {
+    tensor_id parameter(char const* what, char const* part, tensor_shape dims) {
         return b_.parameter("layer" + std::to_string(number_) + "." + what + "." + part, std::move(dims));
     }
     tensor_id linear(char const* what, tensor_id x, extent from, extent to) {

@@ -75,10 +75,10 @@ program_steps const& steps_of(fs::path const& file, fs::path const& on, cut how)
         return how == cut::freely || !share.is_split() || !batch.contains({share.tensor, share.factor});
     });
     auto const graph = search::explore(space, 20000);
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
     cost_model const costs(c, {{0, 2}, {1, 6}});
-    uniform_shares const shares(even(costs));
+    uniform_shares const shares(even_ratios(costs));
     priced_graph const priced(space, graph, steps, costs, shares);
     auto const found = improve_bounds(priced, 20);
     if (!found.path) return made;

@@ -50,7 +50,7 @@ public:
     [[nodiscard]] indexed_program const& program() const { return program_; }
     [[nodiscard]] cluster const& devices() const { return cluster_; }
     [[nodiscard]] std::vector<instruction> const& instructions() const { return space_.instructions(); }
-    [[nodiscard]] std::vector<step> const& steps() const { return steps_; }
+    [[nodiscard]] std::vector<step_work> const& steps() const { return steps_; }
 
     /// The best plan by the accumulator. *Throws* `input_error` if none fits.
     template <class Accumulator>
@@ -59,7 +59,7 @@ public:
     }
     /// Returns the plan that is best under the estimated steps and cluster, priced by the real ones.
     template <class Accumulator>
-    [[nodiscard]] found_plan best(std::vector<step> const& estimates, cluster const& estimated) const {
+    [[nodiscard]] found_plan best(std::vector<step_work> const& estimates, cluster const& estimated) const {
         device_types const types(cluster_);
         cost_model const model(estimated, types.classes, element_type::float32, training_.bucket);
         std::vector<double> const even(model.class_count(), 1.0 / model.ranks());
@@ -78,7 +78,7 @@ private:
     indexed_program program_;
     cut_space space_;
     search::state_graph<cut_space::action> graph_;
-    std::vector<step> steps_;
+    std::vector<step_work> steps_;
 };
 
 } // namespace heddle::bench

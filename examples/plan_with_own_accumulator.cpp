@@ -44,7 +44,8 @@ int main() {
     auto y = b.input("x", {4096, 1024});
     char const* const linear = "(b k), (n k) -> (b n); 0*1";
     for (int layer = 0; layer < 4; ++layer) {
-        auto const w = b.parameter("w" + std::to_string(layer), layer % 2 == 0 ? shape{4096, 1024} : shape{1024, 4096});
+        auto const w = b.parameter("w" + std::to_string(layer),
+                                   layer % 2 == 0 ? tensor_shape{4096, 1024} : tensor_shape{1024, 4096});
         y = b.apply("linear", linear, {y, w}, {.category = operator_class::matmul});
         y = b.apply("relu", "(b n) -> (b n)", {y}, {.saved_results = {0}});
     }

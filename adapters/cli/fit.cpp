@@ -46,7 +46,7 @@ std::vector<std::string> check_in_cluster(fit_report const& report, cluster cons
         cost_model const model(c, {{static_cast<std::size_t>(type - c.types.begin()), 1}}, f.type);
         double worst = 0;
         for (auto const& p : f.points) {
-            kernel const work{flops(p.work), bytes(p.size), bytes(0), true};
+            local_work const work{flops(p.work), bytes(p.size), bytes(0), true};
             worst = std::max(worst, std::abs(model.time(work, 0, f.type, f.category, false, 1) / p.time - 1));
         }
         constexpr double much = 0.05;
@@ -66,7 +66,7 @@ int run_fit(fit_arguments const& arguments) {
     std::optional<cluster> base;
     if (!arguments.cluster.empty()) base = json::read_cluster(arguments.cluster);
 
-    auto const report = fit(samples);
+    auto const report = fit_samples(samples);
     auto warnings = json::warnings_of(report);
     auto const models = models_of(report, choose_ranks(arguments, report, base));
     if (base) {

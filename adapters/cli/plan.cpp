@@ -48,7 +48,7 @@ pinned_tensor pin_of(program const& p, std::string const& text) {
     while (t < p.tensor_count() && p.tensor(t).name != name) ++t;
     if (t == p.tensor_count()) fail("there is no tensor '" + name + "'");
     auto const tensor = index_program(p).tensors[t];
-    for (form f : {form::replicated(), form::mirrored(), form::partial()})
+    for (tensor_form f : {tensor_form::replicated(), tensor_form::mirrored(), tensor_form::partial()})
         if (to_string(f) == wanted) {
             if (!is_possible(f, tensor)) fail("the tensor cannot be " + wanted);
             return {t, f};
@@ -72,7 +72,7 @@ pinned_tensor pin_of(program const& p, std::string const& text) {
     if (nth >= cuts.size())
         fail("dimension " + std::to_string(dimension) + " of the tensor has " + std::to_string(cuts.size()) +
              " factors that can be cut, numbered from 0");
-    return {t, form::shard(cuts[nth])};
+    return {t, tensor_form::shard(cuts[nth])};
 }
 
 } // namespace

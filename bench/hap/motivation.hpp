@@ -19,7 +19,9 @@ inline instruction_filter gathered_activations(indexed_program const& p) {
             return !is_along(p, *compute, batch) && !gathers_factors(*compute);
         auto const [t, from, to] = *i.change();
         auto const& tensor = p.tensors[t];
-        auto const is_batch = [&batch, t = t](form f) { return f.is_shard() && batch.contains({t, f.factor()}); };
+        auto const is_batch = [&batch, t = t](tensor_form f) {
+            return f.is_shard() && batch.contains({t, f.factor()});
+        };
         bool const is_matrix = tensor.is_parameter() && tensor.info.shape.size() > 1;
         if (i.is<instruction::read>()) return from == to && !is_batch(to) && (!is_matrix || to.is_shard());
         if (!i.is<instruction::convert>() || tensor.is_parameter() || is_batch(from) || is_batch(to)) return false;
@@ -105,7 +107,7 @@ inline void sufficient_factors() {
                         if (compute && i.operators[compute->op].work.category == operator_class::matmul)
                             return gathers_factors(*compute);
                         if (!compute && i.tensors[what.change()->tensor].is_parameter())
-                            return what == instruction::read(what.change()->tensor, form::mirrored());
+                            return what == instruction::read(what.change()->tensor, tensor_form::mirrored());
                         return dense(what);
                     });
             };

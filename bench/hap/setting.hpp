@@ -121,7 +121,7 @@ public:
     }
     strategy(strategy const&) = delete;
 
-    [[nodiscard]] std::vector<double> even() const { return heddle::even(model_); }
+    [[nodiscard]] std::vector<double> even() const { return even_ratios(model_); }
     [[nodiscard]] std::vector<double> proportional() const {
         return compute_proportional(model_, element_type::float32);
     }
@@ -173,7 +173,7 @@ private:
     cut_space space_;
     cost_model model_;
     cut_graph graph_;
-    std::vector<step> steps_;
+    std::vector<step_work> steps_;
 };
 
 /// A plan in HAP's setting.

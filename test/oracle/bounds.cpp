@@ -85,8 +85,8 @@ struct small_case {
         if (saturates) test::add_efficiencies(random, devices);
     }
 
-    [[nodiscard]] std::vector<step> steps(training_options const& training) const {
-        std::vector<step> result;
+    [[nodiscard]] std::vector<step_work> steps(training_options const& training) const {
+        std::vector<step_work> result;
         for (auto const& i : space.instructions()) result.push_back(make_step(p, i, training));
         return result;
     }

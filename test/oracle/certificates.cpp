@@ -77,9 +77,9 @@ std::optional<double> cost_of_counts_together(plan other, cluster const& c) {
 /// along that one. Such pins are not fewer choices.
 std::vector<pinned_tensor> random_pin(random_source& random, indexed_program const& p) {
     auto const t = static_cast<tensor_id>(random.below(p.tensors.size()));
-    std::vector<form> forms{form::replicated(), form::mirrored(), form::partial()};
+    std::vector<tensor_form> forms{tensor_form::replicated(), tensor_form::mirrored(), tensor_form::partial()};
     for (factor_number f = 0; f < static_cast<factor_number>(p.tensors[t].factors.size()); ++f)
-        if (!p.tensors[t].is_parameter() || f == finest_factor(p.tensors[t])) forms.push_back(form::shard(f));
+        if (!p.tensors[t].is_parameter() || f == finest_factor(p.tensors[t])) forms.push_back(tensor_form::shard(f));
     return {{t, random.of(forms)}};
 }
 

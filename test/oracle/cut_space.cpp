@@ -50,22 +50,22 @@ public:
                     if (a != b) convert_[{t, {a, b}}] = scale * random.between(1.0, 1.15);
             }
         }
-        auto const code = [](form f) { return f.code(); };
+        auto const code = [](tensor_form f) { return f.code(); };
         for (tensor_id t = 0; t < p.tensors.size(); ++t) {
             if (p.tensors[t].factors.empty()) continue;
-            auto const finest = code(form::shard(finest_factor(p.tensors[t])));
+            auto const finest = code(tensor_form::shard(finest_factor(p.tensors[t])));
             for (std::uint16_t from = 3; from < 3 + p.tensors[t].factors.size(); ++from) {
                 read_.at({t, finest}) = std::min(read_.at({t, finest}), read_.at({t, from}));
-                for (auto to : {code(form::replicated()), code(form::mirrored())}) {
+                for (auto to : {code(tensor_form::replicated()), code(tensor_form::mirrored())}) {
                     auto& price = convert_.at({t, {finest, to}});
                     price = std::min(price, convert_.at({t, {from, to}}));
                 }
             }
         }
-        auto const of_loss = [&](form to) -> double& {
-            return convert_.at({p.loss, {code(form::replicated()), code(to)}});
+        auto const of_loss = [&](tensor_form to) -> double& {
+            return convert_.at({p.loss, {code(tensor_form::replicated()), code(to)}});
         };
-        of_loss(form::partial()) = std::max(of_loss(form::partial()), of_loss(form::mirrored()));
+        of_loss(tensor_form::partial()) = std::max(of_loss(tensor_form::partial()), of_loss(tensor_form::mirrored()));
         for (operator_id o = 0; o < p.operators.size(); ++o) {
             computations_.push_back(computations(p, o));
             auto& prices = compute_.emplace_back();
@@ -94,25 +94,25 @@ private:
     std::vector<std::vector<double>> compute_;
 };
 
-std::vector<form> possible_forms(indexed_tensor const& tensor) {
-    std::vector<form> forms;
+std::vector<tensor_form> possible_forms(indexed_tensor const& tensor) {
+    std::vector<tensor_form> forms;
     for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
-        if (form const f = form::from_code(code); is_possible(f, tensor)) forms.push_back(f);
+        if (tensor_form const f = tensor_form::from_code(code); is_possible(f, tensor)) forms.push_back(f);
     return forms;
 }
 
 /// Returns the least cost to hold each set of forms of one tensor at once, from the form that its operator gives it or
 /// from reads, by enumeration of sets. A set's entry is the least cost of any set that includes it. A parameter's read
 /// is fused with its first use: it is stored in the form used there or, if that is whole, along its finest factor.
-std::vector<double> cheapest_sets(indexed_program const& p, tensor_id t, std::optional<form> given,
-                                  std::optional<form> first_use, random_prices const& prices) {
+std::vector<double> cheapest_sets(indexed_program const& p, tensor_id t, std::optional<tensor_form> given,
+                                  std::optional<tensor_form> first_use, random_prices const& prices) {
     auto const& tensor = p.tensors[t];
     auto const forms = possible_forms(tensor);
     auto readable = readable_forms(tensor);
     if (tensor.is_parameter() && std::ranges::find(readable, *first_use) != readable.end()) {
         readable = {*first_use};
-        bool const whole = *first_use == form::replicated() || *first_use == form::mirrored();
-        if (whole && !tensor.factors.empty()) readable.push_back(form::shard(finest_factor(tensor)));
+        bool const whole = *first_use == tensor_form::replicated() || *first_use == tensor_form::mirrored();
+        if (whole && !tensor.factors.empty()) readable.push_back(tensor_form::shard(finest_factor(tensor)));
     }
     std::vector<double> cost(std::size_t{1} << forms.size(), infinite);
     cost[0] = 0;
@@ -143,14 +143,15 @@ std::vector<double> cheapest_sets(indexed_program const& p, tensor_id t, std::op
 /// Returns the least added cost of a program that computes each operator once: over all choices of a computation for
 /// every operator, with the cheapest way to the forms that they need, tensor by tensor.
 double cheapest_program(indexed_program const& p, random_prices const& prices) {
-    using optional_form = std::optional<form>;
+    using optional_form = std::optional<tensor_form>;
     std::map<std::pair<tensor_id, std::pair<optional_form, optional_form>>, std::vector<double>> sets;
-    auto const cost_of = [&](tensor_id t, optional_form given, optional_form first_use, std::set<form> const& needed) {
+    auto const cost_of = [&](tensor_id t, optional_form given, optional_form first_use,
+                             std::set<tensor_form> const& needed) {
         auto& table = sets[{t, {given, first_use}}];
         if (table.empty()) table = cheapest_sets(p, t, given, first_use, prices);
         auto const forms = possible_forms(p.tensors[t]);
         std::size_t set = 0;
-        for (form f : needed) set |= std::size_t{1} << (std::ranges::find(forms, f) - forms.begin());
+        for (tensor_form f : needed) set |= std::size_t{1} << (std::ranges::find(forms, f) - forms.begin());
         return table[set];
     };
     std::vector<std::vector<instruction::compute>> ways;
@@ -167,8 +168,8 @@ double cheapest_program(indexed_program const& p, random_prices const& prices) {
             return;
         }
         double sum = 0;
-        std::map<tensor_id, form> given, first_use;
-        std::map<tensor_id, std::set<form>> needed;
+        std::map<tensor_id, tensor_form> given, first_use;
+        std::map<tensor_id, std::set<tensor_form>> needed;
         for (auto const* i : chosen) {
             sum += prices.of(*i);
             auto const& op = p.operators[i->op];
@@ -178,11 +179,11 @@ double cheapest_program(indexed_program const& p, random_prices const& prices) {
             }
             for (std::size_t k = 0; k < op.results.size(); ++k) given[op.results[k]] = i->results[k];
         }
-        auto const found = [](std::map<tensor_id, form> const& forms, tensor_id t) {
+        auto const found = [](std::map<tensor_id, tensor_form> const& forms, tensor_id t) {
             return forms.contains(t) ? optional_form(forms.at(t)) : std::nullopt;
         };
         double const computing = sum;
-        for (form end : {form::partial(), form::mirrored()}) {
+        for (tensor_form end : {tensor_form::partial(), tensor_form::mirrored()}) {
             sum = computing;
             auto all = needed;
             all[p.loss].insert(end);
@@ -352,7 +353,7 @@ struct priced_instance {
     cluster on;
     cut_space space;
     cut_graph graph;
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     cost_model model;
     share_vector ratios;
     priced_graph priced;
@@ -369,8 +370,8 @@ struct priced_instance {
     [[nodiscard]] std::string text() const { return test::describe(made) + test::describe(on); }
 
 private:
-    std::vector<step> make_steps() const {
-        std::vector<step> result;
+    std::vector<step_work> make_steps() const {
+        std::vector<step_work> result;
         for (auto const& i : space.instructions()) result.push_back(make_step(p, i, {}));
         return result;
     }
@@ -461,18 +462,20 @@ path_cost cost_by_definition(priced_instance const& x, std::vector<std::uint32_t
     // The backward pass keeps each tensor once in each form, but not a parameter in the form in which it is stored
     // (replicated and mirrored copies are the same bytes).
     integral_shares const shares(x.p, x.ratios);
-    std::map<tensor_id, form> stored;
-    std::set<std::pair<tensor_id, form>> kept;
+    std::map<tensor_id, tensor_form> stored;
+    std::set<std::pair<tensor_id, tensor_form>> kept;
     for (auto number : instructions) {
         auto const& i = x.space.instructions()[number];
         if (auto const* read = i.as<instruction::read>(); read && x.p.tensors[read->tensor].is_parameter())
             stored[read->tensor] = read->to;
         if (auto const* unshard = i.as<instruction::unshard>(); unshard && unshard->is_resharded)
             stored[unshard->tensor] = unshard->to; // nothing stays of it
-        for_each_saved(x.p, i, [&](tensor_id t, form f) {
+        for_each_saved(x.p, i, [&](tensor_id t, tensor_form f) {
             if (x.p.tensors[t].is_parameter()) {
-                form const s = stored.at(t);
-                auto const is_whole = [](form g) { return g == form::replicated() || g == form::mirrored(); };
+                tensor_form const s = stored.at(t);
+                auto const is_whole = [](tensor_form g) {
+                    return g == tensor_form::replicated() || g == tensor_form::mirrored();
+                };
                 if (s == f || (is_whole(s) && is_whole(f))) return;
             }
             if (!kept.insert({t, f}).second) return;

@@ -48,10 +48,10 @@ private:
     [[nodiscard]] double members(std::size_t d) const { return plan_.devices[d].group_size; }
     [[nodiscard]] bool is_cut(tensor_id t) const { return program_.tensors[t].inside != no_factor; }
     [[nodiscard]] double size(tensor_id t) const { return program_.tensors[t].info.size().value; }
-    [[nodiscard]] double share(tensor_id t, form f, std::size_t d) const {
+    [[nodiscard]] double share(tensor_id t, tensor_form f, std::size_t d) const {
         return f.is_shard() ? shares_({t, f.factor()})[d] : 1;
     }
-    [[nodiscard]] double held(tensor_id t, form f, std::size_t d, bool divided) const {
+    [[nodiscard]] double held(tensor_id t, tensor_form f, std::size_t d, bool divided) const {
         return size(t) * share(t, f, d) / (divided && is_cut(t) ? members(d) : 1);
     }
     [[nodiscard]] static uneven way(transfer_list const& list) {
@@ -75,14 +75,14 @@ private:
         default: return 2 * (n - 1) * a + 2 * b * (n - 1) / n;
         }
     }
-    void inside_all(char step, double bytes, tensor_id t, form f) {
+    void inside_all(char step, double bytes, tensor_id t, tensor_form f) {
         for (std::size_t d = 0; d < clocks_.size(); ++d) clocks_[d] += inside(step, bytes * share(t, f, d), d);
     }
-    void inside_all(char step, tensor_id t, form f) { inside_all(step, size(t), t, f); }
+    void inside_all(char step, tensor_id t, tensor_form f) { inside_all(step, size(t), t, f); }
 
     /// Runs a collective of a tensor: what is cut inside, or `gathers`, goes to the first devices, across, and back as
     /// `after` says (0: not at all).
-    void across(collective kind, tensor_id t, form from, form to, uneven how, bool gathers, char after) {
+    void across(collective kind, tensor_id t, tensor_form from, tensor_form to, uneven how, bool gathers, char after) {
         double whole = size(t), most_from = 0, most_to = 0, first = 0, last = 0, each = 0;
         for (std::size_t d = 0; d < clocks_.size(); ++d) {
             most_from = std::max(most_from, share(t, from, d));
@@ -141,9 +141,9 @@ private:
     }
 
     /// Reads and writes once more what is cut or joined along an inner factor.
-    void pack(tensor_id t, form from, form to, form cut) {
+    void pack(tensor_id t, tensor_form from, tensor_form to, tensor_form cut) {
         auto const& tensor = program_.tensors[t];
-        for (form f : {from, to}) {
+        for (tensor_form f : {from, to}) {
             if (!f.is_shard() || tensor.is_parameter()) continue;
             if (is_first_in_memory(t, f.factor())) continue;
             for (std::size_t d = 0; d < clocks_.size(); ++d)
@@ -154,10 +154,11 @@ private:
     }
 
     /// Runs one half of a conversion, from one form to another.
-    void convert(tensor_id t, form from, form to, conversion_half const& half, uneven how, form cut, bool forward) {
+    void convert(tensor_id t, tensor_form from, tensor_form to, conversion_half const& half, uneven how,
+                 tensor_form cut, bool forward) {
         if (half.collective) {
             auto const& factors = program_.tensors[t].factors;
-            auto const factor_of = [&](form f) { return factors[static_cast<std::size_t>(f.factor())]; };
+            auto const factor_of = [&](tensor_form f) { return factors[static_cast<std::size_t>(f.factor())]; };
             bool const packs = !(from.is_shard() && to.is_shard() && is_same_place(factor_of(from), factor_of(to)));
             if (packs && !forward) pack(t, from, to, cut);
             across(*half.collective, t, from, to, how, is_cut(t), is_cut(t) ? 's' : 'b');
@@ -170,8 +171,8 @@ private:
             if (half.local == none) continue;
             kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0,
                    half.local == heddle::conversion_half::work::slice ? 2 * part
-                   : half.local == pad                              ? mine + part
-                                                                    : 2 * mine);
+                   : half.local == pad                                ? mine + part
+                                                                      : 2 * mine);
         }
         if (is_cut(t) && (from.is_shard() != to.is_shard()) && cut.factor() == program_.tensors[t].inside) {
             inside_all('g', t, from);
@@ -182,7 +183,7 @@ private:
     void run_forward(plan_step const& s) {
         s.instruction.visit(
             [&](instruction::read const& i) {
-                if (i.to != form::partial() || !program_.tensors[i.tensor].has_cotangent) return;
+                if (i.to != tensor_form::partial() || !program_.tensors[i.tensor].has_cotangent) return;
                 for (std::size_t d = 0; d < clocks_.size(); ++d)
                     kernel(operator_class::elementwise, program_.tensors[i.tensor].info.type, d, 0, 2 * size(i.tensor));
             },
@@ -219,7 +220,7 @@ private:
         if (s.instruction.is<instruction::compute>()) return;
         auto const& [t, from, to] = *s.instruction.change();
         if (!program_.tensors[t].is_parameter() || !program_.tensors[t].has_cotangent) return;
-        if (s.instruction.is<instruction::read>() && to == form::replicated())
+        if (s.instruction.is<instruction::read>() && to == tensor_form::replicated())
             across(from == to ? collective::all_reduce : collective::reduce_scatter, t, to, from,
                    way(s.step.deferred_transfers), false, 0);
         if (s.instruction.is<instruction::convert>())
@@ -242,7 +243,7 @@ private:
         auto const* const outer = i.loop < 0 ? nullptr : &op.loops[static_cast<std::size_t>(i.loop)];
         bool const derived = std::ranges::any_of(op.results, [&](auto t) { return program_.tensors[t].has_cotangent; });
         if (!forward && !derived) return;
-        std::pair<tensor_id, form> cut{0, form::replicated()};
+        std::pair<tensor_id, tensor_form> cut{0, tensor_form::replicated()};
         for (std::size_t k = op.operands.size(); k-- > 0;)
             if (i.operands[k].is_shard()) cut = {op.operands[k], i.operands[k]};
         for (std::size_t k = op.results.size(); k-- > 0;)
@@ -322,12 +323,12 @@ private:
             for (std::size_t k = 0; k < tensors.size(); ++k) visit(tensors[k], forms[k]);
         };
         if (!inner) {
-            auto const gather = [&](tensor_id t, form f) {
+            auto const gather = [&](tensor_id t, tensor_form f) {
                 if (is_cut(t)) inside_all('G', t, f);
             };
             each(op.operands, i.operands, gather);
             if (!forward)
-                each(op.results, i.results, [&](tensor_id t, form f) {
+                each(op.results, i.results, [&](tensor_id t, tensor_form f) {
                     gather(t, f);
                     if (program_.tensors[t].has_cotangent) gather(t, f);
                 });
@@ -336,11 +337,11 @@ private:
                 for (int n = forward ? inner->forward_statistics : inner->backward_statistics; n > 0; --n)
                     inside_all('A', inner->statistic.value, cut.first, cut.second);
             if (forward)
-                each(op.results, i.results, [&](tensor_id t, form f) {
+                each(op.results, i.results, [&](tensor_id t, tensor_form f) {
                     if (!is_cut(t)) inside_all('A', t, f);
                 });
             else
-                each(op.operands, i.operands, [&](tensor_id t, form f) {
+                each(op.operands, i.operands, [&](tensor_id t, tensor_form f) {
                     if (!is_cut(t) && program_.tensors[t].has_cotangent)
                         inside_all(program_.tensors[t].is_parameter() ? 'r' : 'A', t, f);
                 });

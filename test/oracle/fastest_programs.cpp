@@ -24,7 +24,7 @@ double least_seconds(indexed_program const& p, instruction_filter allowed, cost_
     if (training.interleaves()) space.divide_into_stages();
     space.restrict_to(std::move(allowed));
     auto const graph = search::explore(space);
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, training));
     synthesis_options options;
     options.search.limits.labels = 20'000;

@@ -71,9 +71,9 @@ int check_against_own_searches(program const& model, cluster const& c, plan cons
         cut_space space(indexed, operator_kinds(indexed));
         space.restrict_to(b.allowed);
         auto const graph = search::explore(space, 20'000);
-        std::vector<step> steps;
+        std::vector<step_work> steps;
         for (auto const& i : space.instructions()) steps.push_back(make_step(indexed, i, training));
-        for (auto const& ratios : {even(prices), compute_proportional(prices, main_type(indexed))}) {
+        for (auto const& ratios : {even_ratios(prices), compute_proportional(prices, main_type(indexed))}) {
             auto const per_device = types.per_device({ratios});
             largest_shares const shares(integral_shares(indexed, per_device), types.of_device);
             auto const found = synthesise(priced_graph(space, graph, steps, prices, shares, training), {});

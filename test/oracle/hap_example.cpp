@@ -38,20 +38,20 @@ struct example {
     }
 
     /// Returns the form of a tensor cut along a dimension: HAP's All-Gather(d).
-    [[nodiscard]] form cut(tensor_id t, std::uint16_t dimension) const {
+    [[nodiscard]] tensor_form cut(tensor_id t, std::uint16_t dimension) const {
         auto const& factors = program.tensors[t].factors;
         auto const found = std::ranges::find(factors, dimension, &factor::dimension);
-        return form::shard(static_cast<factor_number>(found - factors.begin()));
+        return tensor_form::shard(static_cast<factor_number>(found - factors.begin()));
     }
 
     /// Allows HAP's instructions alone: whole copies (Identity), shards (All-Gather(d)) and, for the loss, summands
     /// (All-Reduce). The batch is read in shards only (Placeholder-Shard), and the parameter is not communicated
     /// (section 4.5).
     [[nodiscard]] bool is_of_example(instruction const& i) const {
-        auto const allowed = [&](tensor_id t, form f) {
-            if (t == e1) return f == form::replicated() || f == cut(e1, 0);
-            if (t == e2) return f == form::replicated() || f == cut(e2, 1);
-            if (t == e3) return f == form::replicated() || f == cut(e3, 0) || f == cut(e3, 1);
+        auto const allowed = [&](tensor_id t, tensor_form f) {
+            if (t == e1) return f == tensor_form::replicated() || f == cut(e1, 0);
+            if (t == e2) return f == tensor_form::replicated() || f == cut(e2, 1);
+            if (t == e3) return f == tensor_form::replicated() || f == cut(e3, 0) || f == cut(e3, 1);
             return true;
         };
         if (auto const* change = i.change()) {
@@ -142,27 +142,30 @@ struct example {
 
 TEST_CASE("figure 11: the theory has the triples of the example") {
     auto const e = example::make(256);
-    auto const held = [&](tensor_id t, form f) { return e.properties.held(t, f); };
+    auto const held = [&](tensor_id t, tensor_form f) { return e.properties.held(t, f); };
     auto const unread = e.properties.unread(e.e2);
     CHECK(e.has_triple({}, {held(e.e1, e.cut(e.e1, 0))}));
-    CHECK(e.has_triple({unread}, {held(e.e2, form::replicated())}));
+    CHECK(e.has_triple({unread}, {held(e.e2, tensor_form::replicated())}));
     CHECK(e.has_triple({unread}, {held(e.e2, e.cut(e.e2, 1))}));
-    CHECK(e.has_triple({held(e.e1, e.cut(e.e1, 0)), held(e.e2, form::replicated())}, {held(e.e3, e.cut(e.e3, 0))}));
-    CHECK(e.has_triple({held(e.e1, form::replicated()), held(e.e2, e.cut(e.e2, 1))}, {held(e.e3, e.cut(e.e3, 1))}));
-    CHECK(e.has_triple({held(e.e3, e.cut(e.e3, 0))}, {held(e.loss, form::partial())}));
-    CHECK(e.has_triple({held(e.e3, e.cut(e.e3, 1))}, {held(e.loss, form::partial())}));
-    CHECK(e.has_triple({held(e.e1, e.cut(e.e1, 0))}, {held(e.e1, form::replicated())}));
+    CHECK(e.has_triple({held(e.e1, e.cut(e.e1, 0)), held(e.e2, tensor_form::replicated())},
+                       {held(e.e3, e.cut(e.e3, 0))}));
+    CHECK(e.has_triple({held(e.e1, tensor_form::replicated()), held(e.e2, e.cut(e.e2, 1))},
+                       {held(e.e3, e.cut(e.e3, 1))}));
+    CHECK(e.has_triple({held(e.e3, e.cut(e.e3, 0))}, {held(e.loss, tensor_form::partial())}));
+    CHECK(e.has_triple({held(e.e3, e.cut(e.e3, 1))}, {held(e.loss, tensor_form::partial())}));
+    CHECK(e.has_triple({held(e.e1, e.cut(e.e1, 0))}, {held(e.e1, tensor_form::replicated())}));
     CHECK(e.has_triple({held(e.e3, e.cut(e.e3, 0))}, {held(e.e3, e.cut(e.e3, 1))}));
 }
 
 namespace {
 
 /// Returns the computation that is split along the loop that these operands have.
-instruction compute(example const& e, operator_id op, form_list operands, form result) {
+instruction compute(example const& e, operator_id op, form_list operands, tensor_form result) {
     auto const& loops = e.program.operators[op].loops;
     auto const is_split = [&](split_loop const& l) {
         for (std::size_t k = 0; k < operands.size(); ++k)
-            if (operands[k] != (l.operands[k] == no_factor ? form::replicated() : form::shard(l.operands[k])))
+            if (operands[k] !=
+                (l.operands[k] == no_factor ? tensor_form::replicated() : tensor_form::shard(l.operands[k])))
                 return false;
         return true;
     };
@@ -182,17 +185,18 @@ void check_program(example const& e, std::vector<instruction> const& wanted) {
 
 TEST_CASE("figure 11: of a large batch the program is four instructions along it, with the loss in summands") {
     auto const e = example::make(4096);
-    form const rows = e.cut(e.e1, 0);
-    check_program(e, {instruction::read(e.e1, rows), instruction::read(e.e2, form::replicated()),
-                      compute(e, 0, {rows, form::replicated()}, e.cut(e.e3, 0)),
-                      compute(e, 1, {e.cut(e.e3, 0)}, form::partial())});
+    tensor_form const rows = e.cut(e.e1, 0);
+    check_program(e, {instruction::read(e.e1, rows), instruction::read(e.e2, tensor_form::replicated()),
+                      compute(e, 0, {rows, tensor_form::replicated()}, e.cut(e.e3, 0)),
+                      compute(e, 1, {e.cut(e.e3, 0)}, tensor_form::partial())});
 }
 
 TEST_CASE("figure 11: of a small batch it is gathered, and the parameter is in shards") {
     auto const e = example::make(2);
-    form const columns = e.cut(e.e2, 1);
+    tensor_form const columns = e.cut(e.e2, 1);
     check_program(e, {instruction::read(e.e1, e.cut(e.e1, 0)),
-                      instruction::convert(e.e1, e.cut(e.e1, 0), form::replicated()), instruction::read(e.e2, columns),
-                      compute(e, 0, {form::replicated(), columns}, e.cut(e.e3, 1)),
-                      compute(e, 1, {e.cut(e.e3, 1)}, form::partial())});
+                      instruction::convert(e.e1, e.cut(e.e1, 0), tensor_form::replicated()),
+                      instruction::read(e.e2, columns),
+                      compute(e, 0, {tensor_form::replicated(), columns}, e.cut(e.e3, 1)),
+                      compute(e, 1, {e.cut(e.e3, 1)}, tensor_form::partial())});
 }

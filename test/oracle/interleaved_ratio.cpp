@@ -43,9 +43,9 @@ struct turned_program {
             path.push_back(e.action);
             at = {at.level + 1, e.to};
         }
-        std::vector<step> all;
+        std::vector<step_work> all;
         for (auto const& i : space.instructions()) all.push_back(make_step(program, i, training));
-        uniform_shares const shares(even(model));
+        uniform_shares const shares(even_ratios(model));
         for (std::size_t level = 0; level < path.size(); ++level) {
             if (space.moves()[path[level]].begins_stage) steps.stage_starts.push_back(steps.steps.size());
             for (auto i : space.moves()[path[level]].instructions) {
@@ -65,7 +65,7 @@ struct turned_program {
         return clock.total(label);
     }
     [[nodiscard]] ratio_problem problem_near(std::vector<double> const& ratios) const {
-        return make_interleaved_ratio_problem(steps, model, even(model), training, ratios);
+        return make_interleaved_ratio_problem(steps, model, even_ratios(model), training, ratios);
     }
     /// Returns ratios at which the first type's devices have `part` of all.
     [[nodiscard]] std::vector<double> split_at(double part) const {
@@ -99,7 +99,7 @@ TEST_CASE("the problem of micro-batches in turn is their recurrence, and its sol
                 CHECK(problem.objective(there) <= p.seconds_at(there) * (1 + 1e-9));
             }
         }
-        auto ratios = even(p.model);
+        auto ratios = even_ratios(p.model);
         double bound = 0;
         for (int round = 0; round < 3; ++round) {
             auto problem = p.problem_near(ratios);
@@ -114,7 +114,7 @@ TEST_CASE("the problem of micro-batches in turn is their recurrence, and its sol
         if (found > bound * (1 + 1e-7)) continue; // the network decides elsewhere there
         ++solved;
         CHECK(found <= least * (1 + 1e-7));
-        better += found < p.seconds_at(even(p.model)) * (1 - 1e-6);
+        better += found < p.seconds_at(even_ratios(p.model)) * (1 - 1e-6);
     }
     MESSAGE("solved " << solved << " of " << compared << ", " << better << " of them better than even ratios");
     CHECK(solved * 5 > compared * 4);

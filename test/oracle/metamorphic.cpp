@@ -25,8 +25,8 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-std::vector<step> steps_of_space(cut_space const& space) {
-    std::vector<step> result;
+std::vector<step_work> steps_of_space(cut_space const& space) {
+    std::vector<step_work> result;
     for (auto const& i : space.instructions()) result.push_back(make_step(space.program(), i, {}));
     return result;
 }
@@ -60,7 +60,7 @@ private:
     indexed_program p_;
     cut_space space_;
     cut_graph graph_;
-    std::vector<step> steps_;
+    std::vector<step_work> steps_;
 };
 
 /// Checks that `better` does not cost more than `worse`, as far as each is proven.

@@ -112,7 +112,7 @@ TEST_CASE("the stages of ZeRO have their memory and bytes") {
         cut_space space(p);
         space.restrict_to(data_parallel(p, e.storage));
         auto const graph = search::explore(space);
-        std::vector<step> steps;
+        std::vector<step_work> steps;
         for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
         auto const bounds = improve_bounds(priced_graph(space, graph, steps, model, integral_shares(p, even)), 6);
         REQUIRE(bounds.path);
@@ -163,7 +163,7 @@ TEST_CASE("parameters are gathered twice where nothing else fits, and not where 
     cut_space space(indexed);
     space.restrict_to([&](instruction const& i) { return !unshards(i); });
     auto const graph = search::explore(space);
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(indexed, i, {}));
     CHECK(synthesise(priced_graph(space, graph, steps, model, integral_shares(indexed, {0.5, 0.5})), {}).status ==
           search::status::infeasible);

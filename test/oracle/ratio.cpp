@@ -282,7 +282,7 @@ struct made_problem {
           on(test::random_cluster(random, {.most_types = 3, .memory = memory})), model(on, types()) {
         cut_space space(p);
         auto const graph = search::explore(space);
-        std::vector<step> all;
+        std::vector<step_work> all;
         for (auto const& i : space.instructions()) all.push_back(make_step(p, i, {}));
         std::vector<double> to_end(graph.node_count());
         for (std::size_t n = graph.node_count(); n-- > 0;) {
@@ -372,7 +372,7 @@ TEST_CASE("the objective of a program's ratio problem is its time") {
         REQUIRE(solution.feasible);
         CHECK(solution.objective == doctest::Approx(x.seconds(solution.ratios)).epsilon(1e-9));
         check(solution.ratios);
-        check(even(x.model));
+        check(even_ratios(x.model));
         // No other ratios make the program faster.
         double const best = grid_optimum(x.problem, x.problem.type_count() == 3 ? 60 : 500);
         CHECK(solution.objective <= best * (1 + 1e-6));

@@ -93,7 +93,7 @@ private:
 struct explored {
     cut_space space;
     cut_graph graph;
-    std::vector<step> steps;
+    std::vector<step_work> steps;
 
     explored(indexed_program const& p, std::vector<operator_id> kinds, instruction_filter const& filter)
         : space(p, std::move(kinds)) {
@@ -102,9 +102,9 @@ struct explored {
         for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
     }
     /// Returns the instructions of a move at a level, and what it saves.
-    [[nodiscard]] std::pair<std::vector<instruction>, std::vector<std::pair<tensor_id, form>>> at(
+    [[nodiscard]] std::pair<std::vector<instruction>, std::vector<std::pair<tensor_id, tensor_form>>> at(
         std::size_t level, cut_space::action a) const {
-        std::pair<std::vector<instruction>, std::vector<std::pair<tensor_id, form>>> result;
+        std::pair<std::vector<instruction>, std::vector<std::pair<tensor_id, tensor_form>>> result;
         for (auto i : space.moves()[a].instructions) result.first.push_back(space.at(level, space.instructions()[i]));
         for (auto const& [t, f] : space.moves()[a].saved) result.second.push_back({space.at(level, t), f});
         return result;
@@ -119,7 +119,7 @@ std::vector<instruction_filter> filters(indexed_program const& p) {
         result.push_back(data_parallel(p, storage));
     // This filter does not tell what it depends on.
     result.push_back([](instruction const& i) {
-        return !i.change() || i.change()->tensor % 3 != 0 || i.change()->to != form::shard(1);
+        return !i.change() || i.change()->tensor % 3 != 0 || i.change()->to != tensor_form::shard(1);
     });
     return result;
 }

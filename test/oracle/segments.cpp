@@ -137,10 +137,10 @@ TEST_CASE("the objective of a program's segments is its time") {
         cost_model const model(c, types.classes);
         cut_space space(p);
         auto const graph = search::explore(space);
-        std::vector<step> all;
+        std::vector<step_work> all;
         for (auto const& i : space.instructions()) all.push_back(make_step(p, i, {}));
         priced_graph const priced(space, graph, all, model,
-                                  segment_shares(p, ratio_table(segment_count(p), even(model))));
+                                  segment_shares(p, ratio_table(segment_count(p), even_ratios(model))));
         auto const bounds = improve_bounds(priced, 3);
         if (!bounds.path) continue;
         auto const segment_of = [&](share_ref ref) -> std::size_t {
@@ -156,15 +156,15 @@ TEST_CASE("the objective of a program's segments is its time") {
         program_steps program;
         for (auto const& s : steps_of(*bounds.path, space, all))
             program.steps.push_back(model.decided(s.step, segment_shares(p, ratios)));
-        bool const is_bounded =
-            std::ranges::any_of(program.steps, [&](step const& s) { // grouped: a constant where its model is one line
+        bool const is_bounded = std::ranges::any_of(
+            program.steps, [&](step_work const& s) { // grouped: a constant where its model is one line
                 bool grouped = false;
                 for_each_transfer(s, [&](transfer const& t) { grouped = grouped || t.how == uneven::grouped; });
                 return grouped;
             });
         if (is_bounded) continue;
-        auto const problem =
-            make_ratio_problem(program, model, even(model), {.segments = segment_count(p), .segment_of = segment_of});
+        auto const problem = make_ratio_problem(program, model, even_ratios(model),
+                                                {.segments = segment_count(p), .segment_of = segment_of});
         CAPTURE(seed);
         std::vector<double> all_ratios;
         for (auto const& row : ratios) all_ratios.insert(all_ratios.end(), row.begin(), row.end());

@@ -299,14 +299,14 @@ TEST_CASE("a timeline takes as long as the accumulator says, and its events do n
         for (auto& s : shares) s /= sum;
         cost_model const model(c, classes);
         share_ref const split{0, 0};
-        std::vector<step> steps;
+        std::vector<step_work> steps;
         for (int n = random.between(1, 8); n-- > 0;) {
-            step s;
+            step_work s;
             auto const size = [&] { return bytes(random.between(0, 500)); };
             if (random.chance(0.6)) s.share = split;
             auto const work = [&] {
-                return kernel{flops(random.between(0, 500)), size(), s.share.is_split() ? size() : bytes(0),
-                              random.chance(0.8)};
+                return local_work{flops(random.between(0, 500)), size(), s.share.is_split() ? size() : bytes(0),
+                                  random.chance(0.8)};
             };
             auto const move = [&]() -> transfer_list {
                 if (random.chance(0.6)) return {};

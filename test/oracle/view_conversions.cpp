@@ -112,7 +112,7 @@ struct setting {
 struct priced_space {
     cut_space space;
     cut_graph graph;
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     priced_graph priced;
 
     template <class Shares>
@@ -128,8 +128,8 @@ private:
         space.restrict_to(std::move(allowed));
         return search::explore(space);
     }
-    std::vector<step> steps_of(indexed_program const& p, training_options const& training) const {
-        std::vector<step> result;
+    std::vector<step_work> steps_of(indexed_program const& p, training_options const& training) const {
+        std::vector<step_work> result;
         for (auto const& i : space.instructions()) result.push_back(make_step(p, i, training));
         return result;
     }
@@ -165,7 +165,7 @@ TEST_CASE("converting before views leaves a program of the least added cost, wha
             auto const t = op.results[0];
             if (!p.tensors[t].factors.empty()) {
                 allowed = with_pins(
-                    p, {{t, form::shard(static_cast<factor_number>(random.below(p.tensors[t].factors.size())))}},
+                    p, {{t, tensor_form::shard(static_cast<factor_number>(random.below(p.tensors[t].factors.size())))}},
                     allowed);
                 ++pinned_count;
             }

@@ -166,7 +166,7 @@ private:
             auto const z = first ? call(kind, {real(c), T(y)}, dims(y)) : call(kind, {T(y), real(c)}, dims(y));
             return keep(c == 0 ? not_plain(z) : z);
         }
-        shape other = dims(x); // what broadcasts, or is equal
+        tensor_shape other = dims(x); // what broadcasts, or is equal
         if (random_.chance(0.5)) {
             for (auto& e : other)
                 if (random_.chance(0.4)) e = 1;
@@ -193,7 +193,7 @@ private:
     void layer_norm(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const first = any_axis(x);
-        shape const all = dims(x), tail(all.begin() + static_cast<std::ptrdiff_t>(first), all.end());
+        tensor_shape const all = dims(x), tail(all.begin() + static_cast<std::ptrdiff_t>(first), all.end());
         keywords named{{"normalized_shape", ints({tail.begin(), tail.end()})}};
         if (random_.chance(0.5)) named["eps"] = real(1e-3);
         keep(norm(kind, x, tail, named));
@@ -209,7 +209,7 @@ private:
     }
     void batch_norm(std::string const& kind) {
         auto const x = at_least_rank(2);
-        shape const channels{dims(x)[1]};
+        tensor_shape const channels{dims(x)[1]};
         bool const training = random_.chance(0.5);
         keywords named{{"training", flag(training)}};
         if (!training)
@@ -217,7 +217,7 @@ private:
                 named[moment] = T(builder_.buffer(fresh_name(moment), channels));
         keep(norm(kind, x, channels, named));
     }
-    tensor_id norm(std::string const& kind, tensor_id x, shape const& parameters, keywords named) {
+    tensor_id norm(std::string const& kind, tensor_id x, tensor_shape const& parameters, keywords named) {
         for (char const* name : {"weight", "bias"})
             if (random_.chance(0.6) && (kind != "rms_norm" || name != std::string("bias")))
                 named[name] = T(weight(parameters));
@@ -227,7 +227,7 @@ private:
         bool const largest = kind.starts_with("max");
         auto const over = static_cast<std::size_t>(kind[kind.size() - 2] - '0');
         auto const x = of_rank(over + 1 + random_.below(2), largest);
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         std::array<std::vector<std::int64_t>, 4> sides; // window, stride, padding, dilation
         for (std::size_t d = y.size() - over; d < y.size(); ++d) {
             extent const in = y[d], window = random_.between(1, static_cast<int>(std::min<extent>(in, 3)));
@@ -252,13 +252,13 @@ private:
     void adaptive_pool(std::string const& kind) {
         auto const over = static_cast<std::size_t>(kind[kind.size() - 2] - '0');
         auto const x = of_rank(over + 1 + random_.below(2), kind.starts_with("adaptive_max"));
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         for (std::size_t d = y.size() - over; d < y.size(); ++d) y[d] = size(3);
         keep(not_plain(call(kind, {T(x), ints({y.end() - static_cast<std::ptrdiff_t>(over), y.end()})}, y)));
     }
     void interpolate(std::string const& kind) {
         auto const x = of_rank(3 + random_.below(2));
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         for (std::size_t d = 2; d < y.size(); ++d) y[d] = size();
         bool const smooth = random_.chance(0.6);
         keywords named{{"mode", text(!smooth               ? "nearest"
@@ -273,13 +273,13 @@ private:
 
     void classification(std::string const& kind) { keep(not_plain(class_loss(kind, at_least_rank(1)))); }
     tensor_id class_loss(std::string const& kind, tensor_id x) {
-        shape samples = dims(x);
+        tensor_shape samples = dims(x);
         std::size_t const at = samples.size() > 1 ? 1 : 0;
         extent const classes = samples[at];
         samples.erase(samples.begin() + static_cast<std::ptrdiff_t>(at));
         auto const* const reduction = random_.of(std::vector<char const*>{"mean", "mean", "sum", "none"});
         keywords named{{"reduction", text(reduction)}};
-        shape const result = reduction == std::string("none") ? samples : shape{};
+        tensor_shape const result = reduction == std::string("none") ? samples : tensor_shape{};
         bool const entropy = kind == "cross_entropy";
         if (entropy && random_.chance(0.3)) named["label_smoothing"] = real(0.2);
         if (random_.chance(0.3)) named["weight"] = T(builder_.buffer(fresh_name("class_weight"), {classes}));
@@ -290,7 +290,7 @@ private:
     void squared_error(std::string const& kind) { keep(squared_error_of(kind, operand())); }
     tensor_id squared_error_of(std::string const& kind, tensor_id x) {
         auto const* const reduction = random_.of(std::vector<char const*>{"mean", "sum", "none"});
-        return call(kind, {T(x), T(weight(dims(x)))}, reduction == std::string("none") ? dims(x) : shape{},
+        return call(kind, {T(x), T(weight(dims(x)))}, reduction == std::string("none") ? dims(x) : tensor_shape{},
                     {{"reduction", text(reduction)}});
     }
     /// Returns the sum of a scalar of every value that no operator uses.

@@ -7,7 +7,7 @@
 
 namespace heddle::test {
 
-inline constexpr form R = form::replicated(), P = form::partial(), M = form::mirrored(), S0 = form::shard(0),
-                      S1 = form::shard(1);
+inline constexpr tensor_form R = tensor_form::replicated(), P = tensor_form::partial(), M = tensor_form::mirrored(),
+                             S0 = tensor_form::shard(0), S1 = tensor_form::shard(1);
 
 } // namespace heddle::test

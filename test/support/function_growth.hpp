@@ -60,7 +60,7 @@ protected:
 
     /// Returns a weight that broadcasts to `x`.
     tensor_id broadcasting(tensor_id x) {
-        shape other = dims(x);
+        tensor_shape other = dims(x);
         if (random_.chance(0.5)) {
             for (auto& e : other)
                 if (random_.chance(0.4)) e = 1;
@@ -121,7 +121,7 @@ protected:
     void gate(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
-        shape both = dims(x);
+        tensor_shape both = dims(x);
         both[d] *= 2;
         auto const halves = call("cat", {list({T(x), T(weight(dims(x)))}), axis(d, both.size())}, both);
         keep(not_plain(call(kind, {T(halves), axis(d, both.size())}, dims(x))));
@@ -136,7 +136,7 @@ protected:
     void place_of_extreme(std::string const& kind) {
         auto const x = operand_that([&](tensor_id t) { return rank(t) > 0 && is_plain(t); }, 2);
         auto const d = any_axis(x);
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         y.erase(y.begin() + static_cast<std::ptrdiff_t>(d));
         bool const of_all = random_.chance(0.3);
         if (of_all) y.clear();
@@ -160,7 +160,7 @@ protected:
 
     struct reduced_dims {
         std::vector<std::int64_t> axes{};
-        shape result{};
+        tensor_shape result{};
         extent elements = 1;
     };
     reduced_dims some_reduced(tensor_id x, bool keep_dims) {
@@ -198,7 +198,7 @@ protected:
     void extremes(std::string const& kind, tensor_id x) {
         auto const d = any_axis(x);
         bool const keep_dims = random_.chance(0.5);
-        shape kept = dims(x), y = kept;
+        tensor_shape kept = dims(x), y = kept;
         kept[d] = 1;
         if (keep_dims) y = kept;
         else y.erase(y.begin() + static_cast<std::ptrdiff_t>(d));
@@ -235,7 +235,8 @@ protected:
         named["reduction"] = text(reduction);
         if (kind.starts_with("binary_cross_entropy") && random_.chance(0.4)) named["weight"] = T(broadcasting(x));
         if (kind.ends_with("with_logits") && random_.chance(0.4)) named["pos_weight"] = T(broadcasting(x));
-        keep(not_plain(call(kind, {T(x), T(wanted)}, reduction == std::string("none") ? dims(x) : shape{}, named)));
+        keep(not_plain(
+            call(kind, {T(x), T(wanted)}, reduction == std::string("none") ? dims(x) : tensor_shape{}, named)));
     }
 };
 

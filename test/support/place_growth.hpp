@@ -15,12 +15,12 @@ public:
 
 protected:
     /// Returns places below `size`, held in a tensor.
-    tensor_id places(shape extents) { return input(std::move(extents), element_type::int64); }
+    tensor_id places(tensor_shape extents) { return input(std::move(extents), element_type::int64); }
 
     void repeat(std::string const& kind) {
         auto const x = operand();
         std::vector<std::int64_t> times;
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         if (y.empty() || random_.chance(0.2)) y.insert(y.begin(), 1);
         for (auto& e : y) {
             times.push_back(random_.between(1, 2));
@@ -32,7 +32,7 @@ protected:
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
         extent const times = random_.between(1, 3);
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         y[d] *= times;
         keep(not_plain(call(kind, {T(x), number(times), axis(d, y.size())}, y)));
     }
@@ -47,7 +47,7 @@ protected:
         auto const x = at_least_rank(1);
         auto const* const mode =
             random_.of(std::vector<char const*>{"constant", "constant", "reflect", "replicate", "circular"});
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         std::vector<std::int64_t> sides;
         for (std::size_t n = 0, count = 1 + random_.below(y.size()); n < count; ++n) {
             auto& e = y[y.size() - 1 - n];
@@ -63,10 +63,10 @@ protected:
     void unbind(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
-        shape slice = dims(x);
+        tensor_shape slice = dims(x);
         slice.erase(slice.begin() + static_cast<std::ptrdiff_t>(d));
-        auto const slices =
-            call_multi(kind, {T(x), axis(d, rank(x))}, std::vector<shape>(static_cast<std::size_t>(dims(x)[d]), slice));
+        auto const slices = call_multi(kind, {T(x), axis(d, rank(x))},
+                                       std::vector<tensor_shape>(static_cast<std::size_t>(dims(x)[d]), slice));
         constexpr std::size_t most = 3;
         for (std::size_t n = 0; n < std::min(most, slices.size()); ++n) keep(slices[n]);
     }
@@ -74,7 +74,7 @@ protected:
         auto const x = operand();
         std::vector<literal> items{T(x)};
         for (int n = random_.between(0, 2); n-- > 0;) items.push_back(T(weight(dims(x))));
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         auto const d = random_.below(y.size() + 1);
         y.insert(y.begin() + static_cast<std::ptrdiff_t>(d), static_cast<extent>(items.size()));
         keep(not_plain(call(kind, {list(items), axis(d, y.size())}, y)));
@@ -83,7 +83,7 @@ protected:
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
         extent const size = dims(x)[d], first = random_.between(0, static_cast<int>(size) - 1);
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         std::vector<literal> arguments{T(x), axis(d, y.size()),
                                        number(first - (random_.chance(0.5) && kind != "narrow" ? size : 0))};
         if (kind == "select") {
@@ -101,11 +101,11 @@ protected:
     void look_up(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         y[d] = size();
         if (kind == "gather") return keep(not_plain(call(kind, {T(x), axis(d, y.size()), T(places(y))}, y)));
         if (kind == "index_select") return keep(not_plain(call(kind, {T(x), axis(d, y.size()), T(places({y[d]}))}, y)));
-        shape index{y[d]};
+        tensor_shape index{y[d]};
         if (random_.chance(0.3)) index.push_back(size(3));
         if (d + 1 < y.size() && random_.chance(0.5)) return look_up_several(kind, x, d, index);
         y.insert(y.begin() + static_cast<std::ptrdiff_t>(d) + 1, index.begin() + 1, index.end());
@@ -114,30 +114,30 @@ protected:
         keep(not_plain(call(kind, {T(x), list(items)}, y)));
     }
     /// Looks up along this dimension and the next one, by tensors that broadcast to `index`.
-    void look_up_several(std::string const& kind, tensor_id x, std::size_t d, shape const& index) {
+    void look_up_several(std::string const& kind, tensor_id x, std::size_t d, tensor_shape const& index) {
         auto const from = dims(x);
-        shape y(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(d));
+        tensor_shape y(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(d));
         y.insert(y.end(), index.begin(), index.end());
         y.insert(y.end(), from.begin() + static_cast<std::ptrdiff_t>(d) + 2, from.end());
         std::vector<literal> items(d, kind == "index" ? none() : whole());
         items.push_back(T(places(index)));
-        items.push_back(T(places(random_.chance(0.5) ? index : shape{index.back()})));
+        items.push_back(T(places(random_.chance(0.5) ? index : tensor_shape{index.back()})));
         if (random_.chance(0.5)) std::swap(items[d], items[d + 1]);
         keep(not_plain(call(kind, {T(x), list(items)}, y)));
     }
     void scatter(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
-        shape from = dims(x);
+        tensor_shape from = dims(x);
         from[d] = size();
-        auto const index = places(kind == "index_add" ? shape{from[d]} : from);
+        auto const index = places(kind == "index_add" ? tensor_shape{from[d]} : from);
         keep(call(kind, {T(x), axis(d, from.size()), T(index), T(weight(from))}, dims(x)));
     }
     /// Replaces some elements by those of a tensor or by a number.
     void replace_at(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
-        shape from = dims(x);
+        tensor_shape from = dims(x);
         from[d] = size();
         auto const index = T(places(from));
         keep(not_plain(call(kind,
@@ -152,7 +152,7 @@ protected:
         extent const times = random_.between(1, 2);
         bool const is_finer = kind == "pixel_shuffle";
         std::vector<std::int64_t> copies(n, 1);
-        shape y = dims(x), copied = y;
+        tensor_shape y = dims(x), copied = y;
         for (std::size_t d = n - 3; d < n; ++d) {
             if (is_finer == (d == n - 3)) copied[d] *= copies[d] = is_finer ? times * times : times;
             else y[d] *= is_finer ? times : times * times;
@@ -164,7 +164,7 @@ protected:
         auto const row = any_axis(x), column = (row + 1 + random_.below(rank(x) - 1)) % rank(x);
         extent const rows = dims(x)[row], columns = dims(x)[column],
                      offset = random_.between(1 - static_cast<int>(rows), static_cast<int>(columns) - 1);
-        shape y;
+        tensor_shape y;
         for (std::size_t d = 0; d < rank(x); ++d)
             if (d != row && d != column) y.push_back(dims(x)[d]);
         y.push_back(std::min(rows + std::min<extent>(offset, 0), columns - std::max<extent>(offset, 0)));
@@ -176,7 +176,7 @@ protected:
     void largest(std::string const& kind) {
         auto const x = operand_that([&](tensor_id t) { return rank(t) > 0 && is_plain(t); }, 2);
         auto const d = any_axis(x);
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         if (kind == "topk") y[d] = random_.between(1, static_cast<int>(y[d]));
         literal const by = flag(random_.chance(0.7));
         std::vector<literal> const arguments = kind == "sort" ? std::vector{T(x), axis(d, y.size()), by}
@@ -191,7 +191,7 @@ protected:
     void move_dimension(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const from = any_axis(x), to = any_axis(x);
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         y.erase(y.begin() + static_cast<std::ptrdiff_t>(from));
         y.insert(y.begin() + static_cast<std::ptrdiff_t>(to), dims(x)[from]);
         keep(call(kind, {T(x), axis(from, y.size()), axis(to, y.size())}, y));
@@ -208,7 +208,7 @@ protected:
             call(kind, {T(weight({m})), T(x), T(weight({e[0], e[2], m}))}, {e[1], m}, {{"beta", real(0.5)}})));
     }
     void one_hot(std::string const& kind) {
-        shape y = sizes(1 + random_.below(2));
+        tensor_shape y = sizes(1 + random_.below(2));
         auto const ids = places(y);
         y.push_back(size());
         auto const ones = call(kind, {T(ids), number(y.back())}, y, {}, element_type::int64);
@@ -220,25 +220,25 @@ protected:
     void cell(std::string const& kind) {
         auto const x = of_rank(2, true);
         extent const gates = kind == "lstm_cell" ? 4 : kind == "gru_cell" ? 3 : 1, hidden = size(4);
-        shape const state{dims(x)[0], hidden};
+        tensor_shape const state{dims(x)[0], hidden};
         std::vector<literal> arguments{T(x), T(weight(state))};
         if (kind == "lstm_cell") arguments[1] = list({arguments[1], T(weight(state))});
         arguments.push_back(T(weight({gates * hidden, dims(x)[1]})));
         arguments.push_back(T(weight({gates * hidden, hidden})));
         if (random_.chance(0.5)) arguments.insert(arguments.end(), 2, T(weight({gates * hidden})));
-        for (auto y : call_multi(kind, arguments, std::vector<shape>(kind == "lstm_cell" ? 2 : 1, state)))
+        for (auto y : call_multi(kind, arguments, std::vector<tensor_shape>(kind == "lstm_cell" ? 2 : 1, state)))
             keep(not_plain(y));
     }
     /// Adds one layer or two, in one direction or both.
     void recurrent_layers(std::string const& kind) {
         auto const x = of_rank(3, true);
-        shape const e = dims(x);
+        tensor_shape const e = dims(x);
         bool const is_batch_first = random_.chance(0.5), is_biased = random_.chance(0.5), both = random_.chance(0.5);
         extent const gates = kind == "lstm"  ? 4
                              : kind == "gru" ? 3
                                              : 1,
                      hidden = size(3), layers = random_.between(1, 2), directions = both ? 2 : 1;
-        shape const state{layers * directions, e[is_batch_first ? 0 : 1], hidden};
+        tensor_shape const state{layers * directions, e[is_batch_first ? 0 : 1], hidden};
         std::vector<literal> arguments{T(x), T(weight(state))}, weights;
         if (kind == "lstm") arguments[1] = list({arguments[1], T(weight(state))});
         for (extent run = 0; run < layers * directions; ++run) {
@@ -248,7 +248,7 @@ protected:
         }
         arguments.insert(arguments.end(), {list(weights), flag(is_biased), number(layers), real(0), flag(true),
                                            flag(both), flag(is_batch_first)});
-        std::vector<shape> results{{e[0], e[1], directions * hidden}, state};
+        std::vector<tensor_shape> results{{e[0], e[1], directions * hidden}, state};
         if (kind == "lstm") results.push_back(state);
         for (auto y : call_multi(kind, arguments, results)) keep(not_plain(y));
     }

@@ -15,7 +15,7 @@ public:
 
 protected:
     tensor_id product(std::string const& kind, tensor_id x, tensor_id w, std::optional<tensor_id> bias = {}) {
-        shape result = dims(x);
+        tensor_shape result = dims(x);
         result.back() = dims(w)[0];
         std::vector<literal> arguments{T(x), T(w)};
         if (bias) arguments.push_back(T(*bias));
@@ -28,7 +28,7 @@ protected:
     }
     void matmul(std::string const& kind) {
         auto const x = kind == "matmul" ? at_least_rank(2) : of_rank(kind == "mm" ? 2 : 3);
-        shape other = dims(x), result = dims(x);
+        tensor_shape other = dims(x), result = dims(x);
         std::swap(other[other.size() - 1], other[other.size() - 2]);
         other.back() = result.back() = random_.chance(0.5) ? other.back() : size();
         if (kind == "matmul")
@@ -41,7 +41,7 @@ protected:
     }
     void bilinear(std::string const& kind) {
         auto const x = at_least_rank(1);
-        shape other = dims(x), result = dims(x);
+        tensor_shape other = dims(x), result = dims(x);
         other.back() = size();
         result.back() = size();
         std::vector<literal> arguments{T(x), T(weight(other)),
@@ -51,14 +51,15 @@ protected:
     }
     void vector_product(std::string const& kind) {
         auto const x = of_rank(kind == "dot" ? 1 : 2);
-        keep(call(kind, {T(x), T(weight({dims(x).back()}))}, kind == "dot" ? shape{} : shape{dims(x)[0]}));
+        keep(
+            call(kind, {T(x), T(weight({dims(x).back()}))}, kind == "dot" ? tensor_shape{} : tensor_shape{dims(x)[0]}));
     }
     void matmul_added(std::string const& kind) {
         auto const x = of_rank(kind == "addmm" ? 2 : 3);
-        shape other = dims(x), result = dims(x);
+        tensor_shape other = dims(x), result = dims(x);
         std::swap(other[other.size() - 1], other[other.size() - 2]);
         other.back() = result.back() = size();
-        shape added = result;
+        tensor_shape added = result;
         if (kind == "addmm" && random_.chance(0.5)) added.erase(added.begin());
         keywords named;
         if (random_.chance(0.5)) named = {{"beta", real(0.5)}, {"alpha", real(2)}};
@@ -93,7 +94,7 @@ protected:
         std::map<char, extent> extents;
         for (std::size_t d = 0; d < rank; ++d) extents[written_out(letters[0])[d]] = dims(x)[d];
         auto const shape_of = [&](std::string const& list) {
-            shape s;
+            tensor_shape s;
             for (char c : written_out(list)) s.push_back(extents.try_emplace(c, size()).first->second);
             return s;
         };
@@ -121,7 +122,7 @@ protected:
         std::size_t const first = rank(x) - sides;
         extent const channels = dims(x)[first - 1];
         extent groups = random_.chance(0.5) ? channels : channels % 2 == 0 ? 2 : 1;
-        shape w{groups * random_.between(1, 3), channels / groups}, y = dims(x);
+        tensor_shape w{groups * random_.between(1, 3), channels / groups}, y = dims(x);
         y.resize(first);
         y.back() = w[0];
         bool const equal = random_.chance(0.2);
@@ -147,7 +148,7 @@ protected:
         auto const x = of_rank(sides + (random_.chance(0.8) ? 2 : 1));
         std::size_t const first = rank(x) - sides;
         extent const channels = dims(x)[first - 1], groups = random_.chance(0.5) ? channels : channels % 2 == 0 ? 2 : 1;
-        shape w{channels, random_.between(1, 3)}, y = dims(x);
+        tensor_shape w{channels, random_.between(1, 3)}, y = dims(x);
         y.resize(first);
         y.back() = groups * w[1];
         std::vector<std::int64_t> stride, padding, dilation;
@@ -185,10 +186,10 @@ protected:
         if (random_.chance(0.3))
             named["key_padding_mask"] = T(random_.chance(0.5) ? input({b, t}, element_type::boolean) : input({b, t}));
         if (random_.chance(0.3)) {
-            shape const mask = random_.chance(0.5) ? shape{s, t} : shape{b * heads, s, t};
+            tensor_shape const mask = random_.chance(0.5) ? tensor_shape{s, t} : tensor_shape{b * heads, s, t};
             named["attn_mask"] = T(random_.chance(0.5) ? input(mask, element_type::boolean) : weight(mask));
         }
-        std::vector<shape> results{{s, b, out}};
+        std::vector<tensor_shape> results{{s, b, out}};
         if (random_.chance(0.4)) results.push_back({b, s, t});
         auto const made = call_multi(kind, {}, results, named, element_type::float32);
         for (std::size_t n = 0; n < made.size(); ++n) // the weights are often used by nobody
@@ -196,19 +197,19 @@ protected:
     }
     void dot_product(std::string const& kind) {
         auto const q = of_rank(3 + random_.below(2));
-        shape k = dims(q);
+        tensor_shape k = dims(q);
         std::size_t const n = k.size();
         bool const causal = random_.chance(0.3), masked = !causal && random_.chance(0.4);
         if (!causal) k[n - 2] = size();
         bool const grouped = n > 3 && k[1] % 2 == 0 && k[1] > 2 && random_.chance(0.6);
         if (grouped) k[1] /= 2;
         if (random_.chance(0.3)) k[0] = 1;
-        shape v = k, y = dims(q);
+        tensor_shape v = k, y = dims(q);
         v[n - 1] = y[n - 1] = size();
         keywords named{{"is_causal", flag(causal)}, {"enable_gqa", flag(grouped)}};
         if (random_.chance(0.3)) named["dropout_p"] = real(0.3);
         if (masked) {
-            shape mask{y[n - 2], k[n - 2]};
+            tensor_shape mask{y[n - 2], k[n - 2]};
             if (random_.chance(0.5)) mask.insert(mask.begin(), random_.chance(0.5) ? dims(q)[n - 3] : 1);
             named["attn_mask"] = T(random_.chance(0.5) ? input(mask, element_type::boolean) : weight(mask));
         }
@@ -219,7 +220,7 @@ protected:
         auto const x = of_rank(3, true);
         extent const b = dims(x)[0], s = dims(x)[1], e = dims(x)[2], experts = random_.between(1, 4),
                      slots = random_.between(1, 3), h = size(4);
-        shape const mask{b, s, experts, slots};
+        tensor_shape const mask{b, s, experts, slots};
         auto const masks = call_multi("heddle." + kind, {T(x), T(weight({e, experts}))}, {mask, mask});
         auto const sent = call("einsum", {text("bsd,bsec->becd"), T(x), T(masks[0])}, {b, experts, slots, e});
         auto const done =
@@ -227,7 +228,7 @@ protected:
         keep(not_plain(call("einsum", {text("bech,bsec->bsh"), T(done), T(masks[1])}, {b, s, h})));
     }
     void embedding(std::string const& kind) {
-        shape result = sizes(1 + random_.below(2));
+        tensor_shape result = sizes(1 + random_.below(2));
         auto const ids = input(result, element_type::int64);
         auto const table = weight({size(), size()});
         result.push_back(dims(table)[1]);
@@ -236,7 +237,7 @@ protected:
         keep(not_plain(call(kind, {T(ids), T(table)}, result, named)));
     }
     void embedding_bag(std::string const& kind) {
-        shape const lines = sizes(2);
+        tensor_shape const lines = sizes(2);
         auto const table = weight({size(), size()});
         bool const is_weighted = random_.chance(0.4);
         keywords named{{"mode", text(is_weighted || random_.chance(0.5) ? "sum" : "mean")}};

@@ -28,13 +28,13 @@ protected:
     using keywords = std::map<std::string, literal, std::less<>>;
 
     /// Returns a copy, since the builder's own moves when a tensor is added.
-    [[nodiscard]] shape dims(tensor_id t) const { return builder_.tensor(t).shape; }
+    [[nodiscard]] tensor_shape dims(tensor_id t) const { return builder_.tensor(t).shape; }
     [[nodiscard]] std::size_t rank(tensor_id t) const { return dims(t).size(); }
     [[nodiscard]] bool is_trained(tensor_id t) const { return trained_.contains(t); }
     [[nodiscard]] bool is_plain(tensor_id t) const { return plain_.contains(t); }
     extent size(int most = 6) { return random_.chance(0.15) ? 1 : random_.between(1, most); }
-    shape sizes(std::size_t rank) {
-        shape result;
+    tensor_shape sizes(std::size_t rank) {
+        tensor_shape result;
         for (std::size_t d = 0; d < rank; ++d) result.push_back(size(rank < 4 ? 6 : 4));
         return result;
     }
@@ -46,13 +46,13 @@ protected:
 
     // ---- sources
 
-    tensor_id input(shape extents, element_type type = element_type::float32) {
+    tensor_id input(tensor_shape extents, element_type type = element_type::float32) {
         auto const t = builder_.input(fresh_name("input"), std::move(extents), type);
         if (is_floating(type)) plain_.insert(t);
         return t;
     }
     /// Returns a new weight, or one of this shape that is there already (tied); now and then it is frozen, or a buffer.
-    tensor_id weight(shape const& extents) {
+    tensor_id weight(tensor_shape const& extents) {
         if (random_.chance(0.4))
             for (auto t : weights_)
                 if (dims(t) == extents) return t;
@@ -64,7 +64,7 @@ protected:
         weights_.push_back(t);
         return t;
     }
-    tensor_id trained_weight(shape const& extents) {
+    tensor_id trained_weight(tensor_shape const& extents) {
         auto const t = builder_.parameter(fresh_name("weight"), extents);
         trained_.insert(t);
         plain_.insert(t);
@@ -76,7 +76,7 @@ protected:
 
     /// Results are of one type, except for the last one if it is said.
     std::vector<tensor_id> call_multi(std::string const& target, std::vector<literal> arguments,
-                                      std::vector<shape> const& results, keywords named = {},
+                                      std::vector<tensor_shape> const& results, keywords named = {},
                                       std::optional<element_type> type = {},
                                       std::optional<element_type> last_type = {}) {
         traced_call call{fresh_name((target + "_").c_str()), target, std::move(arguments), std::move(named), {}, {}};
@@ -105,15 +105,15 @@ protected:
         }
         return added.results;
     }
-    tensor_id call(std::string const& target, std::vector<literal> arguments, shape const& result, keywords named = {},
-                   std::optional<element_type> type = {}) {
+    tensor_id call(std::string const& target, std::vector<literal> arguments, tensor_shape const& result,
+                   keywords named = {}, std::optional<element_type> type = {}) {
         return call_multi(target, std::move(arguments), {result}, std::move(named), type).front();
     }
     tensor_id same(std::string const& target, tensor_id x, std::vector<literal> more = {}, keywords named = {}) {
         more.insert(more.begin(), T(x));
         return call(target, std::move(more), dims(x), std::move(named));
     }
-    tensor_id reshaped(tensor_id x, shape const& to, std::string const& target = "reshape") {
+    tensor_id reshaped(tensor_id x, tensor_shape const& to, std::string const& target = "reshape") {
         return call(target, {T(x)}, to);
     }
     tensor_id not_trained(tensor_id t) {
@@ -130,7 +130,7 @@ protected:
     void keep(tensor_id t) {
         constexpr extent most = 300;
         while (builder_.tensor(t).elements() > most) {
-            shape rest = dims(t);
+            tensor_shape rest = dims(t);
             auto const largest = static_cast<std::size_t>(std::ranges::max_element(rest) - rest.begin());
             rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(largest));
             t = call("mean", {T(t), axis(largest, rest.size() + 1)}, rest);
@@ -154,7 +154,7 @@ protected:
         auto const good = [&](tensor_id t) { return rank(t) == wanted && (!plain || is_plain(t)); };
         auto const x = operand();
         if (good(x) || (plain && !is_plain(x)) || random_.chance(0.3)) return operand_that(good, wanted);
-        shape to = dims(x);
+        tensor_shape to = dims(x);
         while (to.size() > wanted) {
             std::size_t const d = random_.below(to.size() - 1);
             to[d] *= to[d + 1];

@@ -24,20 +24,20 @@ template <class Counts>
     p.devices.resize(ratios[0].size(), {"device", bytes(1e12)});
     // A parameter takes no further memory in the form in which it is stored; whole copies are stored as one. What is
     // resharded is gathered again.
-    std::map<tensor_id, form> stored;
-    std::set<std::pair<tensor_id, form>> resharded;
+    std::map<tensor_id, tensor_form> stored;
+    std::set<std::pair<tensor_id, tensor_form>> resharded;
     for (auto const& i : instructions)
         if (auto const* read = i.as<instruction::read>(); read && program.tensors[read->tensor].is_parameter())
             stored.emplace(read->tensor, read->to);
     for (auto const& i : instructions)
         if (auto const* reshard = i.as<instruction::reshard>()) resharded.insert({reshard->tensor, reshard->from});
-    std::set<std::pair<tensor_id, form>> saved;
+    std::set<std::pair<tensor_id, tensor_form>> saved;
     for (auto const& i : instructions) {
         // A mutant may ask for a loop that does not exist, of which nothing can be said.
         auto const* const compute = i.as<instruction::compute>();
         bool const has_step = !compute || compute->loop < static_cast<int>(program.operators[compute->op].loops.size());
-        auto& s = p.steps.emplace_back(plan_step{i, has_step ? make_step(program, i, {}) : step{}, {}});
-        for_each_saved(program, i, [&](tensor_id t, form f) {
+        auto& s = p.steps.emplace_back(plan_step{i, has_step ? make_step(program, i, {}) : step_work{}, {}});
+        for_each_saved(program, i, [&](tensor_id t, tensor_form f) {
             auto const home = stored.find(t);
             bool const is_home =
                 home != stored.end() && (home->second == f || (home->second.is_whole() && f.is_whole()));
@@ -68,9 +68,9 @@ public:
             for (std::size_t k = 0; k < i.results.size(); ++k) held_[op.results[k]].push_back(i.results[k]);
         }
         auto const& forms = held_[program_.loss];
-        auto const ends = [&](form f) { return std::ranges::find(forms, f) != forms.end(); };
-        if (!ends(form::partial()) && !ends(form::mirrored()))
-            bring(program_.loss, random_.chance(0.5) ? form::partial() : form::mirrored());
+        auto const ends = [&](tensor_form f) { return std::ranges::find(forms, f) != forms.end(); };
+        if (!ends(tensor_form::partial()) && !ends(tensor_form::mirrored()))
+            bring(program_.loss, random_.chance(0.5) ? tensor_form::partial() : tensor_form::mirrored());
         return std::move(result_);
     }
 
@@ -80,8 +80,8 @@ private:
     instruction::compute computation(operator_id o) {
         std::map<int, std::vector<instruction::compute>> ways;
         for (auto& i : computations(program_, o)) {
-            bool const partial = std::ranges::find(i.operands, form::partial()) != i.operands.end();
-            bool const mirrored = std::ranges::find(i.results, form::mirrored()) != i.results.end();
+            bool const partial = std::ranges::find(i.operands, tensor_form::partial()) != i.operands.end();
+            bool const mirrored = std::ranges::find(i.results, tensor_form::mirrored()) != i.results.end();
             ways[i.loop >= 0 && !partial ? 0
                  : i.loop >= 0           ? 1
                  : partial               ? 2
@@ -94,28 +94,30 @@ private:
         return random_.of(std::next(ways.begin(), static_cast<std::ptrdiff_t>(random_.below(ways.size())))->second);
     }
     void emit(instruction i) { result_.push_back(std::move(i)); }
-    [[nodiscard]] bool holds(tensor_id t, form f) const { return std::ranges::find(held_[t], f) != held_[t].end(); }
+    [[nodiscard]] bool holds(tensor_id t, tensor_form f) const {
+        return std::ranges::find(held_[t], f) != held_[t].end();
+    }
 
     factor_number random_factor(indexed_tensor const& tensor) {
         return static_cast<factor_number>(random_.below(tensor.factors.size()));
     }
 
-    void read(tensor_id t, form f) {
+    void read(tensor_id t, tensor_form f) {
         emit(instruction::read(t, f));
         held_[t].push_back(f);
     }
-    void convert(tensor_id t, form from, form to) {
+    void convert(tensor_id t, tensor_form from, tensor_form to) {
         emit(instruction::convert(t, from, to));
         held_[t].push_back(to);
     }
     /// Gathers a parameter for its one operator, now and then.
-    bool unshard(tensor_id t, form f, instruction::compute const& computation) {
+    bool unshard(tensor_id t, tensor_form f, instruction::compute const& computation) {
         auto const& tensor = program_.tensors[t];
         if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole() || !is_used_once(program_, t) ||
             !held_[t].empty())
             return false;
-        if ((gathers_factors(computation) && f == form::mirrored()) || random_.chance(0.5)) return false;
-        form const shard = form::shard(random_factor(tensor));
+        if ((gathers_factors(computation) && f == tensor_form::mirrored()) || random_.chance(0.5)) return false;
+        tensor_form const shard = tensor_form::shard(random_factor(tensor));
         read(t, shard);
         bool const is_resharded = random_.chance(0.5);
         emit(instruction::unshard(t, shard, f, is_resharded));
@@ -124,35 +126,36 @@ private:
         return true;
     }
     /// Reads the source again or converts what is held of it, now and then by a detour.
-    void bring(tensor_id t, form f) {
+    void bring(tensor_id t, tensor_form f) {
         if (holds(t, f)) return;
         auto const& tensor = program_.tensors[t];
         auto const readable = tensor.is_source() ? readable_forms(tensor) : form_list{};
         bool const may_read = !readable.empty() && (held_[t].empty() || !tensor.is_parameter());
         if (may_read && (held_[t].empty() || random_.chance(0.4))) {
             bool const direct = std::ranges::find(readable, f) != readable.end() && random_.chance(0.6);
-            form const first = direct ? f : random_.of(readable);
+            tensor_form const first = direct ? f : random_.of(readable);
             if (!holds(t, first)) {
                 bool const cuts_state = first.is_whole() && tensor.is_parameter() && tensor.has_cotangent &&
                                         !tensor.factors.empty() && random_.chance(0.4);
-                if (cuts_state) emit(instruction::read(t, form::shard(random_factor(tensor)), first));
+                if (cuts_state) emit(instruction::read(t, tensor_form::shard(random_factor(tensor)), first));
                 else emit(instruction::read(t, first));
                 held_[t].push_back(first);
             }
             if (first == f) return;
         }
-        form const from = random_.of(held_[t]);
-        std::vector<form> between;
+        tensor_form const from = random_.of(held_[t]);
+        std::vector<tensor_form> between;
         for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
-            if (form const h = form::from_code(code);
+            if (tensor_form const h = tensor_form::from_code(code);
                 is_possible(h, tensor) && !holds(t, h) && h != f && find_conversion(from, h) && find_conversion(h, f))
                 between.push_back(h);
         bool const straight = find_conversion(from, f).has_value();
         // Nothing leads straight from a shard to partial; if whole copies are held already, they lead there.
         if (!straight && between.empty())
-            return convert(t, holds(t, form::replicated()) ? form::replicated() : form::mirrored(), f);
+            return convert(t, holds(t, tensor_form::replicated()) ? tensor_form::replicated() : tensor_form::mirrored(),
+                           f);
         if (straight && (between.empty() || random_.chance(0.8))) return convert(t, from, f);
-        form const h = random_.of(between);
+        tensor_form const h = random_.of(between);
         convert(t, from, h);
         convert(t, h, f);
     }

@@ -98,7 +98,7 @@ private:
     }
 
     /// Returns a weight: a new one, or one of this shape that is there already; now and then it is frozen, or a buffer.
-    tensor_id weight(shape const& dims, bool trained = false) {
+    tensor_id weight(tensor_shape const& dims, bool trained = false) {
         if (!trained && random_.chance(0.5))
             for (auto t : weights_)
                 if (info(t).shape == dims) return t;
@@ -119,8 +119,8 @@ private:
     void start() {
         if (random_.chance(0.2)) {
             bool const pair = random_.chance(0.5);
-            auto const ids =
-                builder_.input(fresh("ids"), pair ? shape{size(), size()} : shape{size()}, element_type::int64);
+            auto const ids = builder_.input(fresh("ids"), pair ? tensor_shape{size(), size()} : tensor_shape{size()},
+                                            element_type::int64);
             auto const table = weight({size(), size()}, true);
             operator_options options;
             options.saved_operands = {0};
@@ -128,8 +128,8 @@ private:
             return add("embedding", pair ? "(a b), (v e) -> (a b e); 1" : "(a), (v e) -> (a e); 1", {ids, table},
                        std::move(options));
         }
-        auto const x =
-            builder_.input(fresh("x"), random_.chance(0.3) ? shape{size(), size(), size()} : shape{size(), size()});
+        auto const x = builder_.input(fresh("x"), random_.chance(0.3) ? tensor_shape{size(), size(), size()}
+                                                                      : tensor_shape{size(), size()});
         values_.push_back(x);
         linear(x, true);
     }

@@ -39,8 +39,10 @@ class plan_writer {
 public:
     explicit plan_writer(indexed_program program) : program_(std::move(program)) {}
 
-    void read(tensor_id t, form to) { instructions_.push_back(instruction::read(t, to)); }
-    void convert(tensor_id t, form from, form to) { instructions_.push_back(instruction::convert(t, from, to)); }
+    void read(tensor_id t, tensor_form to) { instructions_.push_back(instruction::read(t, to)); }
+    void convert(tensor_id t, tensor_form from, tensor_form to) {
+        instructions_.push_back(instruction::convert(t, from, to));
+    }
     void add(instruction i) { instructions_.push_back(std::move(i)); }
     void compute(operator_id op, std::int16_t loop, form_list operands, form_list results) {
         instructions_.push_back(instruction::compute{op, std::move(operands), std::move(results), loop});
@@ -49,7 +51,7 @@ public:
     plan finish(cluster const& c, std::vector<double> ratios) {
         plan p = blank_plan(program_);
         for (auto type : c.devices()) p.devices.push_back({c.types[type].name, c.types[type].memory});
-        std::set<std::pair<tensor_id, form>> saved;
+        std::set<std::pair<tensor_id, tensor_form>> saved;
         for (auto const& i : instructions_) { // nothing more stays of these
             auto const* const unshard = i.as<instruction::unshard>();
             if (i.is<instruction::read>() || (unshard && unshard->is_resharded))
@@ -57,7 +59,7 @@ public:
         }
         for (auto const& i : instructions_) {
             auto& s = p.steps.emplace_back(plan_step{i, make_step(program_, i, {}), {}});
-            for_each_saved(program_, i, [&](tensor_id t, form f) {
+            for_each_saved(program_, i, [&](tensor_id t, tensor_form f) {
                 if (saved.insert({t, f}).second) s.saved.emplace_back(t, f);
             });
         }
@@ -82,7 +84,7 @@ private:
 /// Makes three layers and a wide head: the batch is split first, the head's outputs at the end. The first weight is
 /// stored in shards and gathered; the head's stays in shards.
 inline plan layers_plan(cluster const& c, std::vector<double> ratios) {
-    constexpr auto whole = form::replicated();
+    constexpr auto whole = tensor_form::replicated();
     program_builder b;
     auto const x = b.input("x", {6000, 8192});
     std::vector<tensor_id> weights;
@@ -101,19 +103,19 @@ inline plan layers_plan(cluster const& c, std::vector<double> ratios) {
     auto const loss = b.apply("loss", "(b n), (b n) -> ()", {scores, target},
                               {.name = "loss", .saved_operands = std::vector<std::uint8_t>{0, 1}});
     plan_writer writer(index_program(b.finish(loss)));
-    writer.read(x, form::shard(0));
+    writer.read(x, tensor_form::shard(0));
     for (operator_id n = 0; n < 3; ++n) {
-        writer.read(weights[n], n == 0 ? form::shard(0) : whole);
-        if (n == 0) writer.convert(weights[n], form::shard(0), whole);
-        writer.compute(2 * n, 0, {form::shard(0), whole}, {form::shard(0)});
-        writer.compute(2 * n + 1, 0, {form::shard(0)}, {form::shard(0)});
+        writer.read(weights[n], n == 0 ? tensor_form::shard(0) : whole);
+        if (n == 0) writer.convert(weights[n], tensor_form::shard(0), whole);
+        writer.compute(2 * n, 0, {tensor_form::shard(0), whole}, {tensor_form::shard(0)});
+        writer.compute(2 * n + 1, 0, {tensor_form::shard(0)}, {tensor_form::shard(0)});
     }
-    writer.convert(y, form::shard(0), whole);
-    writer.read(head, form::shard(0));
-    writer.compute(6, 2, {whole, form::shard(0)}, {form::shard(1)});
-    writer.read(target, form::shard(1));
-    writer.compute(7, 1, {form::shard(1), form::shard(1)}, {form::partial()});
-    writer.convert(loss, form::partial(), form::mirrored());
+    writer.convert(y, tensor_form::shard(0), whole);
+    writer.read(head, tensor_form::shard(0));
+    writer.compute(6, 2, {whole, tensor_form::shard(0)}, {tensor_form::shard(1)});
+    writer.read(target, tensor_form::shard(1));
+    writer.compute(7, 1, {tensor_form::shard(1), tensor_form::shard(1)}, {tensor_form::partial()});
+    writer.convert(loss, tensor_form::partial(), tensor_form::mirrored());
     plan p = writer.finish(c, std::move(ratios));
     p.provenance.model = "layers";
     p.provenance.model_digest = "0123456789abcdef";
@@ -139,11 +141,11 @@ inline plan tiny_plan() {
         b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.name = "linear", .category = operator_class::matmul});
     auto const loss = b.apply("sum", "(b n) -> (); 0", {y}, {.name = "loss", .category = operator_class::reduction});
     plan_writer writer(index_program(b.finish(loss)));
-    writer.read(x, form::shard(0));
-    writer.read(w, form::shard(1));
-    writer.convert(w, form::shard(1), form::replicated());
-    writer.compute(0, 0, {form::shard(0), form::replicated()}, {form::shard(0)});
-    writer.compute(1, 0, {form::shard(0)}, {form::partial()});
+    writer.read(x, tensor_form::shard(0));
+    writer.read(w, tensor_form::shard(1));
+    writer.convert(w, tensor_form::shard(1), tensor_form::replicated());
+    writer.compute(0, 0, {tensor_form::shard(0), tensor_form::replicated()}, {tensor_form::shard(0)});
+    writer.compute(1, 0, {tensor_form::shard(0)}, {tensor_form::partial()});
     plan p = writer.finish(two_devices(), {0.7, 0.3});
     p.provenance.model = "tiny";
     p.baselines = {{"DP-EV", p.cost()}, {"fully sharded", std::nullopt}};
@@ -155,7 +157,7 @@ inline plan tiny_plan() {
 /// Makes two products with the batch split: the state of the first weight is in shards, and the second weight is
 /// gathered twice.
 inline plan zero_plan() {
-    constexpr auto rows = form::shard(0), whole = form::replicated();
+    constexpr auto rows = tensor_form::shard(0), whole = tensor_form::replicated();
     program_builder b;
     auto const x = b.input("x", {6, 4});
     auto const v = b.parameter("v", {4, 4}), w = b.parameter("w", {2, 4});
@@ -169,7 +171,7 @@ inline plan zero_plan() {
     writer.add(instruction::unshard(w, rows, whole, true));
     writer.compute(1, 0, {rows, whole}, {rows});
     writer.add(instruction::reshard(w, whole, rows));
-    writer.compute(2, 0, {rows}, {form::partial()});
+    writer.compute(2, 0, {rows}, {tensor_form::partial()});
     return writer.finish(two_devices(), {0.5, 0.5});
 }
 

@@ -31,13 +31,13 @@ protected:
             std::ranges::reverse(order);
             if (kind == "getattr") arguments.push_back(text("T"));
         }
-        shape y;
+        tensor_shape y;
         for (auto d : order) y.push_back(dims(x)[static_cast<std::size_t>(d)]);
         keep(call(kind, arguments, y));
     }
     void reshape(std::string const& kind) {
         auto x = operand();
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         auto const place = [&](std::size_t d) { return y.begin() + static_cast<std::ptrdiff_t>(d); };
         if (kind == "squeeze" && std::ranges::find(y, 1) == y.end()) {
             y.push_back(1);
@@ -64,8 +64,8 @@ protected:
         keep(reshaped(x, y, kind));
     }
     /// Returns some ordered factors of a number.
-    shape factors_of(extent n) {
-        shape result;
+    tensor_shape factors_of(extent n) {
+        tensor_shape result;
         while (n > 1) {
             std::vector<extent> divisors;
             for (extent d = 2; d <= n; ++d)
@@ -77,7 +77,7 @@ protected:
     }
     void expand(std::string const& kind) {
         auto const x = operand();
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         for (auto& e : y)
             if (e == 1) e = size(3);
         if (y.size() < 3 && random_.chance(0.5)) y.insert(y.begin(), size(3));
@@ -88,13 +88,13 @@ protected:
         auto const d = any_axis(x);
         std::vector<tensor_id> pieces{x};
         for (int n = random_.between(1, 2); n-- > 0;) {
-            shape other = dims(x);
+            tensor_shape other = dims(x);
             other[d] = size(3);
             pieces.push_back(random_.chance(0.3) ? x : weight(other));
         }
         if (random_.chance(0.5)) std::swap(pieces.front(), pieces.back());
         std::vector<literal> items;
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         y[d] = 0;
         for (auto t : pieces) {
             items.push_back(T(t));
@@ -109,7 +109,7 @@ protected:
         extent piece = random_.between(1, static_cast<int>(all));
         if (kind == "chunk") piece = (all - 1) / ((all - 1) / piece + 1) + 1; // what torch makes of so many chunks
         extent const count = (all - 1) / piece + 1;
-        std::vector<shape> results;
+        std::vector<tensor_shape> results;
         for (extent n = 0; n < count; ++n) {
             results.push_back(dims(x));
             results.back()[d] =
@@ -128,13 +128,13 @@ protected:
         auto const x = operand();
         if (rank(x) > 0 && random_.chance(0.15)) return get_masked(kind, x);
         if (rank(x) > 0 && random_.chance(0.2)) { // places in a tensor
-            shape y = dims(x);
+            tensor_shape y = dims(x);
             y.back() = size();
             return keep(not_plain(
                 call(kind, {T(x), list({{literal::ellipsis{}}, T(input({y.back()}, element_type::int64))})}, y)));
         }
         std::vector<literal> items;
-        shape y;
+        tensor_shape y;
         for (std::size_t d = 0; d < rank(x); ++d) {
             extent const e = dims(x)[d];
             if (random_.chance(0.15)) {
@@ -160,7 +160,7 @@ protected:
     /// Picks by a mask of one dimension, with ones at the places of the largest of some numbers.
     void get_masked(std::string const& kind, tensor_id x) {
         auto const d = any_axis(x);
-        shape y = dims(x);
+        tensor_shape y = dims(x);
         extent const all = y[d], count = y[d] = random_.between(1, static_cast<int>(all));
         auto const ranks =
             call_multi("topk", {T(input({all})), number(count)}, {{count}, {count}}, {}, {}, element_type::int64);
@@ -173,9 +173,9 @@ protected:
     }
     void class_token(std::string const& kind) {
         auto const x = of_rank(3);
-        shape const& from = dims(x);
+        tensor_shape const& from = dims(x);
         if (kind == "get_cls_token") return keep(call("heddle." + kind, {T(x)}, {from[0], from[2]}));
-        shape const token{1, 1, from[2]}, y{from[0], from[1] + 1, from[2]};
+        tensor_shape const token{1, 1, from[2]}, y{from[0], from[1] + 1, from[2]};
         keep(not_plain(call("heddle." + kind, {T(x), T(weight(token))}, y)));
     }
 };

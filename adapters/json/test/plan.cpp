@@ -97,7 +97,10 @@ plan odd_plan() {
         s.step.update = {bytes(next()), bytes(next())};
         s.step.stored = {bytes(1e300), bytes(5e-324)};
         s.step.saved = {bytes(0), bytes(9007199254740993.0)};
-        s.saved = {{0, form::shard(0)}, {1, form::partial()}, {2, form::mirrored()}, {3, form::replicated()}};
+        s.saved = {{0, tensor_form::shard(0)},
+                   {1, tensor_form::partial()},
+                   {2, tensor_form::mirrored()},
+                   {3, tensor_form::replicated()}};
     }
     p.time.compute = -0.0;
     p.memory[0].inputs = std::numeric_limits<double>::denorm_min();

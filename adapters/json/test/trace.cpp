@@ -116,7 +116,7 @@ TEST_CASE("events are named for people") {
 
 TEST_CASE("local work of conversions has names too") {
     auto p = test::tiny_plan();
-    auto const names = [&](form from, form to) {
+    auto const names = [&](tensor_form from, tensor_form to) {
         p.steps[2].instruction = instruction::convert(1, from, to);
         timeline t;
         t.events = {{2, 0, timeline_event::phase::forward, {}, 0, 1},
@@ -126,9 +126,9 @@ TEST_CASE("local work of conversions has names too") {
             result += (result.empty() ? "" : ", ") + e.at("name").get<std::string>();
         return result;
     };
-    CHECK(names(form::replicated(), form::shard(1)) == "slice w, slice w backward");
-    CHECK(names(form::replicated(), form::partial()) == "mask w, mask w backward");
-    CHECK(names(form::replicated(), form::mirrored()) == "convert w, convert w backward");
+    CHECK(names(tensor_form::replicated(), tensor_form::shard(1)) == "slice w, slice w backward");
+    CHECK(names(tensor_form::replicated(), tensor_form::partial()) == "mask w, mask w backward");
+    CHECK(names(tensor_form::replicated(), tensor_form::mirrored()) == "convert w, convert w backward");
 }
 
 TEST_CASE("any names and times give a trace that parses") {

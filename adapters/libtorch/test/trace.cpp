@@ -57,7 +57,7 @@ TEST_CASE("a module gives operators, names and shapes") {
     CHECK(m.warnings.empty());
     CHECK(broken_axioms(p).empty());
     CHECK(kinds(p) == "matmul relu sum");
-    CHECK(p.tensor(p.results(0)[0]).shape == shape{8, 6});
+    CHECK(p.tensor(p.results(0)[0]).shape == tensor_shape{8, 6});
     CHECK(find_source(p, "x").role == tensor_role::input);
     CHECK(find_source(p, "weight").trainable);
     CHECK(p.name(1) == "relu");
@@ -78,14 +78,14 @@ TEST_CASE("what shares storage with a changed tensor has its new elements, or is
     auto const under =
         traced("    y = x * self.weight\n    flat = y.view([-1])\n    flat.relu_()\n    return y.sum()\n").program;
     CHECK(kinds(under) == "mul view relu reshape sum");
-    CHECK(under.tensor(under.results(3)[0]).shape == shape{8, 4});
+    CHECK(under.tensor(under.results(3)[0]).shape == tensor_shape{8, 4});
     auto const part = error_of("    y = x * self.weight\n    y[:, 0].relu_()\n    return y.sum()\n");
     CHECK(part.find("forward: a tensor is used that shares some of its elements") == 0);
     auto const slice = traced("    y = x * self.weight\n    y[:, 1:3].relu_()\n    return y.sum()\n").program;
     CHECK(kinds(slice) == "mul getitem relu getitem getitem cat sum");
     CHECK(std::vector(slice.operands(5).begin(), slice.operands(5).end()) ==
           std::vector{slice.results(3)[0], slice.results(2)[0], slice.results(4)[0]});
-    CHECK(slice.tensor(slice.results(4)[0]).shape == shape{8, 1});
+    CHECK(slice.tensor(slice.results(4)[0]).shape == tensor_shape{8, 1});
     CHECK(kinds(traced("    y = x * self.weight\n    y[2:].zero_()\n    return y.sum()\n").program) ==
           "mul getitem cat sum"); // nothing reads what was there
     CHECK(error_of("    y = x * self.weight\n    last = y[2:]\n    first = y[:1]\n    last.zero_()\n    "
@@ -101,8 +101,8 @@ TEST_CASE("views and slices of a changed tensor follow it") {
                           "4]).transpose(0, -1).sum()\n")
                        .program;
     CHECK(kinds(p) == "mul getitem getitem reshape transpose sum");
-    CHECK(p.tensor(p.results(1)[0]).shape == shape{8, 2});
-    CHECK(p.tensor(p.results(4)[0]).shape == shape{4, 2});
+    CHECK(p.tensor(p.results(1)[0]).shape == tensor_shape{8, 2});
+    CHECK(p.tensor(p.results(4)[0]).shape == tensor_shape{4, 2});
 }
 
 TEST_CASE("numbers are worked out, branches and loops followed") {
@@ -117,7 +117,7 @@ TEST_CASE("numbers are worked out, branches and loops followed") {
                           "    return y.sum() / float(n)\n")
                        .program;
     CHECK(kinds(p) == "mul view relu relu relu sum div");
-    CHECK(p.tensor(p.results(1)[0]).shape == shape{4, 8});
+    CHECK(p.tensor(p.results(1)[0]).shape == tensor_shape{4, 8});
     CHECK(p.attributes(6).at("number") == std::vector<double>{4});
     CHECK(error_of("    y = (x * self.weight).sum()\n    if bool(y > 0):\n        y = -y\n    return y\n")
               .find("needs the contents of a tensor") != std::string::npos);
@@ -153,7 +153,7 @@ TEST_CASE("tensors that are made with known contents are constants") {
     auto const p =
         traced("    mask = x.new_zeros([4])\n    mask[1:3] = 1\n    return (x * self.weight + mask).sum()\n").program;
     CHECK(kinds(p) == "mul add sum");
-    CHECK(find_source(p, "constant_0").shape == shape{4});
+    CHECK(find_source(p, "constant_0").shape == tensor_shape{4});
 }
 
 TEST_CASE("stochastic depth is one operator") {
@@ -224,10 +224,10 @@ TEST_CASE("convolutions have their shape without being computed") {
         module_of("    return torch.conv2d(x, self.weight, None, [2, 1], [1, 0], [1, 2], 2).sum()\n", {6, 2, 3, 3});
     auto const p = libtorch::trace(m, {at::empty({1024, 4, 33, 40}, at::TensorOptions().device(at::kMeta))}).program;
     CHECK(kinds(p) == "conv2d sum");
-    CHECK(p.tensor(p.results(0)[0]).shape == shape{1024, 6, 17, 36});
+    CHECK(p.tensor(p.results(0)[0]).shape == tensor_shape{1024, 6, 17, 36});
     auto const real = libtorch::trace(m, {numbers({1, 4, 33, 40})}).program;
     auto const computed = at::conv2d(numbers({1, 4, 33, 40}), numbers({6, 2, 3, 3}), {}, {2, 1}, {1, 0}, {1, 2}, 2);
-    CHECK(real.tensor(real.results(0)[0]).shape == shape(computed.sizes().begin(), computed.sizes().end()));
+    CHECK(real.tensor(real.results(0)[0]).shape == tensor_shape(computed.sizes().begin(), computed.sizes().end()));
 }
 
 TEST_CASE("resizing takes a factor that does not divide evenly") {
@@ -240,9 +240,9 @@ TEST_CASE("resizing takes a factor that does not divide evenly") {
         CHECK(traced.warnings.empty());
         auto const& p = traced.program;
         REQUIRE(kinds(p).find("interpolate sum interpolate sum") == 0);
-        CHECK(p.tensor(p.results(0)[0]).shape == shape{2, 3, 7, 7});
+        CHECK(p.tensor(p.results(0)[0]).shape == tensor_shape{2, 3, 7, 7});
         CHECK(p.attributes(0).at("factors") == std::vector<double>{1.3, 1.5});
-        CHECK(p.tensor(p.results(2)[0]).shape == shape{2, 3, 5, 7});
+        CHECK(p.tensor(p.results(2)[0]).shape == tensor_shape{2, 3, 5, 7});
         CHECK_FALSE(p.attributes(2).contains("factors"));
     }
 }
@@ -252,7 +252,7 @@ TEST_CASE("convolutions without a batch are read") {
                        module_of("    return torch.conv2d(x, self.weight, None, [2, 1], [1, 0]).sum()\n", {6, 4, 3, 3}),
                        {numbers({4, 33, 40})})
                        .program;
-    CHECK(p.tensor(p.results(0)[0]).shape == shape{6, 17, 38});
+    CHECK(p.tensor(p.results(0)[0]).shape == tensor_shape{6, 17, 38});
 }
 
 TEST_CASE("contents known while tracing may have the shape of others") {
@@ -260,7 +260,7 @@ TEST_CASE("contents known while tracing may have the shape of others") {
                           "torch.full_like(x, 2.0) + torch.ones_like(x)).sum()\n")
                        .program;
     CHECK(kinds(p) == "mul mul add add sum");
-    CHECK(find_source(p, "constant_0").shape == shape{8, 4});
+    CHECK(find_source(p, "constant_0").shape == tensor_shape{8, 4});
 }
 
 TEST_CASE("traced values may be written into a tensor known while tracing") {

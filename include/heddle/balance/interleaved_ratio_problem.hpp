@@ -53,8 +53,8 @@ public:
     stages_in_turn(std::size_t types, training_options const& training, std::span<double const> ratios);
 
     void begin_stage();
-    void take(step const& s, step_part part, std::vector<transfer_work> transfers, ratio_problem&);
-    void take(step const& s, step_part part, std::size_t t, program_work const& work);
+    void take(step_work const& s, step_part part, std::vector<transfer_work> transfers, ratio_problem&);
+    void take(step_work const& s, step_part part, std::size_t t, program_work const& work);
     void finish(ratio_problem& into);
 
 private:
@@ -124,7 +124,7 @@ HEDDLE_INLINE void stages_in_turn::begin_stage() {
     computes_ = false;
 }
 
-HEDDLE_INLINE void stages_in_turn::take(step const& s, step_part part, std::vector<transfer_work> transfers,
+HEDDLE_INLINE void stages_in_turn::take(step_work const& s, step_part part, std::vector<transfer_work> transfers,
                                         ratio_problem&) {
     bool const is_forward = part == step_part::forward, is_backward = part == step_part::backward;
     if (computes_ && !s.once && (is_forward || is_backward)) begin_stage();
@@ -139,12 +139,12 @@ HEDDLE_INLINE void stages_in_turn::take(step const& s, step_part part, std::vect
     else (part == step_part::deferred ? b.patient : refresh_) += sum;
 }
 
-HEDDLE_INLINE void stages_in_turn::take(step const& s, step_part part, std::size_t t, program_work const& work) {
+HEDDLE_INLINE void stages_in_turn::take(step_work const& s, step_part part, std::size_t t, program_work const& work) {
     if (part == step_part::update) {
         update_[t] += work.in_lines();
         return;
     }
-    auto const works = [](kernel const& k) { return k.launches || k.kernels_beside > 0; };
+    auto const works = [](local_work const& k) { return k.launches || k.kernels_beside > 0; };
     computes_ = computes_ || (!s.once && (works(s.forward) || works(s.backward)));
     auto& [f, b] = stages_.back();
     (part == step_part::forward ? f : b).work[t] += times(s.once ? 1.0 / training_.micro_batches : 1, work.in_lines());

@@ -27,7 +27,7 @@ struct saved_tensor {
 
 /// A program as steps in order, and what it saves beside them.
 struct program_steps {
-    std::vector<step> steps{};
+    std::vector<step_work> steps{};
     std::vector<saved_tensor> saved{};
     /// In order, the steps with which a stage begins, where micro-batches take turns.
     std::vector<std::size_t> stage_starts{};
@@ -98,7 +98,7 @@ struct program_work {
 };
 
 /// A kernel's time on a type, as a function of its ratio.
-program_work kernel_work(cost_model const& model, kernel const& all, step const& s, std::size_t t, bool split);
+program_work kernel_work(cost_model const& model, local_work const& all, step_work const& s, std::size_t t, bool split);
 /// Returns the time of what a group's devices exchange, as a function of the type's ratio.
 affine inside_line(cost_model const& model, inside_list const& list, std::size_t t);
 /// Returns a collective's time as a function of the largest ratio. A gradient's includes its part of its bucket's
@@ -123,7 +123,7 @@ public:
     program_walk(cost_model const& model, std::vector<double> const& preferred, program_ratio_options const& options);
 
     template <class Stages>
-    void add(step const& s, Stages& stages) {
+    void add(step_work const& s, Stages& stages) {
         add_transfers(s, step_part::forward, s.forward_transfers, stages);
         add_transfers(s, step_part::backward, s.backward_transfers, stages);
         add_transfers(s, step_part::deferred, s.deferred_transfers, stages);
@@ -162,7 +162,7 @@ private:
     [[nodiscard]] std::vector<transfer_work> times_of(transfer_list const& transfers, bool are_gradients);
 
     template <class Stages>
-    void add_transfers(step const& s, step_part part, transfer_list const& transfers, Stages& stages) {
+    void add_transfers(step_work const& s, step_part part, transfer_list const& transfers, Stages& stages) {
         for (auto const& t : transfers) {
             add_inside_groups(t.before, t.size, t.from);
             add_inside_groups(t.after, t.size, t.to);
@@ -182,8 +182,8 @@ class serial_stages {
 public:
     serial_stages(std::size_t ratios, bool follows_curves);
 
-    void take(step const& s, step_part part, std::vector<transfer_work> transfers, ratio_problem& into);
-    void take(step const&, step_part part, std::size_t n, program_work const& work) { open(part)[n] += work; }
+    void take(step_work const& s, step_part part, std::vector<transfer_work> transfers, ratio_problem& into);
+    void take(step_work const&, step_part part, std::size_t n, program_work const& work) { open(part)[n] += work; }
     void finish(ratio_problem& into);
 
 private:
@@ -267,8 +267,8 @@ HEDDLE_INLINE stage_work program_work::in_curves(int count) const {
     return result;
 }
 
-HEDDLE_INLINE program_work kernel_work(cost_model const& model, kernel const& all, step const& s, std::size_t t,
-                                       bool split) {
+HEDDLE_INLINE program_work kernel_work(cost_model const& model, local_work const& all, step_work const& s,
+                                       std::size_t t, bool split) {
     program_work result;
     auto& straight = result.straight;
     if (all.kernels_beside > 0) {
@@ -276,7 +276,7 @@ HEDDLE_INLINE program_work kernel_work(cost_model const& model, kernel const& al
         straight += {beside.constant, beside.slope};
     }
     if (!all.launches) return result;
-    kernel const work = model.on_member(all, t);
+    local_work const work = model.on_member(all, t);
     auto const& speed = model.speed(t, s.type, s.category);
     affine const traffic{work.whole.value / speed.bandwidth, work.split.value / speed.bandwidth};
     straight.constant += speed.overhead;
@@ -303,7 +303,7 @@ HEDDLE_INLINE affine inside_line(cost_model const& model, inside_list const& lis
 }
 
 HEDDLE_INLINE convex_pieces transfer_curve(cost_model const& model, transfer const& t, bool is_gradient) {
-    uniform_shares const evenly(even(model));
+    uniform_shares const evenly(even_ratios(model));
     // Launches and the sum of all shards are the same at all ratios if the model is one line.
     if (t.how == uneven::grouped)
         return {{is_gradient ? model.time_in_bucket(t, evenly) : model.time_across(t, evenly), 0}};
@@ -373,7 +373,7 @@ HEDDLE_INLINE std::vector<transfer_work> program_walk::times_of(transfer_list co
 HEDDLE_INLINE serial_stages::serial_stages(std::size_t ratios, bool follows_curves)
     : follows_curves_(follows_curves), forward_(ratios), backward_(ratios), update_(ratios) {}
 
-HEDDLE_INLINE void serial_stages::take(step const&, step_part part, std::vector<transfer_work> transfers,
+HEDDLE_INLINE void serial_stages::take(step_work const&, step_part part, std::vector<transfer_work> transfers,
                                        ratio_problem& into) {
     if (part == step_part::forward || part == step_part::backward) close(open(part));
     for (auto& t : transfers)

@@ -114,7 +114,7 @@ template <ratio_solver Solver>
 [[nodiscard]] std::vector<double> compute_proportional(cost_model const& model, element_type type);
 
 /// Returns equal ratios.
-[[nodiscard]] inline std::vector<double> even(cost_model const& model) {
+[[nodiscard]] inline std::vector<double> even_ratios(cost_model const& model) {
     return std::vector<double>(model.class_count(), 1.0 / model.ranks());
 }
 

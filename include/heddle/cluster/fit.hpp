@@ -151,7 +151,7 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
 /// that a slow outlier has bounded weight: one that is k times too slow pulls like one that is off by (1 - 1/k) / k,
 /// which is at most a quarter.
 /// *Throws* `input_error` if a sample is invalid.
-[[nodiscard]] inline fit_report fit(std::span<sample const> samples) {
+[[nodiscard]] inline fit_report fit_samples(std::span<sample const> samples) {
     std::map<std::pair<collective, int>, std::map<double, std::vector<double>>> collectives;
     std::map<std::tuple<std::string, element_type, operator_class>,
              std::map<std::pair<double, double>, std::vector<double>>>

@@ -141,7 +141,7 @@ HEDDLE_INLINE std::vector<atom_class> atom_classes(indexed_program const& p,
         while (parent[n] != n) n = parent[n] = parent[parent[n]];
         return n;
     };
-    auto const add = [&](tensor_id t, form f) {
+    auto const add = [&](tensor_id t, tensor_form f) {
         auto const [slot, is_new] = number.try_emplace({t, f.factor()}, factors.size());
         if (is_new) {
             factors.push_back(slot->first);

@@ -144,21 +144,21 @@ public:
 
     /// Returns the roofline time of a kernel on a class with share `s` of what is split; in a group, the time on each
     /// of its devices.
-    [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split,
+    [[nodiscard]] double time(local_work const& work, std::size_t k, element_type e, operator_class o, bool split,
                               double s) const;
     /// Returns a time that is convex in the share: the maximum of `lines_below` in place of the roofline. It is
     /// `time(...)`, or less if the class's efficiency depends on the size.
-    [[nodiscard]] double least_time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split,
+    [[nodiscard]] double least_time(local_work const& work, std::size_t k, element_type e, operator_class o, bool split,
                                     double s) const;
     /// Returns lines in a class's share of a split kernel, for arithmetic and for memory traffic. No line is above the
     /// larger of the two times; the largest line is equal to it unless efficiency depends on the size.
-    [[nodiscard]] std::vector<work_line> lines_below(kernel const& work, std::size_t k, element_type e,
+    [[nodiscard]] std::vector<work_line> lines_below(local_work const& work, std::size_t k, element_type e,
                                                      operator_class o) const;
     /// Returns the time of the small kernels beside a kernel, which are taken as element-wise.
-    [[nodiscard]] work_line beside(kernel const& work, std::size_t k, element_type e) const;
+    [[nodiscard]] work_line beside(local_work const& work, std::size_t k, element_type e) const;
 
     /// Returns the work of each device of a group; of a single device, all of it.
-    [[nodiscard]] kernel on_member(kernel work, std::size_t k) const;
+    [[nodiscard]] local_work on_member(local_work work, std::size_t k) const;
     /// Returns what each device of a group holds; of a single device, all of it.
     [[nodiscard]] holding on_member(holding h, std::size_t k) const;
 
@@ -249,14 +249,14 @@ public:
         return {t, is_gradient ? time_in_bucket(t, shares) : time(t, shares)};
     }
     template <class Shares>
-    [[nodiscard]] step decided(step s, Shares const& shares) const {
+    [[nodiscard]] step_work decided(step_work s, Shares const& shares) const {
         for_each_transfer(s, [&](transfer& t) { t = decided(t, shares).what; });
         return s;
     }
 
     /// Prices one step; a gradient costs what it adds to its bucket. *Complexity.* Linear in the classes.
     template <class Shares>
-    [[nodiscard]] step_cost price(step const& s, Shares const& shares) const {
+    [[nodiscard]] step_cost price(step_work const& s, Shares const& shares) const {
         step_cost cost;
         auto const add = [&](transfer_list const& transfers, double& into, bool are_gradients = false) {
             double together = 0; // what one list brings is there at once
@@ -404,17 +404,17 @@ HEDDLE_INLINE double cost_model::roofline::arithmetic(flops work, double part) c
     return efficiency->at_full_rate(work * part).value / rate;
 }
 
-HEDDLE_INLINE double cost_model::time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split,
-                                      double s) const {
+HEDDLE_INLINE double cost_model::time(local_work const& work, std::size_t k, element_type e, operator_class o,
+                                      bool split, double s) const {
     double const beside = work.kernels_beside > 0 ? this->beside(work, k, e).at(s) : 0;
     if (!work.launches) return beside;
-    kernel const mine = on_member(work, k);
+    local_work const mine = on_member(work, k);
     double const moved = mine.whole.value + mine.split.value * s;
     roofline const& r = speed(k, e, o);
     return std::max(r.arithmetic(mine.operations, split ? s : 1), moved / r.bandwidth) + r.overhead + beside;
 }
 
-HEDDLE_INLINE double cost_model::least_time(kernel const& work, std::size_t k, element_type e, operator_class o,
+HEDDLE_INLINE double cost_model::least_time(local_work const& work, std::size_t k, element_type e, operator_class o,
                                             bool split, double s) const {
     roofline const& r = speed(k, e, o);
     if (!split || !r.efficiency || !work.launches) return time(work, k, e, o, split, s);
@@ -423,9 +423,9 @@ HEDDLE_INLINE double cost_model::least_time(kernel const& work, std::size_t k, e
     return most + r.overhead + (work.kernels_beside > 0 ? beside(work, k, e).at(s) : 0);
 }
 
-HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(kernel const& work, std::size_t k, element_type e,
+HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(local_work const& work, std::size_t k, element_type e,
                                                              operator_class o) const {
-    kernel const mine = on_member(work, k);
+    local_work const mine = on_member(work, k);
     roofline const& r = speed(k, e, o);
     bool const is_curved = r.efficiency && mine.operations > flops(0);
     auto lines = is_curved ? r.arithmetic_curve(mine.operations).lines_below()
@@ -434,13 +434,13 @@ HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(kernel const& work,
     return lines;
 }
 
-HEDDLE_INLINE work_line cost_model::beside(kernel const& work, std::size_t k, element_type e) const {
+HEDDLE_INLINE work_line cost_model::beside(local_work const& work, std::size_t k, element_type e) const {
     holding const moved = on_member(work.beside, k);
     roofline const& r = speed(k, e, operator_class::elementwise);
     return {moved.whole.value / r.bandwidth + work.kernels_beside * r.overhead, moved.split.value / r.bandwidth};
 }
 
-HEDDLE_INLINE kernel cost_model::on_member(kernel work, std::size_t k) const {
+HEDDLE_INLINE local_work cost_model::on_member(local_work work, std::size_t k) const {
     double const n = classes_[k].group_size;
     if (n == 1) return work;
     if (work.is_divided) work.operations = work.operations / n;

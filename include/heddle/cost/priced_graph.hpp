@@ -71,8 +71,8 @@ public:
     /// `steps` are those of the space's instructions. `shares.is_by_extent()`, if it exists, tells whether factors of
     /// equal extent have equal shares.
     template <class Shares>
-    priced_graph(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model,
-                 Shares const& shares, training_options const& training = {})
+    priced_graph(cut_space const& space, cut_graph const& graph, std::span<step_work const> steps,
+                 cost_model const& model, Shares const& shares, training_options const& training = {})
         : space_(space), graph_(graph), model_(model), training_(training), number_in_kind_(steps.size()) {
         auto const moves = moves_by_kind();
         search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
@@ -240,7 +240,7 @@ private:
     void find_small_buckets(std::vector<std::vector<cut_space::action>> const& moves);
 
     template <class Shares>
-    void price_instruction(step const& s, Shares const& shares) {
+    void price_instruction(step_work const& s, Shares const& shares) {
         instructions_.push_back(model_.price(s, shares));
         gradient_of_instruction_.push_back(no_gradient);
         if (!s.reduces_gradients() || s.deferred_transfers.empty() ||
@@ -255,7 +255,7 @@ private:
     }
 
     template <class Shares>
-    void price_operator(std::size_t op, std::vector<cut_space::action> const& moves, std::span<step const> steps,
+    void price_operator(std::size_t op, std::vector<cut_space::action> const& moves, std::span<step_work const> steps,
                         Shares const& shares) {
         auto const classes = model_.class_count();
         auto const first = instructions_.size();

@@ -22,12 +22,12 @@ namespace heddle {
 /// Tells whether the gradients' collectives of some instructions, given in the order of the forward pass, follow all of
 /// their work in the backward pass.
 template <std::ranges::input_range Instructions>
-[[nodiscard]] bool gradients_follow_work(Instructions const& instructions, std::span<step const> steps) {
+[[nodiscard]] bool gradients_follow_work(Instructions const& instructions, std::span<step_work const> steps) {
     bool works = false;
     for (auto i : instructions) {
         auto const& s = steps[i];
         if (works && !s.deferred_transfers.empty()) return false;
-        works |= s.backward != kernel{} || !s.inside_backward.empty();
+        works |= s.backward != local_work{} || !s.inside_backward.empty();
     }
     return true;
 }
@@ -84,17 +84,17 @@ struct training_options {
 
 namespace detail {
 
-heddle::kernel local_kernel(conversion_half::work work, bytes size, bool is_cut_inside);
+local_work local_kernel(conversion_half::work work, bytes size, bool is_cut_inside);
 
-inline inside_transfer inside_of(inside_step kind, bytes size, form f) {
+inline inside_transfer inside_of(inside_step kind, bytes size, tensor_form f) {
     return f.is_shard() ? inside_transfer{kind, bytes(0), size} : inside_transfer{kind, size, bytes(0)};
 }
 
-step step_of(indexed_program const& p, instruction::read const& i, training_options const& options);
-step step_of(indexed_program const& p, instruction::convert const& i);
-step step_of(indexed_program const& p, instruction::compute const& i);
-step step_of(indexed_program const& p, instruction::unshard const& i);
-step step_of(indexed_program const& p, instruction::reshard const& i);
+step_work step_of(indexed_program const& p, instruction::read const& i, training_options const& options);
+step_work step_of(indexed_program const& p, instruction::convert const& i);
+step_work step_of(indexed_program const& p, instruction::compute const& i);
+step_work step_of(indexed_program const& p, instruction::unshard const& i);
+step_work step_of(indexed_program const& p, instruction::reshard const& i);
 
 /// Returns the part of an operator's backward work that the gradients of the given parameters are. All factors of
 /// products cost the same; if there is no product, all that is differentiated does.
@@ -103,7 +103,7 @@ double part_of_backward(indexed_program const& p, indexed_operator const& op, fo
 /// Splits the backward work of a computation that gathers factors. What does not belong to the mirrored parameters
 /// stays; the parameters' part waits for the factors and is done in full by every device. The cotangents are kept until
 /// then.
-void defer_factors(indexed_program const& p, instruction::compute const& i, step& s);
+void defer_factors(indexed_program const& p, instruction::compute const& i, step_work& s);
 
 [[nodiscard]] inline bool has_statistics(split_loop const& loop) {
     return loop.forward_statistics + loop.backward_statistics > 0;
@@ -111,16 +111,16 @@ void defer_factors(indexed_program const& p, instruction::compute const& i, step
 
 /// Adds what the devices of a group exchange for a computation: sums of results and cotangents if it is split inside,
 /// otherwise all that is cut.
-void communicate_inside(indexed_program const& p, instruction::compute const& i, bool differentiated, step& s);
+void communicate_inside(indexed_program const& p, instruction::compute const& i, bool differentiated, step_work& s);
 
 /// Turns the costs of a micro-batch into those of a batch of `count` of them: activations and inputs of all are held, a
 /// gradient is held to which the others are added, and there is room for what is unsharded next.
-void interleave(indexed_program const& p, instruction const& i, int count, step& s);
+void interleave(indexed_program const& p, instruction const& i, int count, step_work& s);
 
 } // namespace detail
 
 /// Returns the costs of an instruction. If micro-batches take turns, work and transfers are those of one micro-batch.
-[[nodiscard]] step make_step(indexed_program const& p, instruction const& i, training_options const& options);
+[[nodiscard]] step_work make_step(indexed_program const& p, instruction const& i, training_options const& options);
 
 } // namespace heddle
 
@@ -128,9 +128,9 @@ void interleave(indexed_program const& p, instruction const& i, int count, step&
 
 namespace heddle::detail {
 
-HEDDLE_INLINE heddle::kernel local_kernel(conversion_half::work work, bytes size, bool is_cut_inside) {
+HEDDLE_INLINE local_work local_kernel(conversion_half::work work, bytes size, bool is_cut_inside) {
     using enum conversion_half::work;
-    heddle::kernel result;
+    local_work result;
     switch (work) {
     case none: break;
     case slice: result = {flops(0), bytes(0), 2 * size, true}; break;
@@ -144,10 +144,10 @@ HEDDLE_INLINE heddle::kernel local_kernel(conversion_half::work work, bytes size
     return result;
 }
 
-HEDDLE_INLINE step step_of(indexed_program const& p, instruction::read const& i, training_options const& options) {
+HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::read const& i, training_options const& options) {
     auto const& [t, updated, to] = i; // a device updates the part of form `updated`
     auto const& tensor = p.tensors[t];
-    step s;
+    step_work s;
     s.type = tensor.info.type;
     if (updated.is_shard()) s.share = {t, updated.factor()};
     // A parameter that is read as partial is stored whole.
@@ -158,16 +158,16 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::read const& i,
     s.stored = {value.whole * 2 + state.whole * per_byte, value.split * 2 + state.split * per_byte};
     // The update reads value, gradient and state, and writes value and state.
     s.update = {state.whole * (3 + 2 * per_byte), state.split * (3 + 2 * per_byte)};
-    if (to == form::partial()) {
+    if (to == tensor_form::partial()) {
         s.forward = local_kernel(conversion_half::work::scale, tensor.info.size(), false);
         s.category = operator_class::elementwise;
     }
     sum_cotangents(tensor, value, options.micro_batches, s.backward);
     bool const is_cut = updated != to;
-    if (to == form::replicated())
+    if (to == tensor_form::replicated())
         s.deferred_transfers.push_back(
             {is_cut ? collective::reduce_scatter : collective::all_reduce, tensor.info.size(), {}, s.share, {}});
-    if (options.copies_gradients && to == form::replicated()) {
+    if (options.copies_gradients && to == tensor_form::replicated()) {
         for (int kernels = 0; kernels < 2; ++kernels) add_beside(s.backward, 2 * value);
         s.update += 2 * value;
         s.stored += value;
@@ -180,10 +180,10 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::read const& i,
     return s;
 }
 
-HEDDLE_INLINE step step_of(indexed_program const& p, instruction::convert const& i) {
+HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::convert const& i) {
     auto const [t, from, to] = i;
     auto const& tensor = p.tensors[t];
-    step s;
+    step_work s;
     s.type = tensor.info.type;
     s.category = operator_class::elementwise;
     auto const how = find_conversion(from, to);
@@ -192,7 +192,7 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::convert const&
     share_ref const before = from.is_shard() ? share_ref{t, from.factor()} : share_ref{};
     share_ref const after = to.is_shard() ? share_ref{t, to.factor()} : share_ref{};
     s.share = after.is_split() ? after : before;
-    auto const factor_of = [&](form f) -> auto& { return tensor.factors[static_cast<std::size_t>(f.factor())]; };
+    auto const factor_of = [&](tensor_form f) -> auto& { return tensor.factors[static_cast<std::size_t>(f.factor())]; };
     bool const redistributes = from.is_shard() && to.is_shard() && is_same_place(factor_of(from), factor_of(to));
     bool const is_cut_inside = tensor.inside != no_factor;
     inside_step const to_first = is_cut_inside ? inside_step::gather : inside_step::none;
@@ -200,7 +200,7 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::convert const&
     // Each device of a group has another part of the batch.
     bool const moves_batch =
         is_cut_inside && (before.is_split() != after.is_split()) && s.share.factor == tensor.inside;
-    auto const move_batch = [&](conversion_half const& half, form f, form g, inside_list& list) {
+    auto const move_batch = [&](conversion_half const& half, tensor_form f, tensor_form g, inside_list& list) {
         if (moves_batch && !half.collective)
             list = {inside_of(inside_step::gather, size, f), inside_of(inside_step::scatter, size, g)};
     };
@@ -231,17 +231,17 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::convert const&
     return s;
 }
 
-HEDDLE_INLINE step step_of(indexed_program const& p, instruction::unshard const& i) {
-    step s = step_of(p, instruction::convert(i.tensor, i.from, i.to));
+HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::unshard const& i) {
+    step_work s = step_of(p, instruction::convert(i.tensor, i.from, i.to));
     s.backward_transfers = std::exchange(s.deferred_transfers, {});
     s.saved = {};
     s.transient = p.tensors[i.tensor].info.size();
     return s;
 }
 
-HEDDLE_INLINE step step_of(indexed_program const& p, instruction::reshard const& i) {
+HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::reshard const& i) {
     auto const& tensor = p.tensors[i.tensor];
-    step s;
+    step_work s;
     s.type = tensor.info.type;
     s.share = {i.tensor, i.to.factor()};
     s.backward_transfers.push_back(
@@ -257,14 +257,14 @@ HEDDLE_INLINE double part_of_backward(indexed_program const& p, indexed_operator
                 op.terms, [&](auto const& term) { return term.size() > 1 && algorithm::find(term, k) != term.end(); });
             if (!p.tensors[op.operands[k]].has_cotangent || is_factor != of_products) continue;
             all += 1;
-            mirrored += operands[k] == form::mirrored();
+            mirrored += operands[k] == tensor_form::mirrored();
         }
         if (all > 0) break;
     }
     return mirrored / all;
 }
 
-HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute const& i, step& s) {
+HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute const& i, step_work& s) {
     auto const& op = p.operators[i.op];
     double const part = part_of_backward(p, op, i.operands);
     s.deferred = {s.backward.operations * part, bytes(0), bytes(0), true};
@@ -273,7 +273,7 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute 
     };
     s.backward.operations = s.backward.operations * (1 - part);
     s.backward.launches = false;
-    auto const gather = [&](tensor_id t, form f) {
+    auto const gather = [&](tensor_id t, tensor_form f) {
         s.deferred_transfers.push_back({collective::all_gather,
                                         p.tensors[t].info.size(),
                                         {t, f.factor()},
@@ -288,7 +288,7 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute 
         if (i.operands[k].is_shard()) gather(op.operands[k], i.operands[k]);
         else if (tensor.inside != no_factor)
             s.inside_update.push_back({inside_step::gather, tensor.info.size(), bytes(0)});
-        if (i.operands[k] == form::mirrored()) {
+        if (i.operands[k] == tensor_form::mirrored()) {
             s.deferred.whole += tensor.info.size();
             s.backward.whole -= tensor.info.size();
         } else {
@@ -306,10 +306,10 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute 
 }
 
 HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction::compute const& i, bool differentiated,
-                                      step& s) {
+                                      step_work& s) {
     auto const& op = p.operators[i.op];
     auto const is_cut = [&](tensor_id t) { return p.tensors[t].inside != no_factor; };
-    auto const add = [&](inside_list& list, inside_step kind, tensor_id t, form f) {
+    auto const add = [&](inside_list& list, inside_step kind, tensor_id t, tensor_form f) {
         list.push_back(inside_of(kind, p.tensors[t].info.size(), f));
     };
     if (op.inside_loop < 0) {
@@ -328,8 +328,8 @@ HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction::com
     }
     auto const& inside = op.loops[static_cast<std::size_t>(op.inside_loop)];
     if (has_statistics(inside) && (i.loop < 0 || !has_statistics(op.loops[static_cast<std::size_t>(i.loop)]))) {
-        inside_transfer const statistic =
-            inside_of(inside_step::all_reduce, inside.statistic, i.loop < 0 ? form::replicated() : form::shard(0));
+        inside_transfer const statistic = inside_of(inside_step::all_reduce, inside.statistic,
+                                                    i.loop < 0 ? tensor_form::replicated() : tensor_form::shard(0));
         s.inside_forward.assign(inside.forward_statistics, statistic);
         if (differentiated) s.inside_backward.assign(inside.backward_statistics, statistic);
     }
@@ -337,20 +337,20 @@ HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction::com
         if (!is_cut(op.results[k])) add(s.inside_forward, inside_step::all_reduce, op.results[k], i.results[k]);
     for (std::size_t k = 0; k < op.operands.size() && differentiated; ++k) {
         auto const& tensor = p.tensors[op.operands[k]];
-        bool const from_factors = i.loop >= 0 && i.operands[k] == form::mirrored();
+        bool const from_factors = i.loop >= 0 && i.operands[k] == tensor_form::mirrored();
         if (!tensor.has_cotangent || is_cut(op.operands[k]) || from_factors) continue;
         add(s.inside_backward, tensor.is_parameter() ? inside_step::reduce : inside_step::all_reduce, op.operands[k],
             i.operands[k]);
     }
 }
 
-HEDDLE_INLINE step step_of(indexed_program const& p, instruction::compute const& i) {
+HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute const& i) {
     auto const& op = p.operators[i.op];
-    step s;
+    step_work s;
     s.category = op.work.category;
     bool first = true;
     holding forward{}, backward{};
-    auto const visit = [&](tensor_id t, form f) {
+    auto const visit = [&](tensor_id t, tensor_form f) {
         if (f.is_shard() && !s.share.is_split()) s.share = {t, f.factor()};
         return touched(p, op, t, f);
     };
@@ -376,7 +376,8 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::compute const&
     bool const split = i.loop >= 0;
     bool const is_divided = op.inside_loop >= 0;
     if (differentiated)
-        s.saved = held_bytes(op.work.extra_saved, split ? form::shard(0) : form::replicated(), is_divided);
+        s.saved =
+            held_bytes(op.work.extra_saved, split ? tensor_form::shard(0) : tensor_form::replicated(), is_divided);
     bool const has_parts = op.work.category == operator_class::attention;
     if (!has_parts) forward += s.saved, backward += s.saved;
     if (!op.work.is_view) {
@@ -411,7 +412,7 @@ HEDDLE_INLINE step step_of(indexed_program const& p, instruction::compute const&
     return s;
 }
 
-HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, int count, step& s) {
+HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, int count, step_work& s) {
     s.transient *= 2;
     auto const* const read = i.as<instruction::read>();
     if (i.is<instruction::compute>() || !p.tensors[i.change()->tensor].is_parameter()) {
@@ -436,9 +437,9 @@ HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, in
 
 namespace heddle {
 
-HEDDLE_INLINE step make_step(indexed_program const& p, instruction const& i, training_options const& options) {
-    step s = i.visit([&](instruction::read const& read) { return detail::step_of(p, read, options); },
-                     [&](auto const& other) { return detail::step_of(p, other); });
+HEDDLE_INLINE step_work make_step(indexed_program const& p, instruction const& i, training_options const& options) {
+    step_work s = i.visit([&](instruction::read const& read) { return detail::step_of(p, read, options); },
+                          [&](auto const& other) { return detail::step_of(p, other); });
     if (!p.is_split_inside) {
         for_each_transfer(s, [](transfer& t) { t.before = t.after = inside_step::none; });
         s.inside_forward = s.inside_backward = s.inside_update = {};

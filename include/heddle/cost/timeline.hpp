@@ -51,7 +51,7 @@ struct overlap {
 /// sent after it; if it is empty, each gradient has its own. The total is that of `serial` or `overlapped` up to
 /// rounding.
 template <class Shares>
-[[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares,
+[[nodiscard]] timeline run_serial(std::span<step_work const> steps, cost_model const& model, Shares const& shares,
                                   bool overlaps_gradients = false, std::span<double const> gradients = {}) {
     using phase = timeline_event::phase;
     timeline result;

@@ -37,7 +37,7 @@ struct holding {
 /// Local work of one direction. A device with share s does flops * s (or flops, if nothing is split) and moves whole +
 /// split * s bytes. A device group divides the operations among its devices, if it can, and moves each of the bytes
 /// inside once.
-struct kernel {
+struct local_work {
     flops operations;
     bytes whole, split;
     bool launches = false;
@@ -48,7 +48,7 @@ struct kernel {
     /// copy and add, so memory alone limits them.
     holding beside{};
     int kernels_beside = 0;
-    friend bool operator==(kernel const&, kernel const&) = default;
+    friend bool operator==(local_work const&, local_work const&) = default;
 };
 
 /// A collective on a tensor of `size` bytes, which `from` cuts before and `to` cuts after, if they cut.
@@ -79,11 +79,11 @@ struct inside_transfer {
 using inside_list = std::vector<inside_transfer>;
 
 /// The costs of one instruction in both directions.
-struct step {
+struct step_work {
     operator_class category = operator_class::other;
     element_type type = element_type::float32;
     share_ref share;
-    kernel forward, backward;
+    local_work forward, backward;
     transfer_list forward_transfers, backward_transfers;
     /// The collectives of parameter gradients, or of their factors. They run after the backward pass and close no
     /// stage.
@@ -91,7 +91,7 @@ struct step {
     /// The collectives that bring whole copies up to date after the update.
     transfer_list update_transfers;
     /// The work on what the deferred transfers bring. It is done in full on every device; in a group, on the first.
-    kernel deferred;
+    local_work deferred;
     /// The communication inside device groups: beside the forward work, beside the backward work, and after all
     /// deferred transfers.
     inside_list inside_forward, inside_backward, inside_update;
@@ -108,16 +108,16 @@ struct step {
     bool once = false;
     /// Tells whether the deferred collectives carry gradients, not their factors.
     [[nodiscard]] bool reduces_gradients() const { return !deferred.launches; }
-    friend bool operator==(step const&, step const&) = default;
+    friend bool operator==(step_work const&, step_work const&) = default;
 };
 
 /// Returns what a device holds in some form of a tensor of `size` bytes: all of it, or a part along the form's factor.
-[[nodiscard]] holding held_bytes(bytes size, form f, bool is_cut_inside);
-[[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, form f) {
+[[nodiscard]] holding held_bytes(bytes size, tensor_form f, bool is_cut_inside);
+[[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, tensor_form f) {
     return held_bytes(tensor.info.size(), f, tensor.inside != no_factor);
 }
 /// Returns the bytes saved for all micro-batches, from the tensor of one of them; a parameter is saved once.
-[[nodiscard]] inline holding saved_bytes(indexed_tensor const& tensor, form f, int micro_batches) {
+[[nodiscard]] inline holding saved_bytes(indexed_tensor const& tensor, tensor_form f, int micro_batches) {
     return held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : micro_batches), f,
                       tensor.inside != no_factor);
 }
@@ -134,7 +134,7 @@ HEDDLE_INLINE holding& holding::operator+=(holding const& h) {
     return *this;
 }
 
-HEDDLE_INLINE holding held_bytes(bytes size, form f, bool is_cut_inside) {
+HEDDLE_INLINE holding held_bytes(bytes size, tensor_form f, bool is_cut_inside) {
     bytes const inside = is_cut_inside ? size : bytes(0);
     return f.is_shard() ? holding{bytes(0), size, bytes(0), inside} : holding{size, bytes(0), inside, bytes(0)};
 }

@@ -59,7 +59,7 @@ public:
         for (auto const& s : what.steps)
             if (auto const* read = s.instruction.template as<instruction::read>();
                 read && indexed.tensors[read->tensor].is_parameter())
-                stored_as_[read->tensor] = read->from.is_shard() ? read->from : form::replicated();
+                stored_as_[read->tensor] = read->from.is_shard() ? read->from : tensor_form::replicated();
     }
 
     /// Turns whole sources into what this rank keeps between iterations: parameters are in the form in which they are
@@ -101,20 +101,20 @@ public:
     /// Returns the whole loss of an iteration; this is a collective if the ranks have summands.
     [[nodiscard]] Scalar whole_loss(iteration_result<Scalar> const& result) {
         tensor_id const t = program_.loss();
-        if (!values(t).contains(at(t, form::partial()))) return result.loss;
-        return turned(t, form::partial(), form::replicated(), tensor(layout_.whole_shape(t), result.loss), true,
-                      [&](tensor const& x) { return across_.reduced(t, x); })[0];
+        if (!values(t).contains(at(t, tensor_form::partial()))) return result.loss;
+        return turned(t, tensor_form::partial(), tensor_form::replicated(), tensor(layout_.whole_shape(t), result.loss),
+                      true, [&](tensor const& x) { return across_.reduced(t, x); })[0];
     }
 
     /// Returns a parameter, as the ranks store it, whole on each of them; this is a collective if it is cut.
     [[nodiscard]] tensor gather(tensor_id t, tensor const& stored) {
-        form const f = stored_as_.at(t);
-        return f.is_shard() ? converted(t, f, form::replicated(), stored, uneven::padded) : stored;
+        tensor_form const f = stored_as_.at(t);
+        return f.is_shard() ? converted(t, f, tensor_form::replicated(), stored, uneven::padded) : stored;
     }
 
 private:
     using key = std::pair<tensor_id, std::uint16_t>;
-    static key at(tensor_id t, form f) { return {t, f.code()}; }
+    static key at(tensor_id t, tensor_form f) { return {t, f.code()}; }
 
     // ---- micro-batches
 
@@ -158,8 +158,8 @@ private:
         auto const number = count_ > 1 ? batch_loop(whole_->operators[o], *batch_) : std::int16_t{-1};
         if (number < 0) return result;
         auto const& loop = whole_->operators[o].loops[static_cast<std::size_t>(number)];
-        split(result, program_, *whole_, o, loop, places_before(loop.extent),
-              loop.extent / static_cast<extent>(count_));
+        split_call(result, program_, *whole_, o, loop, places_before(loop.extent),
+                   loop.extent / static_cast<extent>(count_));
         return result;
     }
 
@@ -180,10 +180,13 @@ private:
     /// Applies `turn` to the group's tensor: to this device's part if that is possible; otherwise to all of it on the
     /// first device, which gives each device its part of the result.
     template <class Turn>
-    [[nodiscard]] tensor turned(tensor_id t, form from, form to, tensor const& mine, bool is_collective, Turn&& turn) {
+    [[nodiscard]] tensor turned(tensor_id t, tensor_form from, tensor_form to, tensor const& mine, bool is_collective,
+                                Turn&& turn) {
         if (!inside_.is_group()) return turn(mine);
         if (!is_collective) {
-            auto const cuts_batch = [&](form f) { return f.is_shard() && f.factor() == indexed_.tensors[t].inside; };
+            auto const cuts_batch = [&](tensor_form f) {
+                return f.is_shard() && f.factor() == indexed_.tensors[t].inside;
+            };
             if (!inside_.is_cut(t)) return turn(mine);
             if (cuts_batch(from) == cuts_batch(to)) return inside_.part(t, to, turn(inside_.padded(t, from, mine)));
         }
@@ -192,12 +195,13 @@ private:
         auto const result = inside_.is_first() ? turn(whole) : tensor(layout_.held_shape(t, to, communicator_.rank()));
         return inside_.is_cut(t) ? inside_.scattered(t, to, result) : inside_.broadcast(result);
     }
-    [[nodiscard]] tensor converted(tensor_id t, form from, form to, tensor const& value, uneven how) {
+    [[nodiscard]] tensor converted(tensor_id t, tensor_form from, tensor_form to, tensor const& value, uneven how) {
         return turned(t, from, to, value, find_conversion(from, to)->forward.collective.has_value(),
                       [&](tensor const& x) { return across_.convert(t, from, to, x, how); });
     }
     /// A parameter's gradient stays on the first device.
-    [[nodiscard]] tensor transposed(tensor_id t, form from, form to, tensor const& cotangent, uneven how) {
+    [[nodiscard]] tensor transposed(tensor_id t, tensor_form from, tensor_form to, tensor const& cotangent,
+                                    uneven how) {
         auto const turn = [&](tensor const& x) { return across_.transpose(t, from, to, x, how); };
         if (is_parameter(t)) return turn(cotangent);
         return turned(t, to, from, cotangent, find_conversion(from, to)->backward.collective.has_value(), turn);
@@ -229,9 +233,9 @@ private:
             return;
         }
         bool const is_cut_now = i.to.is_shard() && !stored_as_.contains(i.tensor);
-        tensor mine = is_cut_now                ? layout_.cut(i.tensor, i.to, stored, communicator_.rank())
-                      : i.to == form::partial() ? across_.scaled(stored)
-                                                : stored;
+        tensor mine = is_cut_now                       ? layout_.cut(i.tensor, i.to, stored, communicator_.rank())
+                      : i.to == tensor_form::partial() ? across_.scaled(stored)
+                                                       : stored;
         value = inside_.part(i.tensor, i.to, std::move(mine));
     }
 
@@ -287,13 +291,13 @@ private:
         bool has_statistics = false;
         auto const split_along = [&](std::int16_t number, std::pair<extent, extent> range) {
             auto const& loop = op.loops[static_cast<std::size_t>(number)];
-            split(result, program_, whole(), i.op, loop, range.first + (divides_batch ? places_before(loop.extent) : 0),
-                  range.second);
+            split_call(result, program_, whole(), i.op, loop,
+                       range.first + (divides_batch ? places_before(loop.extent) : 0), range.second);
             has_statistics = has_statistics || detail::has_statistics(loop);
         };
         if (i.loop >= 0) {
             std::pair<extent, extent> range{0, indexed_.operators[i.op].loops[static_cast<std::size_t>(i.loop)].extent};
-            find_tensor(i, [&](tensor_id t, form f) {
+            find_tensor(i, [&](tensor_id t, tensor_form f) {
                 if (!f.is_shard()) return false;
                 auto const counts = layout_.places(t, f);
                 range = {layout_.begin_of(counts, communicator_.rank()), counts[communicator_.rank()]};
@@ -302,7 +306,7 @@ private:
             split_along(i.loop, range);
         }
         if (is_split_inside(i.op))
-            find_tensor(i, [&](tensor_id t, form f) {
+            find_tensor(i, [&](tensor_id t, tensor_form f) {
                 if (inside_.is_cut(t)) split_along(op.inside_loop, inside_.range(t, f));
                 return inside_.is_cut(t);
             });
@@ -330,7 +334,7 @@ private:
             if (inside) inside_.all_reduce(std::span<Scalar>(mine), how);
             if (across && is_split_inside(i.op) && !inside) {
                 std::vector<std::size_t> counts;
-                find_tensor(i, [&](tensor_id t, form f) {
+                find_tensor(i, [&](tensor_id t, tensor_form f) {
                     if (inside_.is_cut(t)) counts = inside_.counts_like(t, f, mine.size());
                     return inside_.is_cut(t);
                 });
@@ -356,12 +360,13 @@ private:
 
     void seed_loss() {
         tensor_id const t = program_.loss();
-        form const f = values(t).contains(at(t, form::partial())) ? form::partial() : form::mirrored();
+        tensor_form const f =
+            values(t).contains(at(t, tensor_form::partial())) ? tensor_form::partial() : tensor_form::mirrored();
         result_.loss += values(t).at(at(t, f))[0];
         cotangents(t)[at(t, f)] = tensor(layout_.whole_shape(t), Scalar{1});
     }
 
-    void accumulate(tensor_id t, form f, tensor value) {
+    void accumulate(tensor_id t, tensor_form f, tensor value) {
         auto const [slot, is_new] = cotangents(t).try_emplace(at(t, f));
         if (is_new) slot->second = std::move(value);
         else slot->second += value;
@@ -412,7 +417,7 @@ private:
             whole_inside(i.op, results_of, i.results, cotangents, brought_cotangents));
         for (std::size_t k = 0; k < gradients.size(); ++k) {
             tensor_id const t = program_.operands(i.op)[k];
-            bool const from_factors = i.loop >= 0 && i.operands[k] == form::mirrored();
+            bool const from_factors = i.loop >= 0 && i.operands[k] == tensor_form::mirrored();
             if (gradients[k] && indexed_.tensors[t].has_cotangent && !from_factors)
                 add_gradient(i, k, std::move(*gradients[k]));
         }
@@ -448,7 +453,7 @@ private:
         auto const end = transfers.end();
         std::vector<tensor> brought;
         brought.reserve(i.operands.size() + i.results.size());
-        auto const gather = [&](tensor_id t, form f, tensor const& held) {
+        auto const gather = [&](tensor_id t, tensor_form f, tensor const& held) {
             uneven const how = f.is_shard() && next != end ? next++->how.value_or(uneven::padded) : uneven::padded;
             across_.count_as(t);
             tensor whole = inside_.gathered(t, f, held);
@@ -463,13 +468,13 @@ private:
         for (std::size_t k = 0; k < mine.size(); ++k) {
             tensor_id const t = program_.results(i.op)[k];
             if (!indexed_.tensors[t].has_cotangent) continue;
-            tensor const zero(mine[k] ? shape{0} : inside_.held_shape(t, i.results[k]));
+            tensor const zero(mine[k] ? tensor_shape{0} : inside_.held_shape(t, i.results[k]));
             cotangents[k] = gather(t, i.results[k], mine[k] ? *mine[k] : zero);
         }
         if (!inside_.is_first()) return;
         auto gradients = backend_.backward(part_call(i.op), whole, results, cotangents);
         for (std::size_t k = 0; k < gradients.size(); ++k)
-            if (gradients[k] && i.operands[k] == form::mirrored())
+            if (gradients[k] && i.operands[k] == tensor_form::mirrored())
                 accumulate(program_.operands(i.op)[k], i.operands[k], std::move(*gradients[k]));
     }
 
@@ -483,7 +488,7 @@ private:
     }
     /// Reduces the gradient of a parameter that is read whole, unless its bucket does.
     void reduce_gradient(std::size_t n, instruction::read const& i) {
-        if (!has_cotangent(i.tensor) || i.to != form::replicated() || bucket_of_step_.contains(n)) return;
+        if (!has_cotangent(i.tensor) || i.to != tensor_form::replicated() || bucket_of_step_.contains(n)) return;
         gradients_[i.tensor] = i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i),
                                                                   way_of(plan_.steps[n].step.deferred_transfers))
                                               : across_.reduced(i.tensor, take_cotangent(i));
@@ -492,7 +497,7 @@ private:
     void send(gradient_bucket const& bucket) {
         if (!inside_.is_first()) return;
         std::vector<tensor_id> tensors;
-        std::vector<form> forms;
+        std::vector<tensor_form> forms;
         std::vector<tensor> values;
         for (auto n : bucket.steps) {
             auto const& i = *plan_.steps[n].instruction.change();
@@ -513,7 +518,7 @@ private:
     }
     void finish_gradient(instruction::read const& i) {
         if (!indexed_.tensors[i.tensor].has_cotangent) return;
-        form const stored = stored_as_.at(i.tensor);
+        tensor_form const stored = stored_as_.at(i.tensor);
         tensor gradient(layout_.held_shape(i.tensor, stored, communicator_.rank()));
         if (auto const reduced = gradients_.find(i.tensor); reduced != gradients_.end())
             gradient = std::move(reduced->second);
@@ -534,7 +539,7 @@ private:
     detail::tensor_exchange<Scalar, Communicator> across_;
     detail::inside_exchange<Scalar, inner> inside_;
     /// The form in which a rank keeps each parameter: a shard, or replicated.
-    std::map<tensor_id, form> stored_as_;
+    std::map<tensor_id, tensor_form> stored_as_;
     std::size_t count_ = static_cast<std::size_t>(plan_.provenance.training.micro_batches), part_ = 0;
     /// The buckets of several gradients, by number and by step.
     std::vector<gradient_bucket> buckets_;

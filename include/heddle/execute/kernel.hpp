@@ -57,11 +57,11 @@ struct kernel_call {
     [[nodiscard]] std::optional<std::size_t> operand(std::string const& attribute) const;
 
     /// Returns the shape of a whole operand or result.
-    [[nodiscard]] shape whole_shape(indexed_access const& access) const;
+    [[nodiscard]] tensor_shape whole_shape(indexed_access const& access) const;
     /// Returns the shape of the part of it that this rank holds.
-    [[nodiscard]] shape held_shape(indexed_access const& access, held_part const& part) const;
-    [[nodiscard]] shape operand_shape(std::size_t k) const { return held_shape(rule->operands[k], operands[k]); }
-    [[nodiscard]] shape result_shape(std::size_t k) const { return held_shape(rule->results[k], results[k]); }
+    [[nodiscard]] tensor_shape held_shape(indexed_access const& access, held_part const& part) const;
+    [[nodiscard]] tensor_shape operand_shape(std::size_t k) const { return held_shape(rule->operands[k], operands[k]); }
+    [[nodiscard]] tensor_shape result_shape(std::size_t k) const { return held_shape(rule->results[k], results[k]); }
 
     [[noreturn]] void fail(std::string const& problem) const {
         throw input_error("operator '" + std::string(name) + "'", problem);
@@ -74,8 +74,8 @@ struct kernel_call {
 /// Restricts the call of operator `o` to the places [begin, begin + count) of a loop, that is, of the factor that the
 /// loop is in each operand and result that has it. *Precondition:* the loop is one of operator `o` of `indexed`, which
 /// is of `p`.
-void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
-           extent begin, extent count);
+void split_call(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o,
+                split_loop const& loop, extent begin, extent count);
 
 /// Returns the call that runs an operator on these places of a loop.
 [[nodiscard]] kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o,
@@ -130,8 +130,8 @@ HEDDLE_INLINE std::optional<std::size_t> kernel_call::operand(std::string const&
     return values.empty() ? std::nullopt : std::optional(static_cast<std::size_t>(values.front()));
 }
 
-HEDDLE_INLINE shape kernel_call::whole_shape(indexed_access const& access) const {
-    shape dims;
+HEDDLE_INLINE tensor_shape kernel_call::whole_shape(indexed_access const& access) const {
+    tensor_shape dims;
     for (auto const& dimension : access) {
         extent& size = dims.emplace_back(1);
         for (auto i : dimension) size *= rule->indices[i].extent;
@@ -139,8 +139,8 @@ HEDDLE_INLINE shape kernel_call::whole_shape(indexed_access const& access) const
     return dims;
 }
 
-HEDDLE_INLINE shape kernel_call::held_shape(indexed_access const& access, held_part const& part) const {
-    shape dims = whole_shape(access);
+HEDDLE_INLINE tensor_shape kernel_call::held_shape(indexed_access const& access, held_part const& part) const {
+    tensor_shape dims = whole_shape(access);
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (part[d]) dims[d] = static_cast<extent>(part[d]->size());
     return dims;
@@ -153,8 +153,8 @@ HEDDLE_INLINE kernel_call whole_call(program const& p, operator_id o, std::uint6
     return call;
 }
 
-HEDDLE_INLINE void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o,
-                         split_loop const& loop, extent begin, extent count) {
+HEDDLE_INLINE void split_call(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o,
+                              split_loop const& loop, extent begin, extent count) {
     auto const cut = [&](std::span<tensor_id const> tensors, std::vector<factor_number> const& factors,
                          std::vector<held_part>& parts) {
         for (std::size_t k = 0; k < parts.size(); ++k) {
@@ -174,7 +174,7 @@ HEDDLE_INLINE void split(kernel_call& call, program const& p, indexed_program co
 HEDDLE_INLINE kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o,
                                      split_loop const& loop, extent begin, extent count, std::uint64_t seed) {
     kernel_call call = whole_call(p, o, seed);
-    split(call, p, indexed, o, loop, begin, count);
+    split_call(call, p, indexed, o, loop, begin, count);
     return call;
 }
 

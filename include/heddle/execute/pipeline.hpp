@@ -81,7 +81,7 @@ public:
             auto const* const read = i.template as<instruction::read>();
             made = read ? stored(*read, sources.at(t))
                         : whole_.exchange.convert(t, from, to, sources_.at({t, from}), uneven::padded);
-            if (read && to == form::partial()) made = whole_.exchange.scaled(std::move(made));
+            if (read && to == tensor_form::partial()) made = whole_.exchange.scaled(std::move(made));
         }
         for (auto const& pass : schedule.passes(at_.stage, layout_.shape())) {
             auto const [begin, count] = layout_.places(at_.copy, pass.micro_batch);
@@ -113,7 +113,9 @@ private:
     [[nodiscard]] bool has_cotangent(tensor_id t) const { return indexed_.tensors[t].has_cotangent; }
     [[nodiscard]] bool is_value(tensor_id t) const { return program_.tensor(t).role == tensor_role::value; }
     /// Returns the form in which a value passes from stage to stage.
-    [[nodiscard]] form passed(tensor_id t) const { return canonical(form::mirrored(), indexed_.tensors[t]); }
+    [[nodiscard]] tensor_form passed(tensor_id t) const {
+        return canonical(tensor_form::mirrored(), indexed_.tensors[t]);
+    }
     [[nodiscard]] tensor stored(instruction::read const& read, tensor const& whole) const {
         return read.to.is_shard() ? whole_.layout.cut(read.tensor, read.to, whole, at_.part) : whole;
     }
@@ -192,7 +194,7 @@ private:
         }
     }
     /// Adds what a conversion makes of the cotangent of its result when transposed.
-    void transpose(values& cotangents, tensor_id t, form from, form to, tensors& of) {
+    void transpose(values& cotangents, tensor_id t, tensor_form from, tensor_form to, tensors& of) {
         auto const found = cotangents.find({t, to});
         if (found != cotangents.end())
             accumulate(cotangents, {t, from}, of.exchange.transpose(t, from, to, found->second, uneven::padded));
@@ -219,7 +221,7 @@ private:
 
     /// A whole loss is the same in every part of the batch, so each part adds its share.
     [[nodiscard]] Scalar loss_share() const {
-        return split_.forms[program_.loss()] == form::partial() ? Scalar{1} : share();
+        return split_.forms[program_.loss()] == tensor_form::partial() ? Scalar{1} : share();
     }
     [[nodiscard]] Scalar share() const { return Scalar{1} / static_cast<Scalar>(layout_.parts()); }
 
@@ -227,7 +229,7 @@ private:
         auto const& op = indexed_.operators[i.op];
         auto result = whole_call(program_, i.op, seed_);
         if (auto const loop = split_.computations[i.op].loop; loop >= 0)
-            split(result, program_, indexed_, i.op, op.loops[static_cast<std::size_t>(loop)], begin_, count_);
+            split_call(result, program_, indexed_, i.op, op.loops[static_cast<std::size_t>(loop)], begin_, count_);
         if (i.loop < 0) return result;
         auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
         std::pair<extent, extent> range{0, loop.extent};
@@ -240,7 +242,7 @@ private:
         };
         look(op.operands, i.operands);
         look(op.results, i.results);
-        split(result, program_, indexed_, i.op, loop, range.first, range.second);
+        split_call(result, program_, indexed_, i.op, loop, range.first, range.second);
         if (detail::has_statistics(loop))
             result.combine = [this, &i, &mine](std::size_t which, reduction how, std::span<double> rows) {
                 auto const [known, is_new] = mine.statistics.try_emplace({i.op, which}, rows.begin(), rows.end());
@@ -252,19 +254,19 @@ private:
             };
         return result;
     }
-    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const {
+    [[nodiscard]] factor const& factor_of(tensor_id t, tensor_form f) const {
         return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
     }
     /// Returns the shape of a value that is whole in the group.
-    [[nodiscard]] heddle::shape held_shape(tensor_id t) const {
-        form const f = split_.forms[t];
+    [[nodiscard]] tensor_shape held_shape(tensor_id t) const {
+        tensor_form const f = split_.forms[t];
         return f.is_shard() ? part_shape(program_.tensor(t).shape, factor_of(t, f), count_) : program_.tensor(t).shape;
     }
-    [[nodiscard]] form batch_use(instruction::compute const& i, std::size_t k) const {
+    [[nodiscard]] tensor_form batch_use(instruction::compute const& i, std::size_t k) const {
         return split_.computations[i.op].operands[k];
     }
     /// Returns the batch's factor of a tensor, within what the group's device holds of the tensor.
-    [[nodiscard]] factor batch_factor(tensor_id t, form held, form use) const {
+    [[nodiscard]] factor batch_factor(tensor_id t, tensor_form held, tensor_form use) const {
         auto const f = factor_of(t, use);
         return held.is_shard() ? within(f, factor_of(t, held), whole_.layout.places(t, held)[at_.part]) : f;
     }
@@ -276,20 +278,20 @@ private:
         auto const of = program_.operands(i.op);
         made.reserve(of.size());
         for (std::size_t k = 0; k < of.size(); ++k) {
-            form const use = batch_use(i, k);
+            tensor_form const use = batch_use(i, k);
             tensor const* held = &(is_value(of[k]) ? mine : sources_).at({of[k], i.operands[k]});
             if (use != split_.forms[of[k]]) {
                 made.push_back(use.is_shard() ? take(*held, batch_factor(of[k], i.operands[k], use), begin_, count_)
                                               : *held);
                 held = &made.back();
-                if (use == form::partial()) made.back() *= share();
+                if (use == tensor_form::partial()) made.back() *= share();
             }
             result.push_back(held);
         }
         return result;
     }
     /// Turns the cotangent of an operand into that of the tensor; it is the transpose of `operands`.
-    [[nodiscard]] tensor of_tensor(tensor_id t, form held, form use, tensor gradient) const {
+    [[nodiscard]] tensor of_tensor(tensor_id t, tensor_form held, tensor_form use, tensor gradient) const {
         if (use == split_.forms[t]) return gradient;
         if (use.is_shard())
             return pad(gradient, whole_.layout.held_shape(t, held, at_.part), batch_factor(t, held, use), begin_,
@@ -334,8 +336,9 @@ private:
         if (!i.template is<instruction::read>()) return transpose(gradients_, t, from, to, whole_);
         if (!program_.tensor(t).trainable) return;
         auto& gradient = gradients_.try_emplace({t, to}, whole_.layout.held_shape(t, to, at_.part)).first->second;
-        if (to == form::replicated()) gradient = whole_.exchange.reduced(t, std::move(gradient));
-        result_.gradients.gradients.insert_or_assign(t, std::pair(to.is_shard() ? to : form::replicated(), gradient));
+        if (to == tensor_form::replicated()) gradient = whole_.exchange.reduced(t, std::move(gradient));
+        result_.gradients.gradients.insert_or_assign(
+            t, std::pair(to.is_shard() ? to : tensor_form::replicated(), gradient));
     }
 
     /// Sums gradients over copies, and over the stages that use a parameter.

@@ -28,7 +28,7 @@ using source_values = std::map<tensor_id, dense_tensor<Scalar>>;
 template <class Scalar>
 struct iteration_result {
     Scalar loss{};
-    std::map<tensor_id, std::pair<form, dense_tensor<Scalar>>> gradients;
+    std::map<tensor_id, std::pair<tensor_form, dense_tensor<Scalar>>> gradients;
 };
 
 /// Runs one iteration on one device. Returns the loss and the whole gradient of every trained parameter by which it is
@@ -68,7 +68,7 @@ template <class Scalar, kernel_backend<Scalar> Backend>
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         if (!p.tensor(t).trainable || !indexed.tensors[t].has_cotangent) continue;
         auto const found = cotangents.find(t);
-        result.gradients[t] = {form::replicated(),
+        result.gradients[t] = {tensor_form::replicated(),
                                found == cotangents.end() ? tensor(p.tensor(t).shape) : std::move(found->second)};
     }
     return result;

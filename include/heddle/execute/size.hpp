@@ -64,7 +64,7 @@ HEDDLE_INLINE execution_size size_of_execution(indexed_program const& program, p
         single += size_of(t);
         if (program.tensors[t].is_source()) sources += size_of(t);
     }
-    auto const hold = [&](tensor_id t, form f) { distributed += size_of(t) * (f.is_shard() ? 1 : ranks); };
+    auto const hold = [&](tensor_id t, tensor_form f) { distributed += size_of(t) * (f.is_shard() ? 1 : ranks); };
     for (auto const& op : program.operators) work += op.work.forward + op.work.backward;
     for (auto const& s : p.steps) {
         auto const& i = s.instruction;

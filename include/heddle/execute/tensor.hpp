@@ -17,7 +17,7 @@
 
 namespace heddle {
 
-[[nodiscard]] inline extent count_elements(shape const& dims) {
+[[nodiscard]] inline extent count_elements(tensor_shape const& dims) {
     return std::accumulate(dims.begin(), dims.end(), extent{1}, std::multiplies<>{});
 }
 
@@ -25,14 +25,14 @@ namespace heddle {
 /// extent may be zero: then there are no elements.
 template <class Scalar>
 struct dense_tensor {
-    shape dims;
+    tensor_shape dims;
     std::vector<Scalar> data{Scalar{}};
 
     dense_tensor() = default;
-    explicit dense_tensor(shape extents, Scalar value = {})
+    explicit dense_tensor(tensor_shape extents, Scalar value = {})
         : dims(std::move(extents)), data(static_cast<std::size_t>(count_elements(dims)), value) {}
     /// *Precondition:* there are as many values as elements.
-    dense_tensor(shape extents, std::vector<Scalar> values) : dims(std::move(extents)), data(std::move(values)) {
+    dense_tensor(tensor_shape extents, std::vector<Scalar> values) : dims(std::move(extents)), data(std::move(values)) {
         assert(static_cast<extent>(data.size()) == count_elements(dims));
     }
 
@@ -61,7 +61,7 @@ using held_positions = std::optional<std::vector<extent>>;
 [[nodiscard]] std::vector<extent> positions_of(extent size, factor const& f, extent begin, extent count);
 
 /// Returns the shape of the part of a tensor that lies in `count` places of a factor.
-[[nodiscard]] shape part_shape(shape dims, factor const& f, extent count);
+[[nodiscard]] tensor_shape part_shape(tensor_shape dims, factor const& f, extent count);
 
 /// Returns a factor of a tensor of which only `count` places of another factor are held.
 [[nodiscard]] factor within(factor f, factor const& other, extent count);
@@ -70,7 +70,7 @@ namespace detail {
 
 /// Calls `visit(whole, part, length)` for each run of elements that a tensor and its part have in common.
 template <class Visitor>
-void for_each_run(shape const& whole, factor const& f, extent begin, extent count, Visitor&& visit) {
+void for_each_run(tensor_shape const& whole, factor const& f, extent begin, extent count, Visitor&& visit) {
     if (count == 0 || count_elements(whole) == 0) return;
     extent inner = f.stride;
     for (std::size_t d = f.dimension + std::size_t{1}; d < whole.size(); ++d) inner *= whole[d];
@@ -105,8 +105,8 @@ void put(dense_tensor<Scalar>& whole, factor const& f, extent begin, extent coun
 
 /// Returns a tensor that is zero outside one shard, which is the adjoint of `take`.
 template <class Scalar>
-[[nodiscard]] dense_tensor<Scalar> pad(dense_tensor<Scalar> const& part, shape whole, factor const& f, extent begin,
-                                       extent count) {
+[[nodiscard]] dense_tensor<Scalar> pad(dense_tensor<Scalar> const& part, tensor_shape whole, factor const& f,
+                                       extent begin, extent count) {
     dense_tensor<Scalar> result(std::move(whole));
     put(result, f, begin, count, part);
     return result;
@@ -126,7 +126,7 @@ HEDDLE_INLINE std::vector<extent> positions_of(extent size, factor const& f, ext
     return positions;
 }
 
-HEDDLE_INLINE shape part_shape(shape dims, factor const& f, extent count) {
+HEDDLE_INLINE tensor_shape part_shape(tensor_shape dims, factor const& f, extent count) {
     dims[f.dimension] = dims[f.dimension] / f.extent * count;
     return dims;
 }

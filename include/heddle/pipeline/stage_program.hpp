@@ -52,9 +52,9 @@ private:
     [[nodiscard]] bool is_here(operator_id o) const { return o >= first_ && o < end_; }
 
     void take(std::size_t n);
-    void need(tensor_id t, form f);
+    void need(tensor_id t, tensor_form f);
     /// Returns a form in which the stage has a value that it makes.
-    [[nodiscard]] form held(tensor_id t) const;
+    [[nodiscard]] tensor_form held(tensor_id t) const;
 
     indexed_program const& program_;
     std::span<instruction const> all_;
@@ -133,13 +133,13 @@ HEDDLE_INLINE void stage_cutter::take(std::size_t n) {
     else if (!i.is<instruction::read>()) need(i.change()->tensor, i.change()->from);
 }
 
-HEDDLE_INLINE void stage_cutter::need(tensor_id t, form f) {
+HEDDLE_INLINE void stage_cutter::need(tensor_id t, tensor_form f) {
     if (maker_of_[t] == none || is_here(maker_of_[t])) take(maker_.at({t, f}));
-    else if (f != canonical(form::mirrored(), program_.tensors[t])) enter_.emplace(t, f);
+    else if (f != canonical(tensor_form::mirrored(), program_.tensors[t])) enter_.emplace(t, f);
 }
 
-HEDDLE_INLINE form stage_cutter::held(tensor_id t) const {
-    form const whole = canonical(form::mirrored(), program_.tensors[t]);
+HEDDLE_INLINE tensor_form stage_cutter::held(tensor_id t) const {
+    tensor_form const whole = canonical(tensor_form::mirrored(), program_.tensors[t]);
     if (auto const found = maker_.find({t, whole}); found != maker_.end() && taken_.contains(found->second))
         return whole;
     for (auto n : taken_) {
@@ -159,12 +159,12 @@ HEDDLE_INLINE std::vector<instruction> undivided_program(indexed_program const& 
     std::vector<instruction> all;
     auto const forms = [&](std::vector<tensor_id> const& tensors) {
         form_list whole;
-        for (auto t : tensors) whole.push_back(canonical(form::mirrored(), p.tensors[t]));
+        for (auto t : tensors) whole.push_back(canonical(tensor_form::mirrored(), p.tensors[t]));
         return whole;
     };
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
         if (p.tensors[t].is_source() && !p.tensors[t].consumers.empty())
-            all.push_back(instruction::read(t, canonical(form::mirrored(), p.tensors[t])));
+            all.push_back(instruction::read(t, canonical(tensor_form::mirrored(), p.tensors[t])));
     for (operator_id o = 0; o < p.operators.size(); ++o)
         all.push_back(instruction::compute{o, forms(p.operators[o].operands), forms(p.operators[o].results)});
     return all;
@@ -183,16 +183,16 @@ HEDDLE_INLINE void check_for_stages(indexed_program const& p, std::span<instruct
             if (compute->loop >= 0 && compute->loop == along_batch.loop) fail(place, "is split along the batch");
             if (gathers_factors(*compute)) fail(place, "has gradients from gathered factors");
             for (std::size_t k = 0; k < compute->results.size(); ++k)
-                if (form const f = compute->results[k]; f.is_shard() && f == batch.forms[op.results[k]])
+                if (tensor_form const f = compute->results[k]; f.is_shard() && f == batch.forms[op.results[k]])
                     fail(place, "has its result cut along the batch");
             for (std::size_t k = 0; k < compute->operands.size(); ++k)
-                if (form const f = compute->operands[k]; f.is_shard() && f == along_batch.operands[k])
+                if (tensor_form const f = compute->operands[k]; f.is_shard() && f == along_batch.operands[k])
                     fail(place, "has an operand cut along the batch");
             continue;
         }
         auto const& [t, from, to] = *i.change();
         std::string const place = "tensor '" + p.tensors[t].info.name + "'";
-        for (form const f : {from, to})
+        for (tensor_form const f : {from, to})
             if (f.is_shard() && f == batch.forms[t]) fail(place, "is cut along the batch");
         if (i.is<instruction::read>() && from != to) fail(place, "has its optimiser state alone in shards");
     }

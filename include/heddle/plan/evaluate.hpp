@@ -317,7 +317,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
                     tensor.role == tensor_role::input ? stored : value;
                 if (tensor.trainable) {
                     double const copies =
-                        gradients + (training.copies_gradients && read->to == form::replicated() ? 1 : 0);
+                        gradients + (training.copies_gradients && read->to == tensor_form::replicated() ? 1 : 0);
                     memory.gradients += copies * value;
                     memory.optimizer += stored - (1 + copies) * value;
                 }
@@ -348,7 +348,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
 }
 
 HEDDLE_INLINE timeline run_serial(plan const& p, cluster const& c) {
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     for (auto const& s : p.steps) steps.push_back(s.step);
     auto const model = per_device_model(c, p);
     auto const shares = shares_of(p);

@@ -246,7 +246,7 @@ HEDDLE_INLINE void check_moved(plan const& p, cluster const& c) {
 }
 
 HEDDLE_INLINE void check_signs(plan const& p) {
-    auto const has = [&](transfer_list step::* direction) {
+    auto const has = [&](transfer_list step_work::* direction) {
         return algorithm::any_of(p.steps, [&](plan_step const& s) { return !(s.step.*direction).empty(); });
     };
     double const cost = p.cost();
@@ -257,9 +257,9 @@ HEDDLE_INLINE void check_signs(plan const& p) {
                        std::string("the time of ") + name + " is " + in_words(term, " s") + ", but no step has any");
     };
     check("computation", p.time.compute, true);
-    check("forward communication", p.time.forward_communication, has(&step::forward_transfers));
-    check("backward communication", p.time.backward_communication, has(&step::backward_transfers));
-    check("the gradients' communication", p.time.gradient_communication, has(&step::deferred_transfers));
+    check("forward communication", p.time.forward_communication, has(&step_work::forward_transfers));
+    check("backward communication", p.time.backward_communication, has(&step_work::backward_transfers));
+    check("the gradients' communication", p.time.gradient_communication, has(&step_work::deferred_transfers));
     check("the update", p.time.update, true);
 }
 

@@ -25,7 +25,7 @@ namespace heddle {
 
 struct plan_tensor {
     std::string name;
-    heddle::shape shape;
+    tensor_shape shape;
     element_type type = element_type::float32;
     tensor_role role = tensor_role::value;
     bool trainable = false;
@@ -47,9 +47,9 @@ struct plan_device {
 /// One instruction with the work it stands for, so that a plan can be priced again without its model.
 struct plan_step {
     heddle::instruction instruction;
-    heddle::step step;
+    step_work step;
     /// What it keeps for the backward pass that was not kept before.
-    std::vector<std::pair<tensor_id, form>> saved;
+    std::vector<std::pair<tensor_id, tensor_form>> saved;
 };
 
 /// The predicted seconds of one iteration by term; the terms add up to the total. What device groups communicate

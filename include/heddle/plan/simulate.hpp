@@ -405,7 +405,7 @@ HEDDLE_INLINE timeline simulate(plan const& p, cluster const& c, simulation_opti
                 add_one(into, t, transfers[t].kind, chosen.seconds, payload(chosen.what, model.ranks(), shares));
             }
         };
-        auto const part = [&](per_class const& all, kernel const& work) {
+        auto const part = [&](per_class const& all, local_work const& work) {
             run::piece mine{n, {}, {all.begin(), all.end()}, std::max(1, work.launches + work.kernels_beside)};
             for (auto& x : mine.seconds) x /= s.once ? training.micro_batches : 1;
             return mine;

@@ -271,8 +271,8 @@ HEDDLE_INLINE void plan_report::add_parameters() {
         auto const* const read = s.instruction.as<instruction::read>();
         if (!read || plan_.tensors[read->tensor].role != tensor_role::parameter) continue;
         std::size_t kind = 0;
-        if (read->to == form::mirrored()) kind = 1;
-        if (read->to == form::partial()) kind = 2;
+        if (read->to == tensor_form::mirrored()) kind = 1;
+        if (read->to == tensor_form::partial()) kind = 2;
         if (read->from.is_shard() && read->to.is_whole()) kind += 3;
         if (read->to.is_shard()) kind = gathered[read->tensor];
         ++tensors[kind];
@@ -370,16 +370,17 @@ HEDDLE_INLINE std::string plan_report::conversion_name(instruction const& i) {
     if (!how) return "convert";
     if (how->forward.collective) return name(*how->forward.collective);
     if (how->backward.collective) return std::string("backward ") + name(*how->backward.collective);
-    return how->forward.local == conversion_half::work::slice     ? "slice"
+    return how->forward.local == conversion_half::work::slice   ? "slice"
            : how->forward.local == conversion_half::work::scale ? "mask"
                                                                 : "mirror";
 }
 
 HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s) const {
     auto const& i = *s.instruction.as<instruction::compute>();
-    auto const holds = [&](form f) { return algorithm::find(i.results, f) != i.results.end(); };
-    if (i.loop < 0) return holds(form::partial()) ? "partial" : holds(form::mirrored()) ? "mirrored" : "whole";
-    bool const sums = algorithm::none_of(i.results, &form::is_shard);
+    auto const holds = [&](tensor_form f) { return algorithm::find(i.results, f) != i.results.end(); };
+    if (i.loop < 0)
+        return holds(tensor_form::partial()) ? "partial" : holds(tensor_form::mirrored()) ? "mirrored" : "whole";
+    bool const sums = algorithm::none_of(i.results, &tensor_form::is_shard);
     if (!s.step.share.is_split()) return sums ? "sum" : "split";
     auto const& tensor = plan_.tensors[s.step.share.tensor];
     auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
@@ -395,7 +396,7 @@ HEDDLE_INLINE std::string plan_report::list_forms(form_list const& forms) {
     for (std::size_t first = 0; first < forms.size();) {
         auto const word = [&](std::size_t k) -> std::string {
             if (forms[k].is_shard()) return "split";
-            return forms[k] == form::replicated() ? "whole" : to_string(forms[k]);
+            return forms[k] == tensor_form::replicated() ? "whole" : to_string(forms[k]);
         };
         std::size_t end = first + 1;
         while (end < forms.size() && word(end) == word(first)) ++end;

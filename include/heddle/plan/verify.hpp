@@ -62,14 +62,14 @@ private:
     /// Checks that ratios are shares of one, and that shards are whole, of one class per factor, and cover the factor.
     void check_cuts();
 
-    void check_form(tensor_id t, form f) const;
-    [[nodiscard]] bool holds(tensor_id t, form f) const { return held_.contains({t, f.code()}); }
-    void require_held(tensor_id t, form f) const {
+    void check_form(tensor_id t, tensor_form f) const;
+    [[nodiscard]] bool holds(tensor_id t, tensor_form f) const { return held_.contains({t, f.code()}); }
+    void require_held(tensor_id t, tensor_form f) const {
         require(holds(t, f), "'" + program_.tensors[t].info.name + "' is not held " + to_string(f));
     }
 
     /// Notes a form, which may be made once only: otherwise its cotangent would be passed back twice.
-    void hold(tensor_id t, form f) {
+    void hold(tensor_id t, tensor_form f) {
         require(held_.insert({t, f.code()}).second,
                 "'" + program_.tensors[t].info.name + "' is held " + to_string(f) + " already");
     }
@@ -88,9 +88,9 @@ private:
     void check(instruction::compute const& i);
 
     /// Tells whether a form is the wanted one; without a cotangent `replicated` and `mirrored` are the same.
-    [[nodiscard]] bool is_whole(tensor_id t, form f, form wanted) const {
-        return f == wanted ||
-               (f == form::replicated() && wanted == form::mirrored() && !program_.tensors[t].has_cotangent);
+    [[nodiscard]] bool is_whole(tensor_id t, tensor_form f, tensor_form wanted) const {
+        return f == wanted || (f == tensor_form::replicated() && wanted == tensor_form::mirrored() &&
+                               !program_.tensors[t].has_cotangent);
     }
 
     void check_split(instruction::compute const& i, indexed_operator const& op) const;
@@ -108,14 +108,14 @@ private:
     /// Checks that the costs the plan carries are those of its instruction, and that what it saves is saved once.
     void check_step();
 
-    [[nodiscard]] bool is_stored(tensor_id t, form f) const;
+    [[nodiscard]] bool is_stored(tensor_id t, tensor_form f) const;
 
     indexed_program const& program_;
     plan const& plan_;
     std::size_t number_ = 0;
     std::set<std::pair<tensor_id, std::uint16_t>> held_, saved_;
     /// The forms in which parameters are stored.
-    std::map<tensor_id, form> stored_;
+    std::map<tensor_id, tensor_form> stored_;
     /// The step, by parameter, that unshards it for the next computation; and the step that did so for the computation
     /// just done and is to be undone.
     std::map<tensor_id, std::size_t> unsharded_, resharding_;
@@ -173,8 +173,8 @@ HEDDLE_INLINE void plan_verifier::check() {
         require(resharding_.empty() || goes_on, "what is to be resharded stays after its operator");
     }
     require(unsharded_.empty(), "at the end a parameter is unsharded for no operator");
-    require(held_.contains({program_.loss, form::partial().code()}) ||
-                held_.contains({program_.loss, form::mirrored().code()}),
+    require(held_.contains({program_.loss, tensor_form::partial().code()}) ||
+                held_.contains({program_.loss, tensor_form::mirrored().code()}),
             "at the end the loss is neither partial nor mirrored");
 }
 
@@ -280,7 +280,7 @@ HEDDLE_INLINE void plan_verifier::check_cuts() {
     }
 }
 
-HEDDLE_INLINE void plan_verifier::check_form(tensor_id t, form f) const {
+HEDDLE_INLINE void plan_verifier::check_form(tensor_id t, tensor_form f) const {
     require(t < program_.tensors.size(), "names a tensor that is not there");
     auto const& tensor = program_.tensors[t];
     require(is_possible(f, tensor), "'" + tensor.info.name + "' cannot be " + to_string(f));
@@ -293,11 +293,11 @@ HEDDLE_INLINE void plan_verifier::check(instruction::read const& i) {
     auto const& tensor = program_.tensors[i.tensor];
     require(tensor.is_source(), "reads '" + tensor.info.name + "', which is computed");
     bool const cuts_state =
-        i.from != i.to && i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored());
+        i.from != i.to && i.from.is_shard() && (i.to == tensor_form::replicated() || i.to == tensor_form::mirrored());
     check_form(i.tensor, i.from);
     require(i.from == i.to || (cuts_state && tensor.is_parameter() && tensor.has_cotangent),
             "only whole copies of a trained parameter can have their optimiser state in another form, a shard");
-    bool const mask = i.to == form::partial();
+    bool const mask = i.to == tensor_form::partial();
     require(!mask || (tensor.is_parameter() && tensor.has_cotangent), "only a trained parameter can be read partial");
     if (tensor.is_parameter())
         require(stored_.emplace(i.tensor, i.to).second, "reads parameter '" + tensor.info.name + "' a second time");
@@ -308,7 +308,7 @@ HEDDLE_INLINE void plan_verifier::check(instruction::convert const& i) {
     check_form(i.tensor, i.from);
     check_form(i.tensor, i.to);
     require_held(i.tensor, i.from);
-    bool const same = i.from == i.to, unreachable = i.from.is_shard() && i.to == form::partial();
+    bool const same = i.from == i.to, unreachable = i.from.is_shard() && i.to == tensor_form::partial();
     require(!same && !unreachable, "nothing turns " + to_string(i.from) + " into " + to_string(i.to));
     require(!unsharded_.contains(i.tensor),
             "converts '" + program_.tensors[i.tensor].info.name + "', which is unsharded for the next operator");
@@ -324,7 +324,7 @@ HEDDLE_INLINE void plan_verifier::check(instruction::unshard const& i) {
     for (auto const& op : program_.operators) uses += static_cast<std::size_t>(algorithm::count(op.operands, i.tensor));
     require(tensor.is_parameter() && uses == 1,
             "unshards '" + tensor.info.name + "', which is not a parameter used once");
-    require(i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored()),
+    require(i.from.is_shard() && (i.to == tensor_form::replicated() || i.to == tensor_form::mirrored()),
             "unshards what is not a shard, or not to whole copies");
     hold(i.tensor, i.to);
     unsharded_.emplace(i.tensor, number_);
@@ -358,7 +358,7 @@ HEDDLE_INLINE void plan_verifier::check(instruction::compute const& i) {
         auto const& unshard = *plan_.steps[step].instruction.as<instruction::unshard>();
         require(k < i.operands.size() && i.operands[k] == unshard.to,
                 "'" + program_.tensors[t].info.name + "' is unsharded, but not for '" + op.name + "'");
-        require(!gathers_factors(i) || unshard.to == form::replicated(),
+        require(!gathers_factors(i) || unshard.to == tensor_form::replicated(),
                 "'" + program_.tensors[t].info.name + "' is unsharded, but its gradient waits for the factors of '" +
                     op.name + "'");
         if (unshard.is_resharded) resharding_.emplace(t, step);
@@ -370,8 +370,8 @@ HEDDLE_INLINE void plan_verifier::check_split(instruction::compute const& i, ind
     require(i.loop < static_cast<int>(op.loops.size()), "'" + op.name + "' has no such loop");
     auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
     std::set<std::size_t> classes;
-    auto const check = [&](tensor_id t, form f, factor_number expected) {
-        if (expected == no_factor) return f == form::replicated();
+    auto const check = [&](tensor_id t, tensor_form f, factor_number expected) {
+        if (expected == no_factor) return f == tensor_form::replicated();
         if (!f.is_shard() || f.factor() != expected) return false;
         classes.insert(class_of_.at({t, expected}));
         return true;
@@ -380,8 +380,8 @@ HEDDLE_INLINE void plan_verifier::check_split(instruction::compute const& i, ind
     bool const factors = gathers_factors(i);
     if (factors) check_factors(op, loop);
     for (std::size_t k = 0; k < i.operands.size(); ++k) {
-        partial[k] = i.operands[k] == form::partial();
-        bool const mirrored = factors && loop.operands[k] == no_factor && i.operands[k] == form::mirrored();
+        partial[k] = i.operands[k] == tensor_form::partial();
+        bool const mirrored = factors && loop.operands[k] == no_factor && i.operands[k] == tensor_form::mirrored();
         if (mirrored)
             require(program_.tensors[op.operands[k]].is_parameter(),
                     "operand " + std::to_string(k) + " of '" + op.name +
@@ -390,8 +390,8 @@ HEDDLE_INLINE void plan_verifier::check_split(instruction::compute const& i, ind
                 "operand " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop asks for");
     }
     if (loop.is_reduction) {
-        for (form f : i.results)
-            require(f == form::partial(), "'" + op.name + "' sums over the loop, but its result is not partial");
+        for (tensor_form f : i.results)
+            require(f == tensor_form::partial(), "'" + op.name + "' sums over the loop, but its result is not partial");
         check_terms(op, partial, &loop);
     } else {
         require(algorithm::find(partial, true) == partial.end(),
@@ -416,19 +416,20 @@ HEDDLE_INLINE void plan_verifier::check_factors(indexed_operator const& op, spli
 }
 
 HEDDLE_INLINE void plan_verifier::check_whole(instruction::compute const& i, indexed_operator const& op) const {
-    if (algorithm::find(i.operands, form::partial()) != i.operands.end()) {
+    if (algorithm::find(i.operands, tensor_form::partial()) != i.operands.end()) {
         std::vector<bool> partial;
-        for (form f : i.operands) {
-            partial.push_back(f == form::partial());
-            require(partial.back() || f == form::replicated(),
+        for (tensor_form f : i.operands) {
+            partial.push_back(f == tensor_form::partial());
+            require(partial.back() || f == tensor_form::replicated(),
                     "'" + op.name + "' has operands that are neither partial nor replicated");
         }
         check_terms(op, partial, nullptr);
-        for (form f : i.results)
-            require(f == form::partial(), "'" + op.name + "' has partial operands, but its result is not partial");
+        for (tensor_form f : i.results)
+            require(f == tensor_form::partial(),
+                    "'" + op.name + "' has partial operands, but its result is not partial");
         return;
     }
-    for (form wanted : {form::replicated(), form::mirrored()}) {
+    for (tensor_form wanted : {tensor_form::replicated(), tensor_form::mirrored()}) {
         bool all = true;
         for (std::size_t k = 0; k < i.operands.size(); ++k) all &= is_whole(op.operands[k], i.operands[k], wanted);
         for (std::size_t k = 0; k < i.results.size(); ++k) all &= is_whole(op.results[k], i.results[k], wanted);
@@ -469,7 +470,7 @@ HEDDLE_INLINE void plan_verifier::check_step() {
     });
     require(stated_work == expected, "the work it carries is not that of its instruction");
     std::set<std::pair<tensor_id, std::uint16_t>> wanted;
-    for_each_saved(program_, s.instruction, [&](tensor_id t, form f) {
+    for_each_saved(program_, s.instruction, [&](tensor_id t, tensor_form f) {
         if (program_.tensors[t].is_parameter() && (is_stored(t, f) || resharding_.contains(t))) return;
         if (!saved_.contains({t, f.code()})) wanted.insert({t, f.code()});
     });
@@ -480,11 +481,12 @@ HEDDLE_INLINE void plan_verifier::check_step() {
     saved_.insert(wanted.begin(), wanted.end());
 }
 
-HEDDLE_INLINE bool plan_verifier::is_stored(tensor_id t, form f) const {
+HEDDLE_INLINE bool plan_verifier::is_stored(tensor_id t, tensor_form f) const {
     auto const found = stored_.find(t);
     if (found == stored_.end()) return false;
-    form const stored = found->second;
-    return stored == f || (!stored.is_shard() && stored != form::partial() && !f.is_shard() && f != form::partial());
+    tensor_form const stored = found->second;
+    return stored == f ||
+           (!stored.is_shard() && stored != tensor_form::partial() && !f.is_shard() && f != tensor_form::partial());
 }
 
 } // namespace heddle::detail

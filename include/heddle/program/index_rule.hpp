@@ -122,11 +122,11 @@ using index_extents = std::map<std::string, extent, std::less<>>;
 /// Determines every extent from the operands' shapes, the results' shapes (none if they are not known) and given
 /// extents; returns the results' shapes.
 /// *Throws* `input_error` if shapes contradict the rule or leave an extent open.
-std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands, std::span<shape const> results = {},
-                                index_extents const& given = {});
+std::vector<tensor_shape> bind_extents(index_rule& rule, std::span<tensor_shape const> operands,
+                                       std::span<tensor_shape const> results = {}, index_extents const& given = {});
 
 /// Returns the rule under which nothing may be split: the operator is replicated.
-[[nodiscard]] index_rule blocked_rule(std::span<shape const> operands, std::span<shape const> results);
+[[nodiscard]] index_rule blocked_rule(std::span<tensor_shape const> operands, std::span<tensor_shape const> results);
 
 } // namespace heddle
 
@@ -251,8 +251,9 @@ HEDDLE_INLINE void rule_parser::classify() {
 
 namespace heddle {
 
-HEDDLE_INLINE std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands,
-                                              std::span<shape const> results, index_extents const& given) {
+HEDDLE_INLINE std::vector<tensor_shape> bind_extents(index_rule& rule, std::span<tensor_shape const> operands,
+                                                     std::span<tensor_shape const> results,
+                                                     index_extents const& given) {
     auto const describe = [](std::string const& what, std::size_t n, std::size_t d) {
         return what + " " + std::to_string(n) + ", dimension " + std::to_string(d);
     };
@@ -268,7 +269,7 @@ HEDDLE_INLINE std::vector<shape> bind_extents(index_rule& rule, std::span<shape 
         if (found != rule.indices.end()) found->extent = value;
     }
     bool progress = true;
-    auto const solve = [&](std::vector<indexed_access> const& accesses, std::span<shape const> shapes,
+    auto const solve = [&](std::vector<indexed_access> const& accesses, std::span<tensor_shape const> shapes,
                            std::string const& what) {
         for (std::size_t n = 0; n < shapes.size(); ++n) {
             if (accesses[n].size() != shapes[n].size())
@@ -319,7 +320,7 @@ HEDDLE_INLINE std::vector<shape> bind_extents(index_rule& rule, std::span<shape 
     for (auto const& index : rule.indices)
         if (index.extent == 0)
             throw input_error("", "the extent of index '" + index.name + "' does not follow from the shapes");
-    std::vector<shape> solved;
+    std::vector<tensor_shape> solved;
     for (auto const& access : rule.results) {
         auto& result = solved.emplace_back();
         for (auto const& dimension : access) {
@@ -331,9 +332,9 @@ HEDDLE_INLINE std::vector<shape> bind_extents(index_rule& rule, std::span<shape 
     return solved;
 }
 
-HEDDLE_INLINE index_rule blocked_rule(std::span<shape const> operands, std::span<shape const> results) {
+HEDDLE_INLINE index_rule blocked_rule(std::span<tensor_shape const> operands, std::span<tensor_shape const> results) {
     index_rule rule;
-    auto const block = [&](std::span<shape const> shapes, std::vector<indexed_access>& side) {
+    auto const block = [&](std::span<tensor_shape const> shapes, std::vector<indexed_access>& side) {
         for (auto const& s : shapes) {
             auto& access = side.emplace_back();
             for (extent e : s) {

@@ -215,7 +215,7 @@ private:
     std::vector<occurrence> occurrences_;
 };
 
-inline std::vector<factor> factors_of(shape const& dims, auto&& strides_of) {
+inline std::vector<factor> factors_of(tensor_shape const& dims, auto&& strides_of) {
     std::vector<factor> factors;
     for (std::size_t d = 0; d < dims.size(); ++d) {
         extent high = dims[d];
@@ -255,7 +255,7 @@ template <class Program>
 }
 
 /// Tells whether an access of a rule describes a tensor of this shape.
-bool fits(index_rule const& rule, indexed_access const& access, shape const& dims);
+bool fits(index_rule const& rule, indexed_access const& access, tensor_shape const& dims);
 
 /// *Throws* `input_error` unless every rule describes the operands and results of its operator.
 template <class Program>
@@ -288,7 +288,7 @@ void check_rules(Program const& p) {
 [[nodiscard]] extent row_count(index_rule const& rule, indexed_access const& access);
 
 /// Tells whether a factor is the major one of the first dimension whose extent is not one.
-[[nodiscard]] inline bool is_outermost(shape const& dims, factor const& f) {
+[[nodiscard]] inline bool is_outermost(tensor_shape const& dims, factor const& f) {
     return f.extent * f.stride == dims[f.dimension] &&
            std::all_of(dims.begin(), dims.begin() + f.dimension, [](extent e) { return e == 1; });
 }
@@ -461,7 +461,7 @@ HEDDLE_INLINE factor_number find_factor(index_rule const& rule, indexed_access c
     return found;
 }
 
-HEDDLE_INLINE bool fits(index_rule const& rule, indexed_access const& access, shape const& dims) {
+HEDDLE_INLINE bool fits(index_rule const& rule, indexed_access const& access, tensor_shape const& dims) {
     if (access.size() != dims.size()) return false;
     for (std::size_t d = 0; d < dims.size(); ++d) {
         extent product = 1;

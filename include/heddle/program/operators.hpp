@@ -401,9 +401,9 @@ using variant_table = std::map<std::pair<std::string_view, std::string_view>, de
 
 /// Shapes of results must follow from the operands and arguments; a call that states others contradicts itself.
 inline void check_results(call_view const& c, index_rule rule, described_operator const& op) {
-    std::vector<shape> operands;
+    std::vector<tensor_shape> operands;
     for (tensor_id t : op.operands) operands.push_back(c.shape_of(t));
-    std::vector<shape> expected;
+    std::vector<tensor_shape> expected;
     try {
         expected = bind_extents(rule, operands, op.options.results, op.options.extents);
     } catch (input_error const& e) { throw input_error("operator '" + c.call().name + "'", e.what()); }
@@ -426,7 +426,7 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
 /// Returns the rule of an operator that the catalogue does not know, or that a user's rule describes.
 [[nodiscard]] inline index_rule foreign_rule(call_view const& c, std::string const* text) {
     if (text) return parse_index_rule(*text);
-    std::vector<shape> operands, results;
+    std::vector<tensor_shape> operands, results;
     for (tensor_id t : c.call().operands) operands.push_back(c.shape_of(t));
     for (auto const& r : c.call().results) results.push_back(r.shape);
     return blocked_rule(operands, results);

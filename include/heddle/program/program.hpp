@@ -81,7 +81,7 @@ struct operator_options {
     /// The extents of indices by name.
     index_extents extents{};
     /// The shapes of the results, if the rule leaves an extent open.
-    std::vector<shape> results{};
+    std::vector<tensor_shape> results{};
     std::optional<element_type> result_type{};
     /// The type of each result, if they differ.
     std::vector<element_type> result_types{};
@@ -106,14 +106,14 @@ struct operator_options {
 /// *Throws* `input_error` that names the operator or tensor as soon as something contradicts the rule.
 class program_builder {
 public:
-    tensor_id input(std::string name, heddle::shape dims, element_type type = element_type::float32) {
+    tensor_id input(std::string name, tensor_shape dims, element_type type = element_type::float32) {
         return add_tensor({std::move(name), std::move(dims), type, tensor_role::input, false});
     }
-    tensor_id parameter(std::string name, heddle::shape dims, element_type type = element_type::float32,
+    tensor_id parameter(std::string name, tensor_shape dims, element_type type = element_type::float32,
                         bool trainable = true) {
         return add_tensor({std::move(name), std::move(dims), type, tensor_role::parameter, trainable});
     }
-    tensor_id buffer(std::string name, heddle::shape dims, element_type type = element_type::float32) {
+    tensor_id buffer(std::string name, tensor_shape dims, element_type type = element_type::float32) {
         return add_tensor({std::move(name), std::move(dims), type, tensor_role::buffer, false});
     }
 
@@ -223,7 +223,7 @@ HEDDLE_INLINE program program::resized(std::vector<std::vector<extent>> const& e
         op.work.backward *= growth;
         op.work.extra_saved *= growth;
         auto const resize = [&](tensor_id t, indexed_access const& access) {
-            shape dims;
+            tensor_shape dims;
             for (auto const& dimension : access) {
                 extent& size = dims.emplace_back(1);
                 for (auto i : dimension) size *= op.rule.indices[i].extent;
@@ -258,7 +258,7 @@ HEDDLE_INLINE std::vector<tensor_id> program_builder::apply_multi(std::string_vi
     op.kind = kind;
     op.name =
         options.name.empty() ? std::string(kind) + "_" + std::to_string(program_.operators_.size()) : options.name;
-    std::vector<shape> shapes;
+    std::vector<tensor_shape> shapes;
     bool differentiated = false;
     for (auto t : operands) {
         if (t >= program_.tensors_.size())
@@ -266,7 +266,7 @@ HEDDLE_INLINE std::vector<tensor_id> program_builder::apply_multi(std::string_vi
         shapes.push_back(program_.tensors_[t].shape);
         differentiated |= differentiable_[t];
     }
-    std::vector<shape> results;
+    std::vector<tensor_shape> results;
     try {
         results = bind_extents(rule, shapes, options.results, options.extents);
     } catch (input_error const& e) { throw input_error("operator '" + op.name + "'", e.what()); }

@@ -19,7 +19,7 @@ using tensor_id = std::uint32_t;
 using operator_id = std::uint32_t;
 /// Elements, extents and counts of them.
 using extent = std::int64_t;
-using shape = std::vector<extent>;
+using tensor_shape = std::vector<extent>;
 
 enum class element_type : std::uint8_t { float16, bfloat16, float32, float64, int8, int32, int64, boolean };
 inline constexpr std::size_t element_type_count = 8;
@@ -65,7 +65,7 @@ enum class tensor_role : std::uint8_t {
 /// What one tensor of a program is.
 struct tensor_info {
     std::string name;
-    heddle::shape shape;
+    tensor_shape shape;
     element_type type = element_type::float32;
     tensor_role role = tensor_role::value;
     /// Tells whether the optimiser changes it; only parameters may set it.

@@ -43,7 +43,7 @@ struct literal {
 /// A call of a function or method, whose first argument is the receiver.
 struct traced_call {
     struct result {
-        heddle::shape shape;
+        tensor_shape shape;
         element_type type = element_type::float32;
     };
     /// Is unique, and is meant for people.

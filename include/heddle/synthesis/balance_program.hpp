@@ -23,7 +23,7 @@ namespace heddle {
 /// are device types.
 struct balance_setting {
     cut_space const& space;
-    std::span<step const> steps;
+    std::span<step_work const> steps;
     cost_model const& model;
     training_options const& training;
     /// For the types; if several ratios are best, one near these is taken.

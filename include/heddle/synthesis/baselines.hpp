@@ -95,9 +95,11 @@ HEDDLE_INLINE instruction_filter data_parallel(indexed_program const& p, paramet
     using enum parameter_storage;
     auto const batch = batch_factors(p);
     auto const allows = [&p, storage, batch](instruction const& i) {
-        auto const is_batch = [&](tensor_id t, form f) { return f.is_shard() && batch.contains({t, f.factor()}); };
+        auto const is_batch = [&](tensor_id t, tensor_form f) {
+            return f.is_shard() && batch.contains({t, f.factor()});
+        };
         if (auto const* compute = i.as<instruction::compute>()) {
-            if (algorithm::find(compute->operands, form::mirrored()) != compute->operands.end()) return false;
+            if (algorithm::find(compute->operands, tensor_form::mirrored()) != compute->operands.end()) return false;
             if (compute->loop >= 0) return is_along(p, *compute, batch);
             auto const& op = p.operators[compute->op];
             return algorithm::none_of(op.loops, [&](split_loop const& loop) { return is_of(op, loop, batch); });
@@ -105,19 +107,20 @@ HEDDLE_INLINE instruction_filter data_parallel(indexed_program const& p, paramet
         auto const& [t, from, to] = *i.change();
         auto const& tensor = p.tensors[t];
         if (!tensor.is_parameter()) {
-            if (i.is<instruction::read>()) return to == form::replicated() || is_batch(t, to);
-            return from == form::replicated() && (is_batch(t, to) || t == p.loss);
+            if (i.is<instruction::read>()) return to == tensor_form::replicated() || is_batch(t, to);
+            return from == tensor_form::replicated() && (is_batch(t, to) || t == p.loss);
         }
         bool const is_cut = storage != replicated && !tensor.factors.empty();
         bool const unshards = is_cut && storage != sharded_state && is_used_once(p, t);
         if (i.is<instruction::read>()) {
             bool const whole_between = storage == sharded_state && tensor.has_cotangent;
-            return is_cut ? from.is_shard() && (to == form::replicated()) == whole_between
-                          : from == form::replicated() && to == from;
+            return is_cut ? from.is_shard() && (to == tensor_form::replicated()) == whole_between
+                          : from == tensor_form::replicated() && to == from;
         }
-        if (i.is<instruction::convert>()) return is_cut && !unshards && from.is_shard() && to == form::replicated();
+        if (i.is<instruction::convert>())
+            return is_cut && !unshards && from.is_shard() && to == tensor_form::replicated();
         if (auto const* unshard = i.as<instruction::unshard>())
-            return unshards && to == form::replicated() &&
+            return unshards && to == tensor_form::replicated() &&
                    unshard->is_resharded == (storage == sharded && is_read_again(p, t));
         return true;
     };
@@ -129,7 +132,7 @@ HEDDLE_INLINE instruction_filter expert_parallel(indexed_program const& p, param
     auto const allows = [&p, dense = data_parallel(p, storage), batch, experts, tied](instruction const& i) {
         if (auto const* compute = i.as<instruction::compute>()) return is_along(p, *compute, tied) || dense(i);
         auto const [t, from, to] = *i.change();
-        auto const is_of = [t = t](form f, factor_set const& factors) {
+        auto const is_of = [t = t](tensor_form f, factor_set const& factors) {
             return f.is_shard() && factors.contains({t, f.factor()});
         };
         if (!p.tensors[t].is_parameter()) {
@@ -154,17 +157,17 @@ HEDDLE_INLINE instruction_filter tensor_parallel(indexed_program const& p) {
             if (compute->loop >= 0) return !is_along(p, *compute, data) && !gathers_factors(*compute);
             auto const& results = p.operators[compute->op].results;
             for (std::size_t k = 0; k < results.size(); ++k)
-                if (compute->results[k] != canonical(form::mirrored(), p.tensors[results[k]])) return false;
+                if (compute->results[k] != canonical(tensor_form::mirrored(), p.tensors[results[k]])) return false;
             return true;
         }
         auto const& [t, from, to] = *i.change();
         auto const& tensor = p.tensors[t];
         if (i.is<instruction::read>())
-            return from == to && (tensor.is_parameter() ? to != form::replicated() || !tensor.has_cotangent
-                                                        : to == form::replicated());
+            return from == to && (tensor.is_parameter() ? to != tensor_form::replicated() || !tensor.has_cotangent
+                                                        : to == tensor_form::replicated());
         if (!i.is<instruction::convert>()) return false;
-        return t == p.loss || (from == form::partial() && to == form::mirrored()) ||
-               (from == form::mirrored() && to == form::replicated());
+        return t == p.loss || (from == tensor_form::partial() && to == tensor_form::mirrored()) ||
+               (from == tensor_form::mirrored() && to == tensor_form::replicated());
     };
     return {allows, [data](tensor_id t) { return factor_set::mark({&data}, t); }};
 }

@@ -64,7 +64,7 @@ template <class Function>
 /// devices of a type: their weights are equal, and a mean of convex functions is no less than the function of the mean.
 class least_prices {
 public:
-    least_prices(cut_space const& space, std::span<step const> steps, cost_model const& model,
+    least_prices(cut_space const& space, std::span<step_work const> steps, cost_model const& model,
                  multipliers const& weights)
         : space_(space), steps_(steps), model_(model), weights_(weights),
           even_(share_vector(model.class_count(), 1.0 / model.ranks())), none_(share_vector(model.class_count(), 0.0)),
@@ -81,8 +81,8 @@ private:
     [[nodiscard]] std::pair<side_weights, bool> side_of(cut_space::action a, side_weights side) const;
     /// Returns the seconds of one device's work, as the weights count its directions. If efficiency depends on the size
     /// they are a lower bound, so that they are convex in the share.
-    [[nodiscard]] double seconds_of(step const& s, side_weights side, std::size_t k, double share) const;
-    [[nodiscard]] std::pair<double, share_vector> of(step const& s, side_weights side) const;
+    [[nodiscard]] double seconds_of(step_work const& s, side_weights side, std::size_t k, double share) const;
+    [[nodiscard]] std::pair<double, share_vector> of(step_work const& s, side_weights side) const;
     /// Returns the weighted memory of what is kept.
     [[nodiscard]] double of(holding const& h, bool split) const;
     /// Returns a lower bound of the time of transfers. Padded and grouped shards alike move fastest when they are
@@ -90,7 +90,7 @@ private:
     [[nodiscard]] double least(transfer_list const& transfers, bool are_gradients = false) const;
 
     cut_space const& space_;
-    std::span<step const> steps_;
+    std::span<step_work const> steps_;
     cost_model const& model_;
     multipliers const& weights_;
     uniform_shares even_, none_;
@@ -111,9 +111,9 @@ private:
 /// and takes subgradient steps. `model` has a class per type; `steps` are of the space's instructions; `weights` gives
 /// those of turns and memory, by these classes.
 /// *Complexity.* Linear in the graph, per round.
-[[nodiscard]] double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps,
-                                        cost_model const& model, multipliers weights, std::vector<double> const& speeds,
-                                        int rounds);
+[[nodiscard]] double global_lower_bound(cut_space const& space, cut_graph const& graph,
+                                        std::span<step_work const> steps, cost_model const& model, multipliers weights,
+                                        std::vector<double> const& speeds, int rounds);
 
 } // namespace heddle
 
@@ -157,8 +157,9 @@ HEDDLE_INLINE std::pair<side_weights, bool> least_prices::side_of(cut_space::act
     return {side, waits};
 }
 
-HEDDLE_INLINE double least_prices::seconds_of(step const& s, side_weights side, std::size_t k, double share) const {
-    auto const least = [&](kernel const& work) {
+HEDDLE_INLINE double least_prices::seconds_of(step_work const& s, side_weights side, std::size_t k,
+                                              double share) const {
+    auto const least = [&](local_work const& work) {
         return model_.least_time(work, k, s.type, s.category, s.share.is_split(), share);
     };
     return least(s.forward) + model_.time(s.inside_forward, k, share) +
@@ -167,7 +168,7 @@ HEDDLE_INLINE double least_prices::seconds_of(step const& s, side_weights side, 
            cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share);
 }
 
-HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step const& s, side_weights side) const {
+HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step_work const& s, side_weights side) const {
     double const transfers = least(s.forward_transfers) + least(s.backward_transfers) + least(s.update_transfers) +
                              side.gradients * least(s.deferred_transfers, s.reduces_gradients());
     auto const at = [&](std::size_t k, double share) {
@@ -233,9 +234,9 @@ HEDDLE_INLINE double& least_prices::number_list::at(std::size_t n, std::size_t s
 
 namespace heddle {
 
-HEDDLE_INLINE double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps,
-                                        cost_model const& model, multipliers weights, std::vector<double> const& speeds,
-                                        int rounds) {
+HEDDLE_INLINE double global_lower_bound(cut_space const& space, cut_graph const& graph,
+                                        std::span<step_work const> steps, cost_model const& model, multipliers weights,
+                                        std::vector<double> const& speeds, int rounds) {
     double best = 0, credit = 0;
     auto& clock = weights.time.clock;
     for (std::size_t k = 0; k < clock.size(); ++k) {

@@ -80,7 +80,7 @@ private:
     program_layers layers_;
     cut_space space_;
     cut_graph graph_;
-    std::vector<step> steps_;
+    std::vector<step_work> steps_;
 };
 
 /// Returns the seconds of each operator on one device of a type, forward and backward. *Throws* what
@@ -124,9 +124,9 @@ HEDDLE_INLINE std::vector<plan_step> layer_pricer::fastest(even_shares const& at
 HEDDLE_INLINE std::vector<layer_cost> layer_pricer::add_up(std::vector<plan_step> const& steps, cost_model const& model,
                                                            most_even_shares const& shares) const {
     std::vector<layer_cost> costs(layers_.size());
-    std::vector<std::set<std::pair<tensor_id, form>>> held(layers_.size());
+    std::vector<std::set<std::pair<tensor_id, tensor_form>>> held(layers_.size());
     auto const share_of = [&](share_ref ref) { return ref.is_split() ? shares(ref)[0] : 1; };
-    auto const part_of = [&](tensor_id t, form f) {
+    auto const part_of = [&](tensor_id t, tensor_form f) {
         return program_.tensors[t].info.size() * (f.is_shard() ? share_of({t, f.factor()}) : 1);
     };
     operator_id next = 0; // instructions stand before their operator
@@ -156,7 +156,7 @@ HEDDLE_INLINE std::vector<layer_cost> layer_pricer::add_up(std::vector<plan_step
         auto const* const compute = i.as<instruction::compute>();
         if (!compute) continue;
         costs[layer].saved += bytes(cost_model::at(s.step.saved, share_of(s.step.share)));
-        for_each_saved(program_, *compute, [&](tensor_id t, form f) {
+        for_each_saved(program_, *compute, [&](tensor_id t, tensor_form f) {
             if (program_.tensors[t].info.role == tensor_role::value) held[layer].insert({t, f});
         });
         next = compute->op + 1;

@@ -21,7 +21,7 @@ namespace heddle {
 /// finest factor (see `cut_space`); if it is pinned to another factor, it is gathered along that one.
 struct pinned_tensor {
     tensor_id tensor = 0;
-    heddle::form form = heddle::form::replicated();
+    tensor_form form = tensor_form::replicated();
     /// The factor of a shard, without regard to segments; planners fill it in.
     std::optional<factor> cut{};
 };
@@ -49,7 +49,7 @@ HEDDLE_INLINE void find_cuts(indexed_program const& p, std::vector<pinned_tensor
 
 HEDDLE_INLINE bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned,
                               instruction const& i) {
-    auto const keeps = [&](tensor_id t, form f) {
+    auto const keeps = [&](tensor_id t, tensor_form f) {
         return algorithm::all_of(pinned, [&](pinned_tensor const& pin) {
             if (pin.tensor != t) return true;
             return pin.cut && f.is_shard()

@@ -22,7 +22,7 @@ namespace heddle {
 
 /// Returns the program of a path as a plan's steps; `steps` are those of the space's instructions.
 [[nodiscard]] std::vector<plan_step> steps_of(move_list const& path, cut_space const& space,
-                                              std::span<step const> steps);
+                                              std::span<step_work const> steps);
 
 namespace detail {
 
@@ -54,7 +54,7 @@ bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_
 /// Returns a plan for a path at ratios per device: atoms are apportioned, memory is relieved, and the cost is computed
 /// device by device. The caller sets status and bound.
 [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space,
-                                                 std::span<step const> steps, cluster const& c, ratio_table ratios,
+                                                 std::span<step_work const> steps, cluster const& c, ratio_table ratios,
                                                  training_options const& training);
 
 } // namespace heddle
@@ -64,7 +64,7 @@ bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_
 namespace heddle {
 
 HEDDLE_INLINE std::vector<plan_step> steps_of(move_list const& path, cut_space const& space,
-                                              std::span<step const> steps) {
+                                              std::span<step_work const> steps) {
     std::vector<plan_step> result;
     for (std::size_t level = 0; level < path.size(); ++level) {
         auto const& move = space.moves()[path[level]];
@@ -224,7 +224,7 @@ HEDDLE_INLINE bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t
 namespace heddle {
 
 HEDDLE_INLINE std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space,
-                                                 std::span<step const> steps, cluster const& c, ratio_table ratios,
+                                                 std::span<step_work const> steps, cluster const& c, ratio_table ratios,
                                                  training_options const& training) {
     auto const& program = space.program();
     plan p = blank_plan(program);

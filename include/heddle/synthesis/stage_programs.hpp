@@ -46,7 +46,7 @@ public:
     [[nodiscard]] cut_space const& space() const { return space_; }
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
     /// Returns the steps of the instructions met.
-    [[nodiscard]] std::vector<step> const& steps() const { return steps_; }
+    [[nodiscard]] std::vector<step_work> const& steps() const { return steps_; }
     [[nodiscard]] device_types const& types() const { return types_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
 
@@ -70,7 +70,7 @@ public:
     [[nodiscard]] ratio_table compute_proportional_ratios() const {
         return everywhere(compute_proportional(model_, main_type(program())));
     }
-    [[nodiscard]] ratio_table even_ratios() const { return everywhere(even(model_)); }
+    [[nodiscard]] ratio_table even_ratios() const { return everywhere(heddle::even_ratios(model_)); }
     [[nodiscard]] ratio_table memory_proportional_ratios() const { return everywhere(memory_proportional(model_)); }
 
     /// Returns prices of programs in which each type is priced as its device with the largest share.
@@ -116,7 +116,7 @@ private:
     search::deadline const& until_;
     cut_space space_;
     cut_graph graph_;
-    std::vector<step> steps_;
+    std::vector<step_work> steps_;
     device_types types_;
     cost_model model_;
     bool has_all_ = false;

@@ -30,7 +30,7 @@ struct batch_split {
     /// The number of places of the batch that can be told apart.
     extent places = 1;
     /// The form of each tensor; for a source, the form in which it is read.
-    std::vector<form> forms;
+    std::vector<tensor_form> forms;
     /// The computation of each operator, with the loop of the batch if it has one.
     std::vector<instruction::compute> computations;
     /// What prevents the split: an operator, and why it cannot work on parts. Nothing after it is split.
@@ -49,8 +49,8 @@ public:
     batch_split run();
 
 private:
-    [[nodiscard]] bool has_form(instruction::compute const& i, form::kind kind) const {
-        return algorithm::any_of(i.operands, [&](form f) { return f.type() == kind; });
+    [[nodiscard]] bool has_form(instruction::compute const& i, tensor_form::kind kind) const {
+        return algorithm::any_of(i.operands, [&](tensor_form f) { return f.type() == kind; });
     }
     void fail(instruction::compute const& i, char const* problem) {
         if (!out_.obstacle) out_.obstacle.emplace(i.op, problem);
@@ -97,8 +97,8 @@ namespace heddle::detail {
 HEDDLE_INLINE batch_splitter::batch_splitter(indexed_program const& p, std::vector<cut_factor> const& divided)
     : program_(p), batch_(batch_factors(p)) {
     if (!batch_of_inputs(p).empty()) out_.places = batch_size_of(p);
-    out_.forms.assign(p.tensors.size(), form::replicated());
-    for (auto const& [t, f] : divided) out_.forms[t] = form::shard(f);
+    out_.forms.assign(p.tensors.size(), tensor_form::replicated());
+    for (auto const& [t, f] : divided) out_.forms[t] = tensor_form::shard(f);
 }
 
 HEDDLE_INLINE batch_split batch_splitter::run() {
@@ -110,35 +110,36 @@ HEDDLE_INLINE void batch_splitter::split(operator_id o) {
     auto const& op = program_.operators[o];
     instruction::compute i{o, {}, {}};
     for (auto t : op.operands) i.operands.push_back(out_.forms[t]);
-    if (has_form(i, form::kind::partial)) {
+    if (has_form(i, tensor_form::kind::partial)) {
         pass_summands(op, i);
     } else if (auto const loop = find_loop(op, i); loop >= 0) {
         split_along(op, loop, i);
     } else {
-        if (has_form(i, form::kind::shard))
+        if (has_form(i, tensor_form::kind::shard))
             fail(i, "needs the whole batch, so the program cannot run in micro-batches");
-        i.results.assign(op.results.size(), form::replicated());
+        i.results.assign(op.results.size(), tensor_form::replicated());
     }
     for (std::size_t k = 0; k < op.results.size(); ++k) out_.forms[op.results[k]] = i.results[k];
     out_.computations.push_back(std::move(i));
 }
 
 HEDDLE_INLINE void batch_splitter::pass_summands(indexed_operator const& op, instruction::compute& i) {
-    auto outside = algorithm::count(i.operands, form::partial()); // of all terms
+    auto outside = algorithm::count(i.operands, tensor_form::partial()); // of all terms
     for (auto const& term : op.terms) {
-        auto const summands = algorithm::count_if(term, [&](auto k) { return i.operands[k] == form::partial(); });
+        auto const summands =
+            algorithm::count_if(term, [&](auto k) { return i.operands[k] == tensor_form::partial(); });
         if (summands > 1) fail(i, "multiplies sums over the batch, so the program cannot run in micro-batches");
         outside -= summands;
         if (summands == 0) share(i, term);
     }
-    if (has_form(i, form::kind::shard) || outside > 0)
+    if (has_form(i, tensor_form::kind::shard) || outside > 0)
         fail(i, "needs a sum over the whole batch, so the program cannot run in micro-batches");
-    i.results.assign(op.results.size(), form::partial());
+    i.results.assign(op.results.size(), tensor_form::partial());
 }
 
 HEDDLE_INLINE void batch_splitter::share(instruction::compute& i, std::vector<std::uint8_t> const& term) {
     if (term.empty()) fail(i, "needs a sum over the whole batch, so the program cannot run in micro-batches");
-    else i.operands[term.front()] = form::partial();
+    else i.operands[term.front()] = tensor_form::partial();
 }
 
 HEDDLE_INLINE std::int16_t batch_splitter::find_loop(indexed_operator const& op, instruction::compute const& i) const {
@@ -158,7 +159,7 @@ HEDDLE_INLINE std::int16_t batch_splitter::find_loop(indexed_operator const& op,
         // What has only parameters and buffers as operands is left whole; a value without operands is made in parts.
         if (!fits || (any_operand && !wanted)) continue;
         if (loop.forward_statistics + loop.backward_statistics == 0) return static_cast<std::int16_t>(l);
-        if (has_form(i, form::kind::shard)) last_resort = static_cast<std::int16_t>(l);
+        if (has_form(i, tensor_form::kind::shard)) last_resort = static_cast<std::int16_t>(l);
     }
     return last_resort;
 }
@@ -169,8 +170,8 @@ HEDDLE_INLINE void batch_splitter::split_along(indexed_operator const& op, std::
     i.loop = number;
     if (!out_.statistic && loop.forward_statistics + loop.backward_statistics > 0) out_.statistic = i.op;
     for (std::size_t k = 0; k < op.operands.size(); ++k)
-        if (loop.operands[k] != no_factor) i.operands[k] = form::shard(loop.operands[k]);
-    for (auto f : loop.results) i.results.push_back(f == no_factor ? form::partial() : form::shard(f));
+        if (loop.operands[k] != no_factor) i.operands[k] = tensor_form::shard(loop.operands[k]);
+    for (auto f : loop.results) i.results.push_back(f == no_factor ? tensor_form::partial() : tensor_form::shard(f));
     if (!loop.is_reduction) return;
     for (auto const& term : op.terms)
         if (!cuts_term(op, loop, term)) share(i, term);

@@ -80,7 +80,7 @@ HEDDLE_INLINE std::uint32_t move_table::intern(operator_id kind, instruction i) 
         auto const& compute = *i.as<instruction::compute>();
         add({static_cast<std::uint32_t>(compute.loop)});
         for (auto const* forms : {&compute.operands, &compute.results})
-            for (form f : *forms) add({f.code()});
+            for (tensor_form f : *forms) add({f.code()});
     }
     auto const [slot, is_new] =
         number_of_instruction_.try_emplace(key_, static_cast<std::uint32_t>(instructions_.size()));

@@ -259,7 +259,7 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
     for (auto const& i : prepared.after) move_.instructions.push_back(intern(op, i));
     move_.saved.clear();
     left_.clear();
-    auto const keep = [&](tensor_id t, form f, bool is_saved) {
+    auto const keep = [&](tensor_id t, tensor_form f, bool is_saved) {
         if (auto const slot = slot_of(p.to->live, t)) left_.push_back(held_form(*slot, f, is_saved).code());
     };
     for (auto const code : own_) {
@@ -269,14 +269,16 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
     }
     for (auto const& [t, f] : prepared.gained) keep(t, f, false);
     // The forms that a parameter is stored in count as saved from the start; its whole copies are of one size.
-    auto const is_stored = [](form read, form f) { return read == f || (read.is_whole() && f.is_whole()); };
+    auto const is_stored = [](tensor_form read, tensor_form f) {
+        return read == f || (read.is_whole() && f.is_whole());
+    };
     for (auto const& i : prepared.before)
         if (auto const* read = i.as<instruction::read>(); read && program_.tensors[read->tensor].is_parameter())
-            for (form f : {read->to, form::replicated(), form::mirrored()})
+            for (tensor_form f : {read->to, tensor_form::replicated(), tensor_form::mirrored()})
                 if (is_stored(read->to, f)) keep(read->tensor, f, true);
     for (std::size_t k = 0; k < computation.results.size(); ++k)
         keep(program_.operators[op].results[k], computation.results[k], false);
-    for_each_saved(program_, computation, [&](tensor_id t, form f) {
+    for_each_saved(program_, computation, [&](tensor_id t, tensor_form f) {
         if (algorithm::any_of(prepared.after, [&](auto const& i) { return i.change()->tensor == t; })) return;
         bool const stored =
             program_.tensors[t].is_parameter() && algorithm::any_of(prepared.before, [&](auto const& i) {
@@ -296,10 +298,11 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
 HEDDLE_INLINE std::optional<cut_space::action> cut_space::finish(passage const& p) {
     tensor_id const t = program_.loss;
     auto const end = static_cast<operator_id>(p.level);
-    auto const holds = [&](form f) { return algorithm::find(held_, formed_tensor{t, f}) != held_.end(); };
-    if (holds(form::partial()) || holds(form::mirrored())) return table_.intern(cut_move{end, 0, {}, {}, false});
-    if (!holds(form::replicated())) return std::nullopt;
-    auto const mirror = table_.intern(end, instruction::convert(t, form::replicated(), form::mirrored()));
+    auto const holds = [&](tensor_form f) { return algorithm::find(held_, formed_tensor{t, f}) != held_.end(); };
+    if (holds(tensor_form::partial()) || holds(tensor_form::mirrored()))
+        return table_.intern(cut_move{end, 0, {}, {}, false});
+    if (!holds(tensor_form::replicated())) return std::nullopt;
+    auto const mirror = table_.intern(end, instruction::convert(t, tensor_form::replicated(), tensor_form::mirrored()));
     return table_.intern(cut_move{end, 0, {mirror}, {}, false});
 }
 

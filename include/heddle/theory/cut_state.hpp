@@ -20,18 +20,18 @@ class held_form {
 public:
     using code_type = std::uint32_t;
 
-    constexpr held_form(std::uint32_t slot, form f, bool is_saved)
+    constexpr held_form(std::uint32_t slot, tensor_form f, bool is_saved)
         : code_(slot << slot_shift | std::uint32_t{is_saved} << saved_shift | f.code()) {}
     constexpr explicit held_form(code_type code) : code_(code) {}
 
     [[nodiscard]] constexpr code_type code() const { return code_; }
     [[nodiscard]] constexpr std::uint32_t slot() const { return code_ >> slot_shift; }
     [[nodiscard]] constexpr bool is_saved() const { return (code_ >> saved_shift & 1) != 0; }
-    [[nodiscard]] constexpr heddle::form form() const {
-        return heddle::form::from_code(static_cast<std::uint16_t>(code_ & ((1u << saved_shift) - 1)));
+    [[nodiscard]] constexpr tensor_form form() const {
+        return tensor_form::from_code(static_cast<std::uint16_t>(code_ & ((1u << saved_shift) - 1)));
     }
     /// The same of the tensor in another slot.
-    [[nodiscard]] constexpr held_form at(std::uint32_t slot) const { return {slot, form(), is_saved()}; }
+    [[nodiscard]] constexpr held_form at(std::uint32_t slot) const { return {slot, tensor_form(), is_saved()}; }
 
 private:
     static constexpr int saved_shift = 14, slot_shift = 15;

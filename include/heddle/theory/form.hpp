@@ -18,7 +18,7 @@ namespace heddle {
 ///
 /// Duality: the cotangent of a tensor is held in the dual form (`shard` and `mirrored` are their own dual; `replicated`
 /// and `partial` are each other's). So a forward program fixes its backward program.
-class form {
+class tensor_form {
 public:
     enum class kind : std::uint8_t {
         replicated, ///< every device has all of it; the cotangent is a sum over devices
@@ -27,12 +27,12 @@ public:
         shard       ///< every device has a range of one factor, of value and cotangent
     };
 
-    constexpr form() = default;
-    static constexpr form replicated() { return form(0); }
-    static constexpr form partial() { return form(1); }
-    static constexpr form mirrored() { return form(2); }
-    static constexpr form shard(factor_number f) { return form(static_cast<std::uint16_t>(3 + f)); }
-    static constexpr form from_code(std::uint16_t code) { return form(code); }
+    constexpr tensor_form() = default;
+    static constexpr tensor_form replicated() { return tensor_form(0); }
+    static constexpr tensor_form partial() { return tensor_form(1); }
+    static constexpr tensor_form mirrored() { return tensor_form(2); }
+    static constexpr tensor_form shard(factor_number f) { return tensor_form(static_cast<std::uint16_t>(3 + f)); }
+    static constexpr tensor_form from_code(std::uint16_t code) { return tensor_form(code); }
 
     [[nodiscard]] constexpr kind type() const { return code_ < 3 ? static_cast<kind>(code_) : kind::shard; }
     [[nodiscard]] constexpr bool is_shard() const { return code_ >= 3; }
@@ -42,28 +42,28 @@ public:
     [[nodiscard]] constexpr factor_number factor() const { return static_cast<factor_number>(code_ - 3); }
     [[nodiscard]] constexpr std::uint16_t code() const { return code_; }
 
-    friend constexpr bool operator==(form, form) = default;
-    friend constexpr auto operator<=>(form, form) = default;
+    friend constexpr bool operator==(tensor_form, tensor_form) = default;
+    friend constexpr auto operator<=>(tensor_form, tensor_form) = default;
 
 private:
-    constexpr explicit form(std::uint16_t code) : code_(code) {}
+    constexpr explicit tensor_form(std::uint16_t code) : code_(code) {}
     std::uint16_t code_ = 0;
 };
 
 /// A tensor in a form.
-using formed_tensor = std::pair<tensor_id, form>;
+using formed_tensor = std::pair<tensor_id, tensor_form>;
 
 /// Writes `shard(2)` for the third factor, and the other forms by their names.
-[[nodiscard]] std::string to_string(form f);
+[[nodiscard]] std::string to_string(tensor_form f);
 
 /// Returns the form in which whole copies of a tensor are held if no backward pass needs it: without a cotangent
 /// `mirrored` and `replicated` are the same.
-[[nodiscard]] inline form canonical(form f, indexed_tensor const& tensor) {
-    return f == form::mirrored() && !tensor.has_cotangent ? form::replicated() : f;
+[[nodiscard]] inline tensor_form canonical(tensor_form f, indexed_tensor const& tensor) {
+    return f == tensor_form::mirrored() && !tensor.has_cotangent ? tensor_form::replicated() : f;
 }
 
 /// Tells whether devices can hold a tensor in this form at all.
-[[nodiscard]] bool is_possible(form f, indexed_tensor const& tensor);
+[[nodiscard]] bool is_possible(tensor_form f, indexed_tensor const& tensor);
 
 /// One direction of a conversion: a collective, local work over the tensor, or nothing.
 struct conversion_half {
@@ -84,7 +84,7 @@ struct conversion {
 
 /// Returns the conversion from one form to another in one instruction; nothing if there is none (for equal forms, and
 /// from `shard` to `partial`).
-[[nodiscard]] std::optional<conversion> find_conversion(form from, form to);
+[[nodiscard]] std::optional<conversion> find_conversion(tensor_form from, tensor_form to);
 
 } // namespace heddle
 
@@ -92,28 +92,28 @@ struct conversion {
 
 namespace heddle {
 
-HEDDLE_INLINE std::string to_string(form f) {
+HEDDLE_INLINE std::string to_string(tensor_form f) {
     switch (f.type()) {
-    case form::kind::replicated: return "replicated";
-    case form::kind::partial: return "partial";
-    case form::kind::mirrored: return "mirrored";
-    case form::kind::shard: break;
+    case tensor_form::kind::replicated: return "replicated";
+    case tensor_form::kind::partial: return "partial";
+    case tensor_form::kind::mirrored: return "mirrored";
+    case tensor_form::kind::shard: break;
     }
     return "shard(" + std::to_string(f.factor()) + ")";
 }
 
-HEDDLE_INLINE bool is_possible(form f, indexed_tensor const& tensor) {
+HEDDLE_INLINE bool is_possible(tensor_form f, indexed_tensor const& tensor) {
     switch (f.type()) {
-    case form::kind::partial: return is_floating(tensor.info.type);
-    case form::kind::mirrored: return tensor.has_cotangent;
-    case form::kind::shard: return f.factor() < static_cast<factor_number>(tensor.factors.size());
-    case form::kind::replicated: break;
+    case tensor_form::kind::partial: return is_floating(tensor.info.type);
+    case tensor_form::kind::mirrored: return tensor.has_cotangent;
+    case tensor_form::kind::shard: return f.factor() < static_cast<factor_number>(tensor.factors.size());
+    case tensor_form::kind::replicated: break;
     }
     return true;
 }
 
-HEDDLE_INLINE std::optional<conversion> find_conversion(form from, form to) {
-    using enum form::kind;
+HEDDLE_INLINE std::optional<conversion> find_conversion(tensor_form from, tensor_form to) {
+    using enum tensor_form::kind;
     using enum heddle::collective;
     using work = conversion_half::work;
     auto const local = [](work w) { return conversion_half{{}, w}; };

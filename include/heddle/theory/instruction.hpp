@@ -15,15 +15,15 @@
 
 namespace heddle {
 
-using form_list = std::vector<form>;
+using form_list = std::vector<tensor_form>;
 
 /// What every instruction but a computation says: a tensor that is in form `from` is then in form `to`.
 struct form_change {
     tensor_id tensor = 0;
-    form from, to;
+    tensor_form from, to;
 
     form_change() = default;
-    form_change(tensor_id t, form before, form after) : tensor(t), from(before), to(after) {}
+    form_change(tensor_id t, tensor_form before, tensor_form after) : tensor(t), from(before), to(after) {}
     friend bool operator==(form_change const&, form_change const&) = default;
 };
 
@@ -36,7 +36,7 @@ public:
     struct read : form_change {
         using form_change::form_change;
         read() = default;
-        read(tensor_id t, form f) : form_change(t, f, f) {}
+        read(tensor_id t, tensor_form f) : form_change(t, f, f) {}
     };
     struct convert : form_change {
         using form_change::form_change;
@@ -55,7 +55,7 @@ public:
         /// Whether a reshard follows, so that nothing stays for the backward pass.
         bool is_resharded = false;
         unshard() = default;
-        unshard(tensor_id t, form before, form after, bool resharded)
+        unshard(tensor_id t, tensor_form before, tensor_form after, bool resharded)
             : form_change(t, before, after), is_resharded(resharded) {}
         friend bool operator==(unshard const&, unshard const&) = default;
     };
@@ -115,7 +115,7 @@ private:
 /// Tells whether a computation is split and has mirrored parameters. Their whole gradients come from the gathered
 /// operands and cotangents that have the loop, which are their *sufficient factors* (HAP section 2.5.2).
 [[nodiscard]] inline bool gathers_factors(instruction::compute const& i) {
-    return i.loop >= 0 && algorithm::find(i.operands, form::mirrored()) != i.operands.end();
+    return i.loop >= 0 && algorithm::find(i.operands, tensor_form::mirrored()) != i.operands.end();
 }
 
 /// Whether it is a computation that is split over the devices.

@@ -64,7 +64,7 @@ HEDDLE_INLINE instruction_filter fastest_programs(indexed_program const& p, best
         auto const& [t, from, to] = *i.change();
         if (!from.is_shard() || !to.is_whole() || !p.tensors[t].is_parameter() || !is_used_once(p, t)) return true;
         if (i.is<instruction::convert>()) return when != best_gather::after_update;
-        return when != best_gather::before_use || to == form::mirrored();
+        return when != best_gather::before_use || to == tensor_form::mirrored();
     };
     return {allows, instruction_filter::no_mark};
 }

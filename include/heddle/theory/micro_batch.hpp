@@ -61,7 +61,7 @@ HEDDLE_INLINE batch_obstacles obstacles_to_micro_batches(indexed_program const& 
         found.operation = std::min(i.op, found.operation.value_or(i.op));
         return found;
     }
-    if (!found.operation && split.forms[p.loss] != form::partial())
+    if (!found.operation && split.forms[p.loss] != tensor_form::partial())
         found.operation = static_cast<operator_id>(p.operators.size() - 1);
     return found;
 }

@@ -127,12 +127,12 @@ HEDDLE_INLINE void preparations::make(request& r, std::size_t at, std::initializ
 
 HEDDLE_INLINE void preparations::convert(request& r, std::size_t at) {
     auto const [t, f] = r.needs[at];
-    for (form from : forms_of(r, t)) {
+    for (tensor_form from : forms_of(r, t)) {
         if (find_conversion(from, f)) {
             make(r, at, {instruction::convert(t, from, f)});
             continue;
         }
-        for (form hub : {form::replicated(), form::mirrored()})
+        for (tensor_form hub : {tensor_form::replicated(), tensor_form::mirrored()})
             if (is_possible(hub, program_.tensors[t]))
                 make(r, at, {instruction::convert(t, from, hub), instruction::convert(t, hub, f)});
     }
@@ -145,13 +145,15 @@ HEDDLE_INLINE void preparations::read(request& r, std::size_t at) {
     if (!tensor.is_source() || (tensor.is_parameter() && !forms_of(r, t).empty())) return;
     auto const readable = readable_forms(tensor);
     if (algorithm::find(readable, f) != readable.end()) make(r, at, {instruction::read(t, f)});
-    else make(r, at, {instruction::read(t, form::replicated()), instruction::convert(t, form::replicated(), f)});
+    else
+        make(r, at,
+             {instruction::read(t, tensor_form::replicated()), instruction::convert(t, tensor_form::replicated(), f)});
     if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole()) return;
-    form const stored = form::shard(gathered_along(t));
+    tensor_form const stored = tensor_form::shard(gathered_along(t));
     if (tensor.has_cotangent) make(r, at, {instruction::read(t, stored, f)});
     make(r, at, {instruction::read(t, stored), instruction::convert(t, stored, f)});
     // What gathers factors has its gradient after the backward pass only.
-    if (!is_used_once(program_, t) || (gathers_factors(r.computation) && f == form::mirrored())) return;
+    if (!is_used_once(program_, t) || (gathers_factors(r.computation) && f == tensor_form::mirrored())) return;
     make(r, at, {instruction::read(t, stored), instruction::unshard(t, stored, f, false)});
     if (!is_read_again(program_, t)) return; // nothing stays of it
     way_.after.push_back(instruction::reshard(t, f, stored));
@@ -172,7 +174,7 @@ HEDDLE_INLINE factor_number preparations::gathered_along(tensor_id t) const {
     std::optional<factor_number> best;
     for (factor_number f = 0; f < static_cast<factor_number>(tensor.factors.size()); ++f) {
         auto const atoms = [&](factor_number g) { return tensor.factors[static_cast<std::size_t>(g)].extent; };
-        if (allowed_(instruction::read(t, form::shard(f))) && (!best || atoms(f) > atoms(*best))) best = f;
+        if (allowed_(instruction::read(t, tensor_form::shard(f))) && (!best || atoms(f) > atoms(*best))) best = f;
     }
     return best.value_or(finest_factor(tensor));
 }

@@ -44,7 +44,7 @@ struct theory {
 class property_table {
 public:
     explicit property_table(indexed_program const& p);
-    [[nodiscard]] property_id held(tensor_id t, form f) const { return first_[t] + f.code(); }
+    [[nodiscard]] property_id held(tensor_id t, tensor_form f) const { return first_[t] + f.code(); }
     /// Returns the budget that says that the parameter has not been read: a parameter is stored once, in one form.
     [[nodiscard]] property_id unread(tensor_id t) const { return unread_ + t; }
     [[nodiscard]] property_id finished() const { return finished_; }
@@ -54,7 +54,7 @@ public:
     [[nodiscard]] std::vector<std::uint32_t> groups() const;
 
     [[nodiscard]] bool is_held(property_id id) const { return id < unread_; }
-    [[nodiscard]] std::pair<tensor_id, form> tensor_and_form(property_id id) const;
+    [[nodiscard]] std::pair<tensor_id, tensor_form> tensor_and_form(property_id id) const;
 
 private:
     std::vector<property_id> first_;
@@ -113,10 +113,10 @@ HEDDLE_INLINE std::vector<std::uint32_t> property_table::groups() const {
     return result;
 }
 
-HEDDLE_INLINE std::pair<tensor_id, form> property_table::tensor_and_form(property_id id) const {
+HEDDLE_INLINE std::pair<tensor_id, tensor_form> property_table::tensor_and_form(property_id id) const {
     auto const next = algorithm::upper_bound(first_, id);
     auto const t = static_cast<tensor_id>(next - first_.begin() - 1);
-    return {t, form::from_code(static_cast<std::uint16_t>(id - first_[t]))};
+    return {t, tensor_form::from_code(static_cast<std::uint16_t>(id - first_[t]))};
 }
 
 HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op,
@@ -168,28 +168,28 @@ HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program con
         if (result.size() >= most) return;
         if (at == terms.size()) return emit(operands, results, loop);
         for (auto k : op.terms[terms[at]]) {
-            form const before = std::exchange(operands[k], form::partial());
+            tensor_form const before = std::exchange(operands[k], tensor_form::partial());
             self(self, terms, at + 1, operands, results, loop);
             operands[k] = before;
         }
     };
 
-    form_list const whole(op.operands.size(), form::replicated());
-    form_list const partial_results(op.results.size(), form::partial());
+    form_list const whole(op.operands.size(), tensor_form::replicated());
+    form_list const partial_results(op.results.size(), tensor_form::partial());
     for (std::size_t l = 0; l < op.loops.size(); ++l) {
         auto const& loop = op.loops[l];
         form_list operands = whole, results = partial_results;
         for (std::size_t k = 0; k < operands.size(); ++k)
-            if (loop.operands[k] != no_factor) operands[k] = form::shard(loop.operands[k]);
+            if (loop.operands[k] != no_factor) operands[k] = tensor_form::shard(loop.operands[k]);
         if (!loop.is_reduction) {
             bool everywhere = true;
             for (std::size_t k = 0; k < results.size(); ++k) {
                 everywhere &= loop.results[k] != no_factor;
-                if (everywhere) results[k] = form::shard(loop.results[k]);
+                if (everywhere) results[k] = tensor_form::shard(loop.results[k]);
             }
             if (!everywhere) continue;
             emit(operands, results, static_cast<std::int16_t>(l));
-            for (auto k : factored_parameters(p, op, loop)) operands[k] = form::mirrored();
+            for (auto k : factored_parameters(p, op, loop)) operands[k] = tensor_form::mirrored();
             emit(std::move(operands), std::move(results),
                  static_cast<std::int16_t>(l)); // the same again is passed over
             continue;
@@ -201,8 +201,9 @@ HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program con
         if (lacking.size() == op.terms.size()) lacking.clear();
         emit_partial(emit_partial, lacking, 0, operands, results, static_cast<std::int16_t>(l));
     }
-    emit(whole, form_list(op.results.size(), form::replicated()), -1);
-    emit(form_list(op.operands.size(), form::mirrored()), form_list(op.results.size(), form::mirrored()), -1);
+    emit(whole, form_list(op.results.size(), tensor_form::replicated()), -1);
+    emit(form_list(op.operands.size(), tensor_form::mirrored()), form_list(op.results.size(), tensor_form::mirrored()),
+         -1);
     if (!op.terms.empty()) {
         std::vector<std::size_t> all(op.terms.size());
         for (std::size_t t = 0; t < all.size(); ++t) all[t] = t;
@@ -213,12 +214,13 @@ HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program con
 }
 
 HEDDLE_INLINE form_list readable_forms(indexed_tensor const& tensor) {
-    form_list forms{form::replicated()};
+    form_list forms{tensor_form::replicated()};
     if (tensor.is_parameter() && tensor.has_cotangent) {
-        forms.push_back(form::mirrored());
-        forms.push_back(form::partial());
+        forms.push_back(tensor_form::mirrored());
+        forms.push_back(tensor_form::partial());
     }
-    for (std::size_t f = 0; f < tensor.factors.size(); ++f) forms.push_back(form::shard(static_cast<factor_number>(f)));
+    for (std::size_t f = 0; f < tensor.factors.size(); ++f)
+        forms.push_back(tensor_form::shard(static_cast<factor_number>(f)));
     return forms;
 }
 
@@ -230,11 +232,11 @@ HEDDLE_INLINE theory<instruction> make_theory(indexed_program const& p, property
         auto const& tensor = p.tensors[t];
         form_list forms;
         for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
-            if (form const f = form::from_code(code); is_possible(f, tensor)) forms.push_back(f);
+            if (tensor_form const f = tensor_form::from_code(code); is_possible(f, tensor)) forms.push_back(f);
         if (tensor.is_source()) {
             bool const once = tensor.is_parameter();
             if (once) result.initial.push_back(properties.unread(t));
-            for (form f : readable_forms(tensor)) {
+            for (tensor_form f : readable_forms(tensor)) {
                 std::vector<property_id> budget;
                 if (once) budget.push_back(properties.unread(t));
                 result.triples.push_back({budget, {properties.held(t, f)}, budget, instruction::read(t, f)});
@@ -242,11 +244,11 @@ HEDDLE_INLINE theory<instruction> make_theory(indexed_program const& p, property
                     result.triples.push_back({budget,
                                               {properties.held(t, f)},
                                               budget,
-                                              instruction::read(t, form::shard(finest_factor(tensor)), f)});
+                                              instruction::read(t, tensor_form::shard(finest_factor(tensor)), f)});
             }
         }
-        for (form from : forms)
-            for (form to : forms)
+        for (tensor_form from : forms)
+            for (tensor_form to : forms)
                 if (find_conversion(from, to))
                     result.triples.push_back(
                         {{properties.held(t, from)}, {properties.held(t, to)}, {}, instruction::convert(t, from, to)});
@@ -267,7 +269,8 @@ HEDDLE_INLINE theory<instruction> make_theory(indexed_program const& p, property
             t.action = std::move(i);
             result.triples.push_back(std::move(t));
         }
-    for (form f : {form::partial(), form::mirrored()}) // an empty action: reading off the loss costs nothing
+    for (tensor_form f :
+         {tensor_form::partial(), tensor_form::mirrored()}) // an empty action: reading off the loss costs nothing
         result.triples.push_back(
             {{properties.held(p.loss, f)}, {properties.finished()}, {}, instruction::convert(p.loss, f, f)});
     return result;

@@ -36,12 +36,14 @@ private:
     /// A form that a view's result has if the view's operand is cut alike; and whether the result is used in it, or
     /// converted to a form to which the operand has no counterpart.
     struct seen_form {
-        form as;
+        tensor_form as;
         bool is_taken = false;
     };
 
-    static bool contains(std::vector<form> const& list, form f) { return algorithm::find(list, f) != list.end(); }
-    [[nodiscard]] seen_form const* find(tensor_id t, form f) const;
+    static bool contains(std::vector<tensor_form> const& list, tensor_form f) {
+        return algorithm::find(list, f) != list.end();
+    }
+    [[nodiscard]] seen_form const* find(tensor_id t, tensor_form f) const;
     /// Tells whether an operator is a view of all of one tensor, which is no parameter; such a view costs nothing in
     /// any form.
     [[nodiscard]] bool is_free(operator_id o) const;
@@ -101,7 +103,7 @@ HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, i
         if (!is_free(o) || !is_one_use_of_several(o)) continue;
         auto const t = p.operators[o].results[0];
         auto const user = p.tensors[t].consumers[0];
-        std::vector<form> same, taken;
+        std::vector<tensor_form> same, taken;
         for_each_computation(o, [&](instruction::compute const& i) {
             if (is_split_alike(i)) same.push_back(i.results[0]);
         });
@@ -109,10 +111,11 @@ HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, i
             taken.push_back(i.operands[position_of(p.operators[user], t)]);
         });
         for (std::uint16_t code = 0; code < 3 + p.tensors[t].factors.size(); ++code)
-            if (form const to = form::from_code(code); is_possible(to, p.tensors[t]) && !contains(same, to))
+            if (tensor_form const to = tensor_form::from_code(code);
+                is_possible(to, p.tensors[t]) && !contains(same, to))
                 std::ranges::copy_if(same, std::back_inserter(taken),
-                                     [&](form f) { return find_conversion(f, to).has_value(); });
-        for (form f : same) seen_[t].push_back({f, contains(taken, f)});
+                                     [&](tensor_form f) { return find_conversion(f, to).has_value(); });
+        for (tensor_form f : same) seen_[t].push_back({f, contains(taken, f)});
     }
 }
 
@@ -131,7 +134,7 @@ HEDDLE_INLINE std::vector<std::uint64_t> seen_through_views::description(tensor_
     return result;
 }
 
-HEDDLE_INLINE seen_through_views::seen_form const* seen_through_views::find(tensor_id t, form f) const {
+HEDDLE_INLINE seen_through_views::seen_form const* seen_through_views::find(tensor_id t, tensor_form f) const {
     auto const found = algorithm::find(seen_[t], f, &seen_form::as);
     return found == seen_[t].end() ? nullptr : &*found;
 }
@@ -162,7 +165,7 @@ HEDDLE_INLINE bool seen_through_views::is_one_use_of_several(operator_id o) cons
 }
 
 HEDDLE_INLINE bool seen_through_views::is_split_alike(instruction::compute const& i) const {
-    form const before = i.operands[0], after = i.results[0];
+    tensor_form const before = i.operands[0], after = i.results[0];
     if (!before.is_shard() || !after.is_shard()) return before == after;
     auto const& op = program_.operators[i.op];
     auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];

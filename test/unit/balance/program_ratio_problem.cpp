@@ -28,8 +28,8 @@ cluster saturating(double least) {
 }
 
 /// A product with some traffic, and a collective after it.
-step product(double operations, double whole, double split) {
-    step s;
+step_work product(double operations, double whole, double split) {
+    step_work s;
     s.share = {0, 0};
     s.category = operator_class::matmul;
     s.forward = {flops(operations), bytes(whole), bytes(split), true};
@@ -72,7 +72,7 @@ TEST_CASE("stages that are alike become one, and straight ones stay") {
     cost_model const model(saturating(0), {{0, 1}, {1, 2}});
     auto plain = product(100, 0, 0);
     plain.category = operator_class::elementwise;
-    std::vector<step> steps(5, product(100, 10, 20));
+    std::vector<step_work> steps(5, product(100, 10, 20));
     steps.insert(steps.end(), 3, plain);
     auto const p = make_ratio_problem({steps}, model, {0.4, 0.3}, {.follows_curves = true});
     auto const curved = std::ranges::count_if(p.stages, detail::has_curves);

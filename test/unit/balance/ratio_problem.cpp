@@ -63,7 +63,7 @@ TEST_CASE("affine functions and maxima of them have these values") {
 
 TEST_CASE("ratios to start from are equal, or proportional to speed") {
     cost_model const model(two_type_cluster(), {{0, 1}, {1, 2}});
-    CHECK(even(model) == std::vector{1.0 / 3, 1.0 / 3});
+    CHECK(even_ratios(model) == std::vector{1.0 / 3, 1.0 / 3});
     auto const proportional = compute_proportional(model, element_type::float32);
     CHECK(proportional[0] == doctest::Approx(0.6));
     CHECK(proportional[1] == doctest::Approx(0.2));
@@ -167,7 +167,7 @@ TEST_CASE("curves that cannot be are refused by name") {
 
 TEST_CASE("the ratio problem of two steps and a collective") {
     cost_model const model(two_type_cluster(), {{0, 1}, {1, 2}});
-    step first, second;
+    step_work first, second;
     first.share = second.share = {0, 0};
     first.forward = {flops(600), bytes(0), bytes(0), true};
     first.backward = {flops(300), bytes(0), bytes(0), true};
@@ -197,7 +197,7 @@ TEST_CASE("the ratio problem of two steps and a collective") {
 
 TEST_CASE("a transfer that no ratio changes is a constant") {
     cost_model const model(two_type_cluster(), {{0, 1}, {1, 2}});
-    step s;
+    step_work s;
     s.deferred_transfers = {{collective::all_reduce, bytes(30), {}, {}, {}}};
     auto const p = make_ratio_problem({{s}}, model, {0.6, 0.2});
     CHECK(p.transfers.empty());

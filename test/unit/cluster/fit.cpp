@@ -216,7 +216,7 @@ TEST_CASE("a report has groups, repeated sizes, errors and warnings") {
     samples.push_back(transfer_sample(1e6, 5e-3, 8));
     samples.push_back(kernel_sample(operator_class::matmul, 1e9, 1e6, 1e-3));
     samples.push_back(kernel_sample(operator_class::matmul, 2e9, 2e6, 1.5e-3));
-    auto const report = fit(samples);
+    auto const report = fit_samples(samples);
     REQUIRE(report.collectives.size() == 2);
     auto const& four = report.collectives[0];
     CHECK(four.quality.samples == 7);
@@ -234,7 +234,7 @@ TEST_CASE("a report has groups, repeated sizes, errors and warnings") {
     auto const models = models_of(report, 8);
     CHECK(models.collectives.at(collective::all_reduce).time(bytes(2e6)).value == doctest::Approx(1e-2));
     CHECK(models.speeds.at("gpu").at(element_type::float32).contains(operator_class::matmul));
-    CHECK(fit(std::vector<sample>{}).collectives.empty());
+    CHECK(fit_samples(std::vector<sample>{}).collectives.empty());
 }
 
 TEST_CASE("held-out errors are of a model that has not seen the size") {
@@ -242,7 +242,7 @@ TEST_CASE("held-out errors are of a model that has not seen the size") {
     std::vector<sample> samples;
     for (double size : {0.0, 1.0, 2.0, 3.0}) samples.push_back(transfer_sample(size, 1e-3));
     samples.push_back(transfer_sample(1e6, 4e-3));
-    auto const report = fit(samples);
+    auto const report = fit_samples(samples);
     CHECK(report.collectives[0].quality.in_sample.worst < 1e-2);
     CHECK(report.collectives[0].quality.held_out->worst == doctest::Approx(0.75));
     CHECK(report.collectives[0].quality.warnings ==
@@ -253,7 +253,7 @@ TEST_CASE("a slow outlier among many sizes moves the fit little, and is told") {
     std::vector<sample> samples;
     for (double size : sizes(1e4, 1e8, 15)) samples.push_back(transfer_sample(size, 1e-4 + size * 1e-9));
     samples[7].time = 20 * samples[7].time;
-    auto const found = fit(samples).collectives[0];
+    auto const found = fit_samples(samples).collectives[0];
     CHECK(worst_error(found.model, {{line(1e-4, 1e-9)}}, 1e4, 1e8) < 0.05);
     REQUIRE(found.quality.warnings.size() == 1);
     CHECK(found.quality.warnings[0] == "off by more than 50 % at 1 of 15 sizes");
@@ -265,7 +265,7 @@ TEST_CASE("samples that cannot be are refused by number and column") {
         auto bad = good;
         change(bad);
         try {
-            static_cast<void>(fit(std::vector{good, bad}));
+            static_cast<void>(fit_samples(std::vector{good, bad}));
         } catch (input_error const& e) { return std::string(e.what()); }
         return std::string("accepted");
     };

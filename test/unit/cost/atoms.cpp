@@ -21,7 +21,7 @@ using test::R;
 /// The computation of an operator split along the loop that cuts this factor of its first operand.
 instruction::compute split(indexed_program const& p, operator_id o, factor_number f) {
     for (auto const& i : computations(p, o))
-        if (i.operands[0] == form::shard(f)) return i;
+        if (i.operands[0] == tensor_form::shard(f)) return i;
     FAIL("no such computation");
     return {};
 }
@@ -81,7 +81,7 @@ TEST_CASE("factors tied by the loop a computation is split along are one class")
     auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
 
     SUBCASE("data parallel: the batch is one class") {
-        std::vector<instruction> const steps{instruction::read(x, form::shard(0)),
+        std::vector<instruction> const steps{instruction::read(x, tensor_form::shard(0)),
                                              instruction::read(w, R),
                                              split(p, 0, 0),
                                              instruction::read(v, R),
@@ -93,8 +93,8 @@ TEST_CASE("factors tied by the loop a computation is split along are one class")
         CHECK(classes[0].members == std::vector<cut_factor>{{x, 0}, {h, 0}, {y, 0}});
     }
     SUBCASE("a conversion does not tie what it leads from to what it leads to") {
-        std::vector<instruction> const steps{instruction::read(w, form::shard(1)),
-                                             instruction::convert(w, form::shard(1), form::shard(0))};
+        std::vector<instruction> const steps{instruction::read(w, tensor_form::shard(1)),
+                                             instruction::convert(w, tensor_form::shard(1), tensor_form::shard(0))};
         auto const classes = atom_classes(p, steps);
         REQUIRE(classes.size() == 2);
         CHECK(classes[0].atoms == 6);

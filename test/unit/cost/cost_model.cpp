@@ -56,7 +56,7 @@ struct small_program {
         y = b.apply("relu", "(b n) -> (b n)", {h}, relu);
         p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
     }
-    [[nodiscard]] step of(instruction const& i) const { return make_step(p, i, {}); }
+    [[nodiscard]] step_work of(instruction const& i) const { return make_step(p, i, {}); }
 };
 
 } // namespace
@@ -188,7 +188,7 @@ TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it i
     CHECK(grouped(0.5) == doctest::Approx(grouped(0.125)));
     CHECK(model.decided(gather, cut(0.125)).what.how == uneven::padded);
     CHECK(model.decided(gather, cut(0.5)).what.how == uneven::grouped);
-    step s;
+    step_work s;
     s.forward_transfers = {gather};
     s.backward_transfers = {{collective::all_reduce, bytes(800), {}, {}, {}}};
     CHECK(model.price(s, cut(0.5)).forward_transfer == doctest::Approx(grouped(0.5)));
@@ -202,25 +202,25 @@ TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it i
 
 TEST_CASE("a roofline is the slower of arithmetic and traffic, and the start of the kernel") {
     auto const model = small_model();
-    auto const time = [&](kernel const& k, std::size_t c, bool split, double s) {
+    auto const time = [&](local_work const& k, std::size_t c, bool split, double s) {
         return model.time(k, c, element_type::float32, operator_class::other, split, s);
     };
-    kernel const heavy{flops(1000), bytes(10), bytes(20), true}, light{flops(1), bytes(10), bytes(20), true};
+    local_work const heavy{flops(1000), bytes(10), bytes(20), true}, light{flops(1), bytes(10), bytes(20), true};
     CHECK(time(heavy, 0, false, 1) == doctest::Approx(10));
     CHECK(time(heavy, 1, true, 0.5) == doctest::Approx(1000 * 0.5 / 40 + 1));
     CHECK(time(light, 0, true, 0.5) == doctest::Approx((10 + 20 * 0.5) / 50));
     CHECK(time(light, 1, true, 0.5) == doctest::Approx((10 + 20 * 0.5) / 20 + 1));
-    CHECK(time(kernel{flops(1000), bytes(0), bytes(0), false}, 1, false, 1) == 0);
+    CHECK(time(local_work{flops(1000), bytes(0), bytes(0), false}, 1, false, 1) == 0);
 }
 
 TEST_CASE("efficiency by size follows the device's share, is above lines, and is none without arithmetic") {
     auto c = small_cluster();
     auto& efficiency = c.types[0].rates[element_type::float32].by_class[operator_class::matmul].efficiency;
-    kernel const work{flops(1000), bytes(10), bytes(20), true};
+    local_work const work{flops(1000), bytes(10), bytes(20), true};
     for (double least : {0.0, 0.3}) {
         efficiency = saturation{flops(200), least};
         cost_model const model(c, {{0, 1}, {1, 2}});
-        auto const time = [&](kernel const& k, double share) {
+        auto const time = [&](local_work const& k, double share) {
             return model.time(k, 0, element_type::float32, operator_class::matmul, true, share);
         };
         CHECK(model.has_curves());
@@ -259,7 +259,7 @@ TEST_CASE("speeds are those of the class, else of the device, else of another el
     CHECK(speed(element_type::float32, operator_class::elementwise) == std::array{100.0, 30.0, 2.0});
     CHECK(speed(element_type::float32, operator_class::other) == std::array{100.0, 50.0, 0.0});
     CHECK(speed(element_type::float16, operator_class::matmul) == std::array{500.0, 50.0, 0.0});
-    CHECK(model.time(kernel{flops(100), bytes(0), bytes(60), true}, 0, element_type::float32,
+    CHECK(model.time(local_work{flops(100), bytes(0), bytes(60), true}, 0, element_type::float32,
                      operator_class::elementwise, true, 0.5) == 0.5 * 60 / 30 + 2);
     CHECK(model.ranks() == 3);
     CHECK_THROWS_AS(cost_model(c, {{0, 1}}, element_type::float16), input_error);
@@ -271,7 +271,7 @@ TEST_CASE("speeds are those of the class, else of the device, else of another el
 
 TEST_CASE("conversions cost their collective and its adjoint, which is deferred for a parameter's gradient") {
     small_program const s;
-    auto const check = [&](step const& t, std::optional<collective> forward, std::optional<collective> backward,
+    auto const check = [&](step_work const& t, std::optional<collective> forward, std::optional<collective> backward,
                            std::optional<collective> deferred) {
         auto const kind = [](transfer_list const& x) { return x.empty() ? std::nullopt : std::optional(x.at(0).kind); };
         CHECK(kind(t.forward_transfers) == forward);
@@ -286,8 +286,8 @@ TEST_CASE("conversions cost their collective and its adjoint, which is deferred 
     check(s.of(instruction::convert(s.x, S0, S1)), all_to_all, {}, {}); // no cotangent, no way back
     auto const cut = s.of(instruction::convert(s.h, R, S1));
     check(cut, {}, {}, {});
-    CHECK(cut.forward == kernel{flops(0), bytes(0), bytes(2 * 48), true});
-    CHECK(cut.backward == kernel{flops(0), bytes(48), bytes(48), true});
+    CHECK(cut.forward == local_work{flops(0), bytes(0), bytes(2 * 48), true});
+    CHECK(cut.backward == local_work{flops(0), bytes(48), bytes(48), true});
     CHECK(cut.share == share_ref{s.h, 1});
 }
 
@@ -339,7 +339,7 @@ TEST_CASE("the stages of ZeRO cost less memory: the state is in shards, then the
     CHECK(reshard.forward_transfers.empty());
     CHECK(reshard.backward_transfers == transfer_list{gather});
     CHECK(s.of(instruction::unshard(s.w, S1, M, true)).backward ==
-          kernel{flops(0), bytes(0), bytes(2 * 72), true}); // every device has the gradient
+          local_work{flops(0), bytes(0), bytes(2 * 72), true}); // every device has the gradient
 }
 
 TEST_CASE("an operator's whole copies come and go with their gradients or a buffer") {
@@ -396,10 +396,10 @@ TEST_CASE("a computation costs its operands' bytes, and its operations") {
         CHECK(t.backward.split == bytes(96 + 48));
         CHECK(t.backward.whole == bytes(72));
     }
-    std::vector<std::pair<tensor_id, form>> saved;
+    std::vector<std::pair<tensor_id, tensor_form>> saved;
     for (auto const& i : computations(s.p, 1))
-        if (i.operands[0] == S1) for_each_saved(s.p, i, [&](tensor_id t, form f) { saved.push_back({t, f}); });
-    CHECK(saved == std::vector<std::pair<tensor_id, form>>{{s.y, S1}});
+        if (i.operands[0] == S1) for_each_saved(s.p, i, [&](tensor_id t, tensor_form f) { saved.push_back({t, f}); });
+    CHECK(saved == std::vector<std::pair<tensor_id, tensor_form>>{{s.y, S1}});
 }
 
 TEST_CASE("small kernels beside copy parts that are not contiguous, and gradients") {
@@ -428,9 +428,9 @@ TEST_CASE("small kernels beside copy parts that are not contiguous, and gradient
     CHECK(copied.stored.whole == plain.stored.whole + bytes(72));
 
     auto const model = small_model();
-    kernel const work{flops(1000), bytes(10), bytes(20), true, false, {}, {}, {bytes(40), bytes(80)}, 2};
-    kernel const alone{{}, {}, {}, false, false, {}, {}, {bytes(40), bytes(80)}, 2};
-    auto const time = [&](kernel const& k) {
+    local_work const work{flops(1000), bytes(10), bytes(20), true, false, {}, {}, {bytes(40), bytes(80)}, 2};
+    local_work const alone{{}, {}, {}, false, false, {}, {}, {bytes(40), bytes(80)}, 2};
+    auto const time = [&](local_work const& k) {
         return model.time(k, 1, element_type::float32, operator_class::other, true, 0.5);
     };
     CHECK(time(alone) == doctest::Approx((40 + 40) / 20.0 + 2 * 1));
@@ -440,7 +440,7 @@ TEST_CASE("small kernels beside copy parts that are not contiguous, and gradient
 TEST_CASE("a step is priced in seconds and bytes per class") {
     auto const model = small_model();
     uniform_shares const shares({0.5, 0.25});
-    step s;
+    step_work s;
     s.share = {0, 0};
     s.forward = {flops(1000), bytes(0), bytes(0), true};
     s.forward_transfers = {{collective::all_gather, bytes(20), {0, 0}, {}, {}}};
@@ -498,7 +498,7 @@ TEST_CASE("comparing closed time alone would be wrong") {
 TEST_CASE("two operators between two collectives take what HAP's Fig. 11 shows") {
     // Uneven shares balance the stage before the collective and leave the one after it to the slow device.
     auto const model = cost_model(small_cluster(), {{0, 1}, {1, 1}, {1, 1}});
-    step first, second;
+    step_work first, second;
     first.share = second.share = {0, 0};
     first.forward = {flops(800), bytes(0), bytes(0), true};
     second.forward = {flops(400), bytes(0), bytes(0), true};

@@ -10,14 +10,14 @@ struct attention_options {
     double dropout = 0;
     bool in_bias = true, out_bias = true, with_weights = false, self = false;
     extent heads = 3, size = 2;
-    std::optional<shape> mask{}, padding{};
+    std::optional<tensor_shape> mask{}, padding{};
     bool boolean = false;
 };
 
 operator_case attention(attention_options const& o) {
     extent const s = o.self ? 4 : 3, t = 4, b = 2, e = 5, width = o.heads * o.size;
     operator_case c{"torch.nn.functional.multi_head_attention_forward", {{s, b, e}}, {}, {}, {{s, b, e}}};
-    auto const add = [&](char const* name, shape dims) {
+    auto const add = [&](char const* name, tensor_shape dims) {
         c.keywords[name] = T(static_cast<tensor_id>(c.operands.size()));
         c.operands.push_back(std::move(dims));
         return c.operands.size() - 1;
@@ -58,22 +58,22 @@ TEST_CASE("multi-head attention splits along batch and heads, and adds its bias 
 TEST_CASE("multi-head attention takes masks and dropout") {
     check(attention({.dropout = 0.3}));
     check(attention({.dropout = 0.3, .with_weights = true}));
-    check(attention({.mask = shape{3, 4}}));
-    check(attention({.mask = shape{6, 3, 4}}));
-    check(attention({.padding = shape{2, 4}}));
-    check(attention({.mask = shape{3, 4}, .padding = shape{2, 4}}));
+    check(attention({.mask = tensor_shape{3, 4}}));
+    check(attention({.mask = tensor_shape{6, 3, 4}}));
+    check(attention({.padding = tensor_shape{2, 4}}));
+    check(attention({.mask = tensor_shape{3, 4}, .padding = tensor_shape{2, 4}}));
 }
 
 TEST_CASE("multi-head attention forbids by boolean masks") {
-    auto c = attention({.mask = shape{3, 4}, .padding = shape{2, 4}, .boolean = true});
+    auto c = attention({.mask = tensor_shape{3, 4}, .padding = tensor_shape{2, 4}, .boolean = true});
     c.domains[7] = {0, 1, element_type::boolean}; // a row that is all forbidden has no weights
     check(c);
-    operator_check free(attention({.heads = 1}), 5), masked(attention({.heads = 1, .mask = shape{3, 4}}), 5);
+    operator_check free(attention({.heads = 1}), 5), masked(attention({.heads = 1, .mask = tensor_shape{3, 4}}), 5);
     CHECK(free.results()[0].dims == masked.results()[0].dims);
 }
 
 TEST_CASE("scaled dot-product attention is right, and splits as its rule says") {
-    auto const attention = [](shape q, shape k, shape v, shape y) {
+    auto const attention = [](tensor_shape q, tensor_shape k, tensor_shape v, tensor_shape y) {
         return operator_case{"torch.nn.functional.scaled_dot_product_attention",
                              {std::move(q), std::move(k), std::move(v)},
                              {T(0), T(1), T(2)},
@@ -92,7 +92,7 @@ TEST_CASE("scaled dot-product attention is right, and splits as its rule says") 
 }
 
 TEST_CASE("scaled dot-product attention takes masks and grouped queries") {
-    auto const attention = [](shape mask, extent key_heads) {
+    auto const attention = [](tensor_shape mask, extent key_heads) {
         operator_case c{"torch.nn.functional.scaled_dot_product_attention",
                         {{2, 6, 3, 2}, {2, key_heads, 4, 2}, {2, key_heads, 4, 3}},
                         {T(0), T(1), T(2)},
@@ -106,7 +106,8 @@ TEST_CASE("scaled dot-product attention takes masks and grouped queries") {
         return c;
     };
     for (extent const heads : {6, 2, 1}) check(attention({6, 3, 4}, heads));
-    for (auto const& mask : {shape{}, shape{3, 4}, shape{1, 4}, shape{2, 1, 3, 1}}) check(attention(mask, 3));
+    for (auto const& mask : {tensor_shape{}, tensor_shape{3, 4}, tensor_shape{1, 4}, tensor_shape{2, 1, 3, 1}})
+        check(attention(mask, 3));
     auto allowed = attention({2, 1, 3, 4}, 3);
     allowed.domains[3] = {1, 2, element_type::boolean}; // all take part
     check(allowed);

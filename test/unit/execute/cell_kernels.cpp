@@ -10,13 +10,13 @@ TEST_CASE("recurrent cells are right, and parallel in samples and hidden units")
     for (bool const biased : {true, false}) {
         CAPTURE(biased);
         auto const cell = [&](char const* name, extent gates, bool pair) {
-            std::vector<shape> operands{{4, 3}, {4, 2}};
+            std::vector<tensor_shape> operands{{4, 3}, {4, 2}};
             literal state = T(1);
             if (pair) {
                 operands.push_back({4, 2});
                 state = list({T(1), T(2)});
             }
-            auto const next = [&](shape dims) {
+            auto const next = [&](tensor_shape dims) {
                 operands.push_back(std::move(dims));
                 return T(static_cast<tensor_id>(operands.size() - 1));
             };
@@ -24,8 +24,11 @@ TEST_CASE("recurrent cells are right, and parallel in samples and hidden units")
             arguments.push_back(next({gates * 2, 3}));
             arguments.push_back(next({gates * 2, 2}));
             for (int k = 0; biased && k < 2; ++k) arguments.push_back(next({gates * 2}));
-            return operator_case{
-                std::string("torch.") + name, operands, arguments, {}, std::vector<shape>(pair ? 2 : 1, shape{4, 2})};
+            return operator_case{std::string("torch.") + name,
+                                 operands,
+                                 arguments,
+                                 {},
+                                 std::vector<tensor_shape>(pair ? 2 : 1, tensor_shape{4, 2})};
         };
         check(cell("rnn_tanh_cell", 1, false));
         check(cell("rnn_relu_cell", 1, false));

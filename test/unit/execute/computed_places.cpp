@@ -27,7 +27,7 @@ struct place_program {
     program_builder builder{};
     int calls = 0;
 
-    tensor_id call(std::string const& target, std::vector<literal> arguments, shape result,
+    tensor_id call(std::string const& target, std::vector<literal> arguments, tensor_shape result,
                    element_type type = element_type::int64) {
         std::vector<tensor_id> operands;
         auto const gather = [&](auto const& self, literal const& argument) -> void {
@@ -45,13 +45,13 @@ struct place_program {
         CHECK(added.is_known);
         return added.results.front();
     }
-    tensor_id ids(char const* name, shape dims, element_type type = element_type::int64) {
+    tensor_id ids(char const* name, tensor_shape dims, element_type type = element_type::int64) {
         return builder.input(name, std::move(dims), type);
     }
     tensor_id table(extent rows) { return builder.parameter("table" + std::to_string(calls), {rows, 3}); }
     /// Rows of a table at these places.
     tensor_id look_up(char const* target, extent rows, tensor_id places) {
-        shape dims = builder.tensor(places).shape;
+        tensor_shape dims = builder.tensor(places).shape;
         dims.push_back(3);
         std::string const name = target;
         if (name == "torch.nn.functional.embedding")

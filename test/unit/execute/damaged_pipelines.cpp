@@ -48,7 +48,7 @@ std::string damage(pipeline_plan& p, random_source& random) {
     case 9: {
         auto& i = one_of(group.steps, random).instruction;
         auto& f = i.change() ? i.change()->to : one_of(i.as<instruction::compute>()->operands, random);
-        f = form::from_code(static_cast<std::uint16_t>(random.below(5)));
+        f = tensor_form::from_code(static_cast<std::uint16_t>(random.below(5)));
         return "another form";
     }
     case 10:

@@ -23,7 +23,7 @@ namespace {
 using tally = std::map<std::string, int>;
 
 void count(tally& seen, program const& p, indexed_program const& indexed, plan const& what) {
-    auto const word = [](form f) { return f.is_shard() ? std::string("shard") : to_string(f); };
+    auto const word = [](tensor_form f) { return f.is_shard() ? std::string("shard") : to_string(f); };
     for (auto const& s : what.steps) {
         auto const& i = s.instruction;
         for_each_transfer(
@@ -40,7 +40,7 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
                                      : word(c.from) + " to " + word(c.to)];
             },
             [&](instruction::compute const& c) {
-                bool const partial = std::ranges::find(c.operands, form::partial()) != c.operands.end();
+                bool const partial = std::ranges::find(c.operands, tensor_form::partial()) != c.operands.end();
                 auto const* const loop =
                     c.loop < 0 ? nullptr : &indexed.operators[c.op].loops[static_cast<std::size_t>(c.loop)];
                 ++seen["operator " + p.kind(c.op)];
@@ -52,7 +52,7 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
                 else ++seen["compute " + (partial ? "partial" : word(c.results[0]))];
             });
     }
-    std::map<tensor_id, std::set<form>> forms;
+    std::map<tensor_id, std::set<tensor_form>> forms;
     for (operator_id o = 0; o < p.operator_count(); ++o)
         for (auto const& s : what.steps)
             if (auto const* compute = s.instruction.as<instruction::compute>(); compute && compute->op == o)

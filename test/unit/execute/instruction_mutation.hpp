@@ -26,7 +26,7 @@ public:
         auto& i = *list_[*n].as<instruction::compute>();
         std::size_t const k = random_.below(i.operands.size());
         tensor_id const t = program_.operators[i.op].operands[k];
-        form const before = i.operands[k], after = other_form(t, before);
+        tensor_form const before = i.operands[k], after = other_form(t, before);
         if (after == before) return false;
         i.operands[k] = after;
         if (random_.chance(0.7)) bring(*n, t, after);
@@ -39,7 +39,7 @@ public:
         auto& i = *list_[*n].as<instruction::compute>();
         std::size_t const k = random_.below(i.results.size());
         tensor_id const t = program_.operators[i.op].results[k];
-        form const before = i.results[k], after = other_form(t, before);
+        tensor_form const before = i.results[k], after = other_form(t, before);
         if (after == before) return false;
         i.results[k] = after;
         if (random_.chance(0.7)) bring(*n + 1, t, before);
@@ -54,25 +54,26 @@ public:
         auto const& op = program_.operators[mutant.op];
         auto const loop = random_.between(-1, static_cast<int>(op.loops.size()) - 1);
         mutant.loop = static_cast<std::int16_t>(loop);
-        form const whole = random_.chance(0.7) ? form::replicated() : form::mirrored();
+        tensor_form const whole = random_.chance(0.7) ? tensor_form::replicated() : tensor_form::mirrored();
         bool const reduction = loop >= 0 && op.loops[static_cast<std::size_t>(loop)].is_reduction;
-        auto const form_for = [&](tensor_id t, factor_number f, form otherwise) {
-            form const asked = f == no_factor ? otherwise : form::shard(f);
-            form const taken = random_.chance(0.2)    ? form::partial()
-                               : random_.chance(0.05) ? other_form(t, asked)
-                                                      : asked;
+        auto const form_for = [&](tensor_id t, factor_number f, tensor_form otherwise) {
+            tensor_form const asked = f == no_factor ? otherwise : tensor_form::shard(f);
+            tensor_form const taken = random_.chance(0.2)    ? tensor_form::partial()
+                                      : random_.chance(0.05) ? other_form(t, asked)
+                                                             : asked;
             return canonical(is_possible(taken, program_.tensors[t]) ? taken : asked, program_.tensors[t]);
         };
         auto const factor_in = [&](std::vector<factor_number> split_loop::* side, std::size_t k) {
             return loop < 0 ? no_factor : (op.loops[static_cast<std::size_t>(loop)].*side)[k];
         };
         for (std::size_t k = 0; k < op.operands.size(); ++k)
-            mutant.operands[k] =
-                form_for(op.operands[k], factor_in(&split_loop::operands, k), loop < 0 ? whole : form::replicated());
-        bool const partial = reduction || std::ranges::find(mutant.operands, form::partial()) != mutant.operands.end();
+            mutant.operands[k] = form_for(op.operands[k], factor_in(&split_loop::operands, k),
+                                          loop < 0 ? whole : tensor_form::replicated());
+        bool const partial =
+            reduction || std::ranges::find(mutant.operands, tensor_form::partial()) != mutant.operands.end();
         for (std::size_t k = 0; k < op.results.size(); ++k)
             mutant.results[k] =
-                form_for(op.results[k], factor_in(&split_loop::results, k), partial ? form::partial() : whole);
+                form_for(op.results[k], factor_in(&split_loop::results, k), partial ? tensor_form::partial() : whole);
         if (mutant == before) return false;
         list_[*n] = mutant;
         for (std::size_t k = 0; k < op.results.size(); ++k) bring(*n + 1, op.results[k], before.results[k]);
@@ -88,8 +89,8 @@ public:
         });
         if (!n) return false;
         auto& i = list_[*n];
-        std::vector<std::pair<tensor_id, form*>> shards;
-        auto const add = [&](tensor_id t, form& f) {
+        std::vector<std::pair<tensor_id, tensor_form*>> shards;
+        auto const add = [&](tensor_id t, tensor_form& f) {
             if (f.is_shard() && program_.tensors[t].factors.size() > 1) shards.emplace_back(t, &f);
         };
         if (auto* change = i.change()) {
@@ -104,7 +105,7 @@ public:
         if (shards.empty()) return false;
         auto const& [t, f] = random_.of(shards);
         auto const count = program_.tensors[t].factors.size();
-        *f = form::shard(
+        *f = tensor_form::shard(
             static_cast<factor_number>((static_cast<std::size_t>(f->factor()) + 1 + random_.below(count - 1)) % count));
         return true;
     }
@@ -157,7 +158,7 @@ public:
     }
 
 private:
-    static bool any_shard(form_list const& forms) { return std::ranges::any_of(forms, &form::is_shard); }
+    static bool any_shard(form_list const& forms) { return std::ranges::any_of(forms, &tensor_form::is_shard); }
     template <class Good>
     std::optional<std::size_t> pick_if(Good good) {
         std::vector<std::size_t> fitting;
@@ -174,10 +175,10 @@ private:
     std::optional<std::size_t> pick() {
         return pick_if([](instruction const& i) { return i.is<Kind>(); });
     }
-    form other_form(tensor_id t, form f) {
+    tensor_form other_form(tensor_id t, tensor_form f) {
         form_list others;
         for (std::uint16_t code = 0; code < 3 + program_.tensors[t].factors.size(); ++code)
-            if (form const g = form::from_code(code); g != f && is_possible(g, program_.tensors[t]))
+            if (tensor_form const g = tensor_form::from_code(code); g != f && is_possible(g, program_.tensors[t]))
                 others.push_back(g);
         return others.empty() ? f : random_.of(others);
     }
@@ -192,7 +193,7 @@ private:
         return static_cast<std::size_t>(at - list_.begin());
     }
     /// Makes the tensor in a form before instruction `n`, if it is not there and one conversion or two lead there.
-    void bring(std::size_t n, tensor_id t, form f) {
+    void bring(std::size_t n, tensor_id t, tensor_form f) {
         form_list made;
         for (std::size_t m = 0; m < std::min(n, list_.size()); ++m) {
             auto const& i = list_[m];
@@ -202,16 +203,16 @@ private:
                     if (program_.operators[compute->op].results[k] == t) made.push_back(compute->results[k]);
         }
         if (made.empty() || std::ranges::find(made, f) != made.end()) return;
-        auto const place = [&](form from, form to) {
+        auto const place = [&](tensor_form from, tensor_form to) {
             for (std::size_t m = list_.size(); m-- > n;) // a form is made once
                 if (auto const* i = list_[m].as<instruction::convert>(); i && i->tensor == t && i->to == to)
                     list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(m));
             insert(n, instruction::convert(t, from, to));
         };
-        for (form g : made)
+        for (tensor_form g : made)
             if (find_conversion(g, f)) return place(g, f);
-        place(form::replicated(), f);
-        place(made.front(), form::replicated());
+        place(tensor_form::replicated(), f);
+        place(made.front(), tensor_form::replicated());
     }
 
     indexed_program const& program_;

@@ -6,7 +6,7 @@ using namespace heddle::test;
 
 namespace {
 
-operator_case einsum(char const* equation, std::vector<shape> operands, shape result) {
+operator_case einsum(char const* equation, std::vector<tensor_shape> operands, tensor_shape result) {
     std::vector<literal> arguments{text(equation)};
     for (tensor_id k = 0; k < operands.size(); ++k) arguments.push_back(T(k));
     return {"torch.functional.einsum", std::move(operands), arguments, {}, {std::move(result)}};
@@ -73,9 +73,9 @@ TEST_CASE("einsum is right, and splits as its equation says") {
 TEST_CASE("arithmetic is right, and splits as its rules say") {
     for (char const* target : {"operator.add", "operator.sub", "operator.mul", "operator.truediv"}) {
         bool const division = std::string(target) == "operator.truediv";
-        for (auto const& [x, y, z] : {std::tuple{shape{4, 3}, shape{4, 3}, shape{4, 3}},
-                                      {shape{4, 3}, shape{3}, shape{4, 3}},
-                                      {shape{1, 3}, shape{4, 1}, shape{4, 3}}}) {
+        for (auto const& [x, y, z] : {std::tuple{tensor_shape{4, 3}, tensor_shape{4, 3}, tensor_shape{4, 3}},
+                                      {tensor_shape{4, 3}, tensor_shape{3}, tensor_shape{4, 3}},
+                                      {tensor_shape{1, 3}, tensor_shape{4, 1}, tensor_shape{4, 3}}}) {
             operator_case c{target, {x, y}, {T(0), T(1)}, {}, {z}};
             if (division) c.domains = {{1, domain::positive()}};
             check(c);
@@ -121,7 +121,7 @@ TEST_CASE("float and double agree") {
     for (extent n = 0; n < 15; ++n) CHECK(result[0][n] == doctest::Approx(result2[0][n]));
     std::vector<dense_tensor<float> const*> const results{&result[0]}, none_given{nullptr};
     auto const zero = single.backward(whole_call(p, 0), operands, results, none_given);
-    CHECK(*zero[1] == dense_tensor<float>(shape{3, 4}));
+    CHECK(*zero[1] == dense_tensor<float>(tensor_shape{3, 4}));
 }
 
 TEST_CASE("sums and means are right, and split as their rules say") {

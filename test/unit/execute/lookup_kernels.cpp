@@ -6,7 +6,8 @@ using namespace heddle::test;
 
 namespace {
 
-operator_case loss(char const* target, char const* reduction, shape scores, shape labels, shape result, int classes) {
+operator_case loss(char const* target, char const* reduction, tensor_shape scores, tensor_shape labels,
+                   tensor_shape result, int classes) {
     operator_case c{target,
                     {std::move(scores), std::move(labels)},
                     {T(0), T(1)},
@@ -103,7 +104,7 @@ TEST_CASE("routing has slots for each batch row, and drops choices beyond capaci
 TEST_CASE("losses of elements and their targets are right") {
     for (char const* reduction : {"mean", "sum", "none"}) {
         CAPTURE(reduction);
-        shape const result = reduction == std::string("none") ? shape{4, 3} : shape{};
+        tensor_shape const result = reduction == std::string("none") ? tensor_shape{4, 3} : tensor_shape{};
         auto const pair = [&](char const* name) {
             return operator_case{std::string("torch.nn.functional.") + name,
                                  {{4, 3}, {4, 3}},
@@ -123,7 +124,7 @@ TEST_CASE("losses of elements and their targets are right") {
         probable.domains = {{0, {0.1, 0.9}}, {1, {0, 1}}};
         check(probable);
         for (auto c : {probable, pair("binary_cross_entropy_with_logits")})
-            for (shape const& weight : {shape{4, 3}, shape{3}, shape{4, 1}}) {
+            for (tensor_shape const& weight : {tensor_shape{4, 3}, tensor_shape{3}, tensor_shape{4, 1}}) {
                 c.operands.resize(2);
                 c.operands.push_back(weight);
                 c.keywords["weight"] = T(2);

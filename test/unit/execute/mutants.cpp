@@ -96,10 +96,12 @@ bool mutate_work(plan& p, test::random_source& random) {
 bool mutate_saved(plan& p, test::random_source& random) {
     auto& s = p.steps[random.below(p.steps.size())].saved;
     if (s.empty() || random.chance(0.3))
-        s.emplace_back(static_cast<tensor_id>(random.below(p.tensors.size())), form::replicated());
+        s.emplace_back(static_cast<tensor_id>(random.below(p.tensors.size())), tensor_form::replicated());
     else if (random.chance(0.3)) s.push_back(s.back());
     else if (random.chance(0.5)) s.pop_back();
-    else s.back().second = s.back().second == form::replicated() ? form::partial() : form::replicated();
+    else
+        s.back().second =
+            s.back().second == tensor_form::replicated() ? tensor_form::partial() : tensor_form::replicated();
     return true;
 }
 

@@ -77,7 +77,7 @@ TEST_CASE("batch norm per shard normalises a part of the batch by its own moment
     CHECK(std::ranges::find(loops, 2, &split_loop::extent) == loops.end());
     eigen_kernels<double> const backend;
     std::mt19937 random(1);
-    auto const draw = [&](shape dims) {
+    auto const draw = [&](tensor_shape dims) {
         dense t(std::move(dims));
         for (auto& v : t.data) v = std::uniform_real_distribution<double>(-1, 1)(random);
         return t;
@@ -95,10 +95,10 @@ TEST_CASE("batch norm per shard normalises a part of the batch by its own moment
         CAPTURE(begin);
         auto const part = take(x, samples, begin, count), cotangent = take(g, samples, begin, count);
         auto const [y, dx] = run(whole, split_call(whole, indexed, 0, *batch, begin, count), part, cotangent);
-        CHECK(y.dims == shape{count, 3, 2});
+        CHECK(y.dims == tensor_shape{count, 3, 2});
         for (double v : y.data) CHECK(std::isfinite(v));
         if (count == 0) {
-            CHECK(*dx[1] == dense(shape{3}));
+            CHECK(*dx[1] == dense(tensor_shape{3}));
             continue;
         }
         auto const alone = norm_of_samples(count, false);

@@ -39,10 +39,10 @@ struct domain {
 
 struct operator_case {
     std::string target;
-    std::vector<shape> operands;
+    std::vector<tensor_shape> operands;
     std::vector<literal> arguments{};
     std::map<std::string, literal, std::less<>> keywords{};
-    std::vector<shape> results{};
+    std::vector<tensor_shape> results{};
     /// The values of an operand if they are not [-1, 1].
     std::map<std::size_t, domain> domains{};
     /// The floating-point operands that are constants.
@@ -119,7 +119,7 @@ private:
     /// The tensor with its even dimensions seen as two times a half.
     static tensor_id factored(program_builder& b, tensor_id t) {
         tensor_info const info = b.tensor(t);
-        shape dims;
+        tensor_shape dims;
         for (extent e : info.shape)
             if (e % 2 == 0 && e > 2) dims.insert(dims.end(), {2, e / 2});
             else dims.push_back(e);
@@ -127,7 +127,7 @@ private:
         return add_call(b, {"view of " + info.name, "view", {T(t)}, {}, {t}, {{dims, info.type}}}).results[0];
     }
 
-    dense draw(shape const& dims, domain d) {
+    dense draw(tensor_shape const& dims, domain d) {
         dense t(dims);
         std::uniform_real_distribution<double> uniform(d.low, d.high);
         for (auto& v : t.data) v = is_floating(d.type) ? uniform(random_) : std::floor(uniform(random_));
@@ -188,17 +188,17 @@ private:
         return result;
     }
 
-    factor const& factor_of(tensor_id t, form f) const {
+    factor const& factor_of(tensor_id t, tensor_form f) const {
         return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
     }
 
     /// Returns what the ranks hold of a tensor in a form.
-    std::vector<dense> distribute(dense const& whole, tensor_id t, form f,
+    std::vector<dense> distribute(dense const& whole, tensor_id t, tensor_form f,
                                   std::vector<std::pair<extent, extent>> const& parts) {
         std::vector<dense> held;
         for (auto [begin, count] : parts) {
             if (f.is_shard()) held.push_back(take(whole, factor_of(t, f), begin, count));
-            else if (f != form::partial()) held.push_back(whole);
+            else if (f != tensor_form::partial()) held.push_back(whole);
             else if (held.size() + 1 < parts.size()) held.push_back(draw(whole.dims, {}));
             else {
                 dense last = whole;
@@ -210,7 +210,7 @@ private:
         return held;
     }
     /// Tells whether what the ranks hold in a form makes up the whole.
-    bool makes_up(std::vector<dense> const& held, dense const& whole, tensor_id t, form f,
+    bool makes_up(std::vector<dense> const& held, dense const& whole, tensor_id t, tensor_form f,
                   std::vector<std::pair<extent, extent>> const& parts) {
         dense sum(whole.dims);
         for (std::size_t r = 0; r < held.size(); ++r) {
@@ -219,16 +219,18 @@ private:
                 put(sum, factor_of(t, f), parts[r].first, parts[r].second, held[r]);
             } else if (held[r].dims != whole.dims) {
                 return false;
-            } else if (f == form::partial()) {
+            } else if (f == tensor_form::partial()) {
                 sum += held[r];
             } else if (!close(held[r], whole)) {
                 return false;
             }
         }
-        return (!f.is_shard() && f != form::partial()) || close(sum, whole);
+        return (!f.is_shard() && f != tensor_form::partial()) || close(sum, whole);
     }
-    static form dual(form f) {
-        return f == form::replicated() ? form::partial() : f == form::partial() ? form::replicated() : f;
+    static tensor_form dual(tensor_form f) {
+        return f == tensor_form::replicated() ? tensor_form::partial()
+               : f == tensor_form::partial()  ? tensor_form::replicated()
+                                              : f;
     }
 
     /// Runs ranks that combine statistics: each of those that the loop states is combined once, in order.
@@ -251,9 +253,9 @@ private:
 
     void check_distributed(instruction::compute const& i, std::size_t ranks) {
         std::string description = "loop " + std::to_string(i.loop) + " on " + std::to_string(ranks) + " ranks:";
-        for (form f : i.operands) description += " " + to_string(f);
+        for (tensor_form f : i.operands) description += " " + to_string(f);
         description += " ->";
-        for (form f : i.results) description += " " + to_string(f);
+        for (tensor_form f : i.results) description += " " + to_string(f);
         auto const& op = indexed_.operators[0];
         split_loop const* loop = i.loop < 0 ? nullptr : &op.loops[static_cast<std::size_t>(i.loop)];
         auto const parts = ranges(loop ? loop->extent : 1, ranks);
@@ -295,8 +297,9 @@ private:
             std::vector<dense> held;
             for (auto const& of_rank : dx) held.push_back(of_rank[k].value());
             // A split operator's own share of a mirrored parameter's gradient is a summand of it.
-            bool const is_share = gathers_factors(i) && i.operands[k] == form::mirrored();
-            CHECK(makes_up(held, *dx_[k], op.operands[k], is_share ? form::partial() : dual(i.operands[k]), parts));
+            bool const is_share = gathers_factors(i) && i.operands[k] == tensor_form::mirrored();
+            CHECK(makes_up(held, *dx_[k], op.operands[k], is_share ? tensor_form::partial() : dual(i.operands[k]),
+                           parts));
         }
     }
 

@@ -102,8 +102,9 @@ TEST_CASE("what is not as it is stored is refused") {
     auto const whole = random_sources<double>(p, 1);
     auto parameters = whole;
     optimizer<double, sgd> steps;
-    CHECK_THROWS_AS(steps.step(parameters, {0, {{w, {form::replicated(), dense_tensor<double>(shape{2, 4})}}}}),
-                    input_error);
+    CHECK_THROWS_AS(
+        steps.step(parameters, {0, {{w, {tensor_form::replicated(), dense_tensor<double>(tensor_shape{2, 4})}}}}),
+        input_error);
     CHECK(parameters == whole);
     test::random_source random(1);
     for (bool refused = false; !refused;) { // until a plan cuts w

@@ -10,8 +10,8 @@ using namespace heddle::test;
 namespace {
 
 /// The first result of a kernel whose operator a rule describes.
-dense forward_of(char const* kind, char const* rule, std::vector<dense> const& operands, std::vector<shape> results,
-                 operator_attributes attributes) {
+dense forward_of(char const* kind, char const* rule, std::vector<dense> const& operands,
+                 std::vector<tensor_shape> results, operator_attributes attributes) {
     program_builder b;
     std::vector<tensor_id> ids;
     std::vector<dense const*> pointers;
@@ -32,7 +32,11 @@ dense forward_of(char const* kind, char const* rule, std::vector<dense> const& o
 
 TEST_CASE("gates, quotients and reversed differences are right, and split as their rules say") {
     for (std::int64_t dim : {0, 1, -1})
-        check({"torch.nn.functional.glu", {{4, 6}}, {T(0), number(dim)}, {}, {dim == 0 ? shape{2, 6} : shape{4, 3}}});
+        check({"torch.nn.functional.glu",
+               {{4, 6}},
+               {T(0), number(dim)},
+               {},
+               {dim == 0 ? tensor_shape{2, 6} : tensor_shape{4, 3}}});
     operator_check gated({"torch.nn.functional.glu", {{2}}, {T(0)}, {}, {{1}}}, 1);
     CHECK(gated.results()[0][0] == doctest::Approx(gated.operands()[0][0] / (1 + std::exp(-gated.operands()[0][1]))));
     check({"torch.nn.functional.prelu", {{4, 3, 2}, {3}}, {T(0), T(1)}, {}, {{4, 3, 2}}});
@@ -100,8 +104,8 @@ TEST_CASE("the norm of zeros has no slope") {
 }
 
 TEST_CASE("kernels stay within their operands, whatever a rule says") {
-    auto const run = [](char const* kind, char const* rule, std::vector<shape> const& operands,
-                        std::vector<shape> results, operator_attributes of_operator) {
+    auto const run = [](char const* kind, char const* rule, std::vector<tensor_shape> const& operands,
+                        std::vector<tensor_shape> results, operator_attributes of_operator) {
         static_cast<void>(
             forward_of(kind, rule, {operands.begin(), operands.end()}, std::move(results), std::move(of_operator)));
     };

@@ -42,14 +42,14 @@ TEST_CASE("operators that move places are right") {
 
 TEST_CASE("slices come apart and together") {
     for (std::int64_t dim : {0, 1, -1}) {
-        shape whole{2, 3, 4}, slice = whole;
+        tensor_shape whole{2, 3, 4}, slice = whole;
         auto const axis = static_cast<std::size_t>(dim < 0 ? 2 : dim);
         auto const count = static_cast<std::size_t>(whole[axis]);
         slice.erase(slice.begin() + static_cast<std::ptrdiff_t>(axis));
-        check({"unbind", {whole}, {T(0), number(dim)}, {}, std::vector<shape>(count, slice)});
+        check({"unbind", {whole}, {T(0), number(dim)}, {}, std::vector<tensor_shape>(count, slice)});
         literal::list items;
         for (std::size_t k = 0; k < count; ++k) items.push_back(T(static_cast<tensor_id>(k)));
-        check({"torch.stack", std::vector<shape>(count, slice), {list(items), number(dim)}, {}, {whole}});
+        check({"torch.stack", std::vector<tensor_shape>(count, slice), {list(items), number(dim)}, {}, {whole}});
     }
     check({"select", {{4, 3, 2}}, {T(0), number(1), number(-1)}, {}, {{4, 2}}});
     check({"narrow", {{4, 6}}, {T(0), number(1), number(2), number(3)}, {}, {{4, 3}}});
@@ -137,8 +137,8 @@ TEST_CASE("indexing by a mask is right") {
                                      {{{2, 2}, element_type::float32}}})
                             .results[0];
     auto const p = b.finish(b.apply("sum", "(a b) -> (); 0", {picked}));
-    dense const values(shape{2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}), some(shape{4}, {0, 1, 0, 1}),
-        all(shape{4}, {1, 1, 1, 1});
+    dense const values(tensor_shape{2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}), some(tensor_shape{4}, {0, 1, 0, 1}),
+        all(tensor_shape{4}, {1, 1, 1, 1});
     eigen_kernels<double> const backend;
     auto const run = [&](dense const& ones_and_zeros) {
         std::vector<dense const*> const operands{&values, &ones_and_zeros};
@@ -177,7 +177,7 @@ TEST_CASE("the largest of a dimension, and ones at places, are right") {
             .results[0];
     auto const p = b.finish(b.apply("total", "(a b c), (a b c) -> (); 0*1", {hot, w}));
     auto const indexed = index_program(p);
-    dense places(shape{3, 2}, {0, 4, 2, 2, 1, 3});
+    dense places(tensor_shape{3, 2}, {0, 4, 2, 2, 1, 3});
     std::vector<dense const*> const operands{&places};
     eigen_kernels<double> const backend;
     auto const y = backend.forward(whole_call(p, 0), operands)[0];

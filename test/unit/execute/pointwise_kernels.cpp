@@ -110,7 +110,7 @@ TEST_CASE("stochastic depth drops whole samples of the whole batch") {
 }
 
 TEST_CASE("dropout of channels drops all of a sample's channel") {
-    for (auto const& [target, dims] : {std::pair("torch.nn.functional.dropout1d", shape{4, 5, 3}),
+    for (auto const& [target, dims] : {std::pair("torch.nn.functional.dropout1d", tensor_shape{4, 5, 3}),
                                        {"torch.nn.functional.dropout2d", {4, 5, 3, 2}},
                                        {"torch.nn.functional.dropout3d", {2, 3, 2, 2, 2}}}) {
         operator_case c{target, {dims}, {T(0), real(0.4)}, {}, {dims}};

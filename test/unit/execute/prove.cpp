@@ -126,7 +126,9 @@ TEST_CASE("gradients are measured on their layer, a vanishing layer on the model
                c = builder.parameter("tail.c", {2}), d = builder.parameter("d", {2});
     auto const sum = builder.apply("add", "(i), (i), (i), (i) -> (i); 0 + 1 + 2 + 3", {a, b, c, d});
     auto const p = builder.finish(builder.apply("sum", "(i) -> (); 0", {sum}));
-    auto const gradient = [](double x) { return std::pair(form::replicated(), dense_tensor<double>(shape{2}, x)); };
+    auto const gradient = [](double x) {
+        return std::pair(tensor_form::replicated(), dense_tensor<double>(tensor_shape{2}, x));
+    };
     detail::gradient_scale const scale(
         p, {0.05, {{a, gradient(-8)}, {b, gradient(1e-9)}, {c, gradient(0)}, {d, gradient(2)}}});
     CHECK(scale.of("block.a") == 8);

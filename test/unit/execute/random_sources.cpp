@@ -127,7 +127,7 @@ TEST_CASE("masks leave something in every line; variances are positive") {
 TEST_CASE("sources are where their users are functions at all") {
     program_builder builder;
     std::vector<tensor_id> sums;
-    auto const use = [&](char const* target, std::vector<literal> arguments, shape result,
+    auto const use = [&](char const* target, std::vector<literal> arguments, tensor_shape result,
                          std::vector<tensor_id> operands, std::map<std::string, literal, std::less<>> named = {}) {
         auto const y = add_call(builder, {target + std::to_string(sums.size()),
                                           target,

@@ -18,12 +18,12 @@ operator_case recurrent(char const* name, extent gates, std::size_t states, recu
     constexpr extent length = recurrent_form::length, batch = recurrent_form::batch, width = recurrent_form::width,
                      hidden = recurrent_form::hidden;
     auto const sequence = [&](extent features) {
-        return form.batch_first ? shape{batch, length, features} : shape{length, batch, features};
+        return form.batch_first ? tensor_shape{batch, length, features} : tensor_shape{length, batch, features};
     };
     extent const runs = form.layers * form.directions;
-    shape const state{runs, batch, hidden};
-    std::vector<shape> operands{sequence(width)};
-    auto const next = [&](shape dims) {
+    tensor_shape const state{runs, batch, hidden};
+    std::vector<tensor_shape> operands{sequence(width)};
+    auto const next = [&](tensor_shape dims) {
         operands.push_back(std::move(dims));
         return T(static_cast<tensor_id>(operands.size() - 1));
     };
@@ -35,7 +35,7 @@ operator_case recurrent(char const* name, extent gates, std::size_t states, recu
         weights.push_back(next({gates * hidden, hidden}));
         for (int k = 0; form.biased && k < 2; ++k) weights.push_back(next({gates * hidden}));
     }
-    std::vector<shape> results(1 + states, state);
+    std::vector<tensor_shape> results(1 + states, state);
     results[0] = sequence(form.directions * hidden);
     return {std::string("torch.") + name,
             operands,

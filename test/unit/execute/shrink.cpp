@@ -132,10 +132,10 @@ TEST_CASE("recurrent layers shrink but for gates, directions and layers") {
     test::random_source random(1);
     CHECK(check_shrinks(p, test::random_plan(index_program(p), 2, random)) > 0);
     auto const small = p.resized(detail::size_ties(p, {}).small_extents()); // where nothing is cut
-    CHECK(named(small, "x").shape == shape{3, 3, 3});
-    CHECK(named(small, "states").shape == shape{4, 3, 3});
-    CHECK(named(small, "weight0").shape == shape{9, 3});
-    CHECK(named(small, "weight4").shape == shape{9, 6});
+    CHECK(named(small, "x").shape == tensor_shape{3, 3, 3});
+    CHECK(named(small, "states").shape == tensor_shape{4, 3, 3});
+    CHECK(named(small, "weight0").shape == tensor_shape{9, 3});
+    CHECK(named(small, "weight4").shape == tensor_shape{9, 6});
 }
 
 TEST_CASE("random plans whose micro-batches take turns survive being shrunk") {
@@ -182,7 +182,7 @@ TEST_CASE("the part of each micro-batch shrinks, not their number") {
 TEST_CASE("moved, padded and resampled dimensions shrink together") {
     program_builder builder;
     auto const x = builder.parameter("x", {20, 6, 30, 40});
-    auto const add = [&](char const* target, std::vector<literal> more, shape result, tensor_id t) {
+    auto const add = [&](char const* target, std::vector<literal> more, tensor_shape result, tensor_id t) {
         more.insert(more.begin(), test::T(t));
         return add_call(builder, {target, target, more, {}, {t}, {{result, element_type::float32}}}).results[0];
     };
@@ -204,8 +204,8 @@ TEST_CASE("moved, padded and resampled dimensions shrink together") {
     auto const plan = test::random_plan(index_program(p), 1, random);
     auto const small = shrink(p, plan);
     check_shrunk(p, plan, small);
-    shape const &padded = named(small.program, "torch.nn.functional.pad").shape,
-                &spread = named(small.program, "spread").shape;
+    tensor_shape const &padded = named(small.program, "torch.nn.functional.pad").shape,
+                       &spread = named(small.program, "spread").shape;
     CHECK(padded[2] < 18);
     CHECK(padded == named(small.program, "torch.cumsum").shape);
     CHECK(spread[2] == 2 * padded[2] + 1);
@@ -254,7 +254,7 @@ TEST_CASE("labels of a sequence shrink with its scores") {
         auto const small = shrink(p, plan);
         check_shrunk(p, plan, small);
         auto const &x_shape = named(small.program, "x").shape, &target_shape = named(small.program, "target").shape;
-        CHECK(target_shape == shape{x_shape[0], x_shape[1]});
+        CHECK(target_shape == tensor_shape{x_shape[0], x_shape[1]});
         smallest = std::min(smallest, x_shape[1]);
     }
     CHECK(smallest == 3); // where the plan does not cut it

@@ -13,7 +13,7 @@ using namespace heddle;
 
 namespace {
 
-dense_tensor<double> counted(shape dims) {
+dense_tensor<double> counted(tensor_shape dims) {
     dense_tensor<double> t(std::move(dims));
     std::iota(t.data.begin(), t.data.end(), 1.0);
     return t;
@@ -22,7 +22,7 @@ dense_tensor<double> counted(shape dims) {
 } // namespace
 
 TEST_CASE("a part of any factor is what its positions say, and is put back") {
-    shape const dims{2, 12, 3};
+    tensor_shape const dims{2, 12, 3};
     auto const whole = counted(dims);
     for (factor const f :
          {factor{0, 2, 1}, factor{1, 12, 1}, factor{1, 3, 4}, factor{1, 4, 1}, factor{1, 2, 2}, factor{2, 3, 1}})
@@ -33,7 +33,7 @@ TEST_CASE("a part of any factor is what its positions say, and is put back") {
                 CHECK(static_cast<extent>(positions.size()) == part.dims[f.dimension]);
                 dense_tensor<double> expected(part.dims);
                 extent to = 0;
-                shape at(3);
+                tensor_shape at(3);
                 for (at[0] = 0; at[0] < dims[0]; ++at[0])
                     for (at[1] = 0; at[1] < dims[1]; ++at[1])
                         for (at[2] = 0; at[2] < dims[2]; ++at[2]) {
@@ -54,10 +54,10 @@ TEST_CASE("a part of any factor is what its positions say, and is put back") {
 }
 
 TEST_CASE("tensors may be empty") {
-    dense_tensor<float> const empty(shape{3, 0, 2});
+    dense_tensor<float> const empty(tensor_shape{3, 0, 2});
     CHECK(empty.elements() == 0);
-    CHECK(take(empty, factor{0, 3, 1}, 1, 2).dims == shape{2, 0, 2});
-    CHECK(pad(empty, {3, 4, 2}, factor{1, 4, 1}, 2, 0) == dense_tensor<float>(shape{3, 4, 2}));
+    CHECK(take(empty, factor{0, 3, 1}, 1, 2).dims == tensor_shape{2, 0, 2});
+    CHECK(pad(empty, {3, 4, 2}, factor{1, 4, 1}, 2, 0) == dense_tensor<float>(tensor_shape{3, 4, 2}));
     CHECK(dense_tensor<float>().elements() == 1);
 }
 

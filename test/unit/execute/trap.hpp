@@ -23,18 +23,18 @@ namespace heddle::test {
 /// A program under construction, then its distributed program, instruction by instruction.
 class trap {
 public:
-    tensor_id input(shape dims, element_type type = element_type::float32) {
+    tensor_id input(tensor_shape dims, element_type type = element_type::float32) {
         return builder_.input(fresh("input"), std::move(dims), type);
     }
-    tensor_id weight(shape dims, bool trained = true) {
+    tensor_id weight(tensor_shape dims, bool trained = true) {
         return builder_.parameter(fresh("weight"), std::move(dims), element_type::float32, trained);
     }
-    tensor_id add(char const* target, std::vector<tensor_id> operands, shape result, std::vector<literal> more = {},
-                  std::map<std::string, literal, std::less<>> named = {}) {
+    tensor_id add(char const* target, std::vector<tensor_id> operands, tensor_shape result,
+                  std::vector<literal> more = {}, std::map<std::string, literal, std::less<>> named = {}) {
         return add_multi(target, std::move(operands), {std::move(result)}, std::move(more), std::move(named)).front();
     }
-    std::vector<tensor_id> add_multi(char const* target, std::vector<tensor_id> operands, std::vector<shape> results,
-                                     std::vector<literal> more = {},
+    std::vector<tensor_id> add_multi(char const* target, std::vector<tensor_id> operands,
+                                     std::vector<tensor_shape> results, std::vector<literal> more = {},
                                      std::map<std::string, literal, std::less<>> named = {}) {
         traced_call call{fresh(target), target, {}, std::move(named), operands, {}};
         for (auto t : operands) call.arguments.push_back(T(t));
@@ -51,8 +51,8 @@ public:
         indexed_ = index_program(program_);
     }
 
-    trap& read(tensor_id t, form f) { return emit(instruction::read(t, f)); }
-    trap& convert(tensor_id t, form from, form to) { return emit(instruction::convert(t, from, to)); }
+    trap& read(tensor_id t, tensor_form f) { return emit(instruction::read(t, f)); }
+    trap& convert(tensor_id t, tensor_form from, tensor_form to) { return emit(instruction::convert(t, from, to)); }
     /// The next operator, split along the loop that gives these forms, or along none.
     trap& compute(form_list operands, form_list results) {
         auto const op = next_++;
@@ -63,8 +63,8 @@ public:
                 if (forms[k].is_shard() && forms[k].factor() != factors[k]) return false;
             return true;
         };
-        bool const any =
-            std::ranges::any_of(i.operands, &form::is_shard) || std::ranges::any_of(i.results, &form::is_shard);
+        bool const any = std::ranges::any_of(i.operands, &tensor_form::is_shard) ||
+                         std::ranges::any_of(i.results, &tensor_form::is_shard);
         for (std::size_t l = 0; any && l < loops.size() && i.loop < 0; ++l)
             if (fits(i.operands, loops[l].operands) && fits(i.results, loops[l].results))
                 i.loop = static_cast<std::int16_t>(l);

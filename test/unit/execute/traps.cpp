@@ -24,7 +24,7 @@ namespace {
 using test::M;
 using test::P;
 using test::R;
-constexpr form cut(factor_number f) { return form::shard(f); }
+constexpr tensor_form cut(factor_number f) { return tensor_form::shard(f); }
 
 } // namespace
 
@@ -188,7 +188,7 @@ TEST_CASE("trap: a largest element, a variance or a running sum over a cut axis 
         trap t;
         auto const x = t.weight({4, 6});
         bool const keeps = target == std::string("cumsum");
-        shape const y = keeps ? shape{4, 6} : shape{4};
+        tensor_shape const y = keeps ? tensor_shape{4, 6} : tensor_shape{4};
         t.finish(t.add("sum", {t.add("tanh", {t.add(target, {x}, y, {}, {{"dim", test::number(1)}})}, y)}, {}));
         t.read(x, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
         for (std::int16_t loop = -1; loop < 2; ++loop) {

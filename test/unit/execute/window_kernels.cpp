@@ -6,7 +6,7 @@ using namespace heddle::test;
 
 namespace {
 
-operator_case conv(shape x, shape w, shape y, std::vector<std::int64_t> stride, literal padding,
+operator_case conv(tensor_shape x, tensor_shape w, tensor_shape y, std::vector<std::int64_t> stride, literal padding,
                    std::vector<std::int64_t> dilation, std::int64_t groups, bool bias) {
     extent const out = w[0];
     std::string const target = "torch.conv" + std::to_string(x.size() - 2) + "d";
@@ -108,8 +108,9 @@ TEST_CASE("pools of one and three dimensions, and those by regions, are right") 
                {{2, 3, 6, 4}},
                {T(0), number(2)},
                {},
-               std::vector<shape>(2, target == std::string("torch.nn.functional.max_pool2d") ? shape{2, 3, 3, 2}
-                                                                                             : shape{2, 3, 2, 2})});
+               std::vector<tensor_shape>(2, target == std::string("torch.nn.functional.max_pool2d")
+                                                ? tensor_shape{2, 3, 3, 2}
+                                                : tensor_shape{2, 3, 2, 2})});
     operator_check found({"torch.nn.functional.max_pool1d", {{1, 2, 4}}, {T(0), number(2)}, {}, {{1, 2, 2}, {1, 2, 2}}},
                          1);
     auto const& channels = found.operands()[0];
@@ -118,8 +119,8 @@ TEST_CASE("pools of one and three dimensions, and those by regions, are right") 
 }
 
 TEST_CASE("transposed convolutions are the adjoints of convolutions") {
-    auto const transposed = [](shape x, shape w, shape y, std::int64_t stride, std::int64_t padding,
-                               std::int64_t dilation, std::int64_t groups, bool bias) {
+    auto const transposed = [](tensor_shape x, tensor_shape w, tensor_shape y, std::int64_t stride,
+                               std::int64_t padding, std::int64_t dilation, std::int64_t groups, bool bias) {
         operator_case c{"torch.conv_transpose" + std::to_string(x.size() - 2) + "d",
                         {std::move(x), std::move(w)},
                         {T(0), T(1)},

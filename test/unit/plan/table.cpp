@@ -236,7 +236,7 @@ TEST_CASE("repeated operators are written once") {
 
 TEST_CASE("every conversion has a name") {
     auto p = test::layers_plan();
-    auto const after = [&](form from, form to) {
+    auto const after = [&](tensor_form from, tensor_form to) {
         auto q = p;
         q.steps.back().instruction = instruction::convert(0, from, to);
         auto const text = table_of(q);
@@ -245,7 +245,8 @@ TEST_CASE("every conversion has a name") {
         auto const name = text.substr(begin, end - begin);
         return name.ends_with(" x") ? name.substr(0, name.size() - 2) : name;
     };
-    auto const whole = form::replicated(), cut = form::shard(0), mirrored = form::mirrored(), partial = form::partial();
+    auto const whole = tensor_form::replicated(), cut = tensor_form::shard(0), mirrored = tensor_form::mirrored(),
+               partial = tensor_form::partial();
     CHECK(after(whole, cut) == "slice");
     CHECK(after(whole, partial) == "mask");
     CHECK(after(whole, mirrored) == "mirror");
@@ -253,15 +254,15 @@ TEST_CASE("every conversion has a name") {
     CHECK(after(mirrored, whole) == "backward all_reduce");
     CHECK(after(mirrored, cut) == "backward all_gather");
     CHECK(after(mirrored, partial) == "mask");
-    CHECK(after(cut, form::shard(1)) == "all_to_all");
+    CHECK(after(cut, tensor_form::shard(1)) == "all_to_all");
     CHECK(after(cut, mirrored) == "all_gather");
 }
 
 TEST_CASE("every way to store a parameter has a name") {
     auto p = test::layers_plan();
     for (auto& s : p.steps)
-        if (auto* read = s.instruction.as<instruction::read>(); read && read->to == form::replicated())
-            read->to = read->tensor == 4 ? form::mirrored() : form::partial();
+        if (auto* read = s.instruction.as<instruction::read>(); read && read->to == tensor_form::replicated())
+            read->to = read->tensor == 4 ? tensor_form::mirrored() : tensor_form::partial();
     auto const text = table_of(p);
     CHECK(contains(text, "  mirrored                          1  0.268\n"));
     CHECK(contains(text, "  replicated, masked for use        1  0.268\n"));
@@ -269,7 +270,7 @@ TEST_CASE("every way to store a parameter has a name") {
 }
 
 TEST_CASE("every way to update a parameter in shards has a name") {
-    constexpr form cut = form::shard(0), whole = form::replicated();
+    constexpr tensor_form cut = tensor_form::shard(0), whole = tensor_form::replicated();
     auto p = test::layers_plan();
     std::size_t reads = 0, first = 0;
     for (std::size_t n = 0; n < p.steps.size(); ++n) {
@@ -277,7 +278,7 @@ TEST_CASE("every way to update a parameter in shards has a name") {
         if (auto const* convert = i.as<instruction::convert>(); convert && convert->from == cut && convert->tensor == 1)
             first = n;
         if (auto const* read = i.as<instruction::read>(); read && read->to == whole)
-            i = instruction::read(read->tensor, cut, reads++ ? form::mirrored() : whole);
+            i = instruction::read(read->tensor, cut, reads++ ? tensor_form::mirrored() : whole);
     }
     auto const stored = [&](instruction const& i) {
         p.steps[first].instruction = i;
@@ -309,7 +310,8 @@ TEST_CASE("strange names and numbers keep the layout") {
     for (auto& s : p.steps)
         if (auto* compute = s.instruction.as<instruction::compute>())
             for (int n = 0; n < 3; ++n)
-                compute->operands.insert(compute->operands.end(), {form::partial(), form::shard(7), form::mirrored()});
+                compute->operands.insert(compute->operands.end(),
+                                         {tensor_form::partial(), tensor_form::shard(7), tensor_form::mirrored()});
     check_layout(table_of(p));
     check_layout(table_of(p, {}));
 }

@@ -16,7 +16,7 @@ using namespace heddle;
 
 namespace {
 
-constexpr form whole = form::replicated(), rows = form::shard(0);
+constexpr tensor_form whole = tensor_form::replicated(), rows = tensor_form::shard(0);
 
 /// Two layers, the weight of each in shards, that of the second unsharded for it.
 struct two_layers {
@@ -41,7 +41,7 @@ struct two_layers {
                                       instruction::unshard(v, rows, whole, is_resharded),
                                       layer(1)};
         if (is_resharded) list.push_back(instruction::reshard(v, whole, rows));
-        list.push_back(instruction::compute{2, {rows}, {form::partial()}, 0});
+        list.push_back(instruction::compute{2, {rows}, {tensor_form::partial()}, 0});
         return list;
     }
     /// What is wrong with a plan of these instructions; `saves` says whether v's copy is kept.
@@ -51,7 +51,7 @@ struct two_layers {
         made.ratios = {{0.5, 0.5}};
         for (auto const& i : list) {
             auto& s = made.steps.emplace_back(plan_step{i, make_step(p, i, {}), {}});
-            for_each_saved(p, i, [&](tensor_id t, form f) {
+            for_each_saved(p, i, [&](tensor_id t, tensor_form f) {
                 if (t != w && (t != v || saves)) s.saved.emplace_back(t, f);
             });
         }
@@ -87,21 +87,23 @@ TEST_CASE("what is wrong with an unsharded parameter is said") {
                    "was not unsharded"));
     CHECK(contains(changed(true, [&](auto& l) { l.insert(l.begin() + 7, instruction::reshard(t.v, whole, rows)); }),
                    "was not unsharded"));
-    CHECK(contains(changed(true, [&](auto& l) { l[6] = instruction::reshard(t.v, whole, form::shard(1)); }),
+    CHECK(contains(changed(true, [&](auto& l) { l[6] = instruction::reshard(t.v, whole, tensor_form::shard(1)); }),
                    "other forms"));
     CHECK(contains(changed(true, [](auto& l) { std::swap(l[2], l[3]), std::swap(l[3], l[4]); }),
                    "is unsharded, but not for"));
     CHECK(contains(
-        changed(false, [&](auto& l) { l.insert(l.begin() + 5, instruction::convert(t.v, whole, form::shard(1))); }),
+        changed(false,
+                [&](auto& l) { l.insert(l.begin() + 5, instruction::convert(t.v, whole, tensor_form::shard(1))); }),
         "unsharded for the next"));
     CHECK(contains(changed(false, [&](auto& l) { l[3] = instruction::read(t.v, whole); }), "is not held"));
-    CHECK(contains(changed(false, [&](auto& l) { l[4] = instruction::unshard(t.v, rows, form::shard(1), false); }),
-                   "not to whole copies"));
+    CHECK(
+        contains(changed(false, [&](auto& l) { l[4] = instruction::unshard(t.v, rows, tensor_form::shard(1), false); }),
+                 "not to whole copies"));
     CHECK(contains(changed(false, [&](auto& l) { l.push_back(instruction::unshard(t.x, rows, whole, false)); }),
                    "not a parameter used once"));
     // An input's state cannot be in shards, nor can that of a parameter read in shards.
     CHECK(contains(changed(false, [&](auto& l) { l[0] = instruction::read(t.x, rows, whole); }), "optimiser state"));
-    CHECK(contains(changed(false, [&](auto& l) { l[1] = instruction::read(t.w, form::shard(1), rows); }),
+    CHECK(contains(changed(false, [&](auto& l) { l[1] = instruction::read(t.w, tensor_form::shard(1), rows); }),
                    "optimiser state"));
     CHECK(contains(changed(false, [&](auto& l) { l[1] = instruction::read(t.w, whole, rows); }), "optimiser state"));
 }

@@ -167,7 +167,7 @@ std::pair<plan, int> best_along_batch(program const& made, bool factors) {
             [](form_change const&) { return false; });
     });
     auto const graph = search::explore(space);
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
     auto const model = per_device_model(c, element_type::float32);
     std::vector<double> const even(4, 0.25);

@@ -52,7 +52,7 @@ struct searched {
     training_options training{.micro_batches = 2};
     cut_space space;
     cost_model model;
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     cut_graph graph;
     std::optional<priced_graph> priced;
 
@@ -290,10 +290,10 @@ TEST_CASE("memory counts what all micro-batches save, in segments too") {
     indexed_tensor value, parameter;
     value.info = parameter.info = info;
     parameter.info.role = tensor_role::parameter;
-    CHECK(saved_bytes(value, form::replicated(), 3).whole.value ==
-          3 * held_bytes(value, form::replicated()).whole.value);
-    CHECK(saved_bytes(parameter, form::replicated(), 3).whole.value ==
-          held_bytes(value, form::replicated()).whole.value);
+    CHECK(saved_bytes(value, tensor_form::replicated(), 3).whole.value ==
+          3 * held_bytes(value, tensor_form::replicated()).whole.value);
+    CHECK(saved_bytes(parameter, tensor_form::replicated(), 3).whole.value ==
+          held_bytes(value, tensor_form::replicated()).whole.value);
 }
 
 TEST_CASE("what the parts of a batch do not add up to is refused") {

@@ -24,9 +24,9 @@ TEST_CASE("a parameter is gathered along the factor that it is pinned to, its fi
     auto const c = test::slow_links(4);
     for (int factor : {0, 1}) {
         CAPTURE(factor);
-        form const shard = form::shard(static_cast<factor_number>(factor));
+        tensor_form const shard = tensor_form::shard(static_cast<factor_number>(factor));
         hap_options o;
-        o.pinned = {{x, form::shard(0)}, {w, shard}};
+        o.pinned = {{x, tensor_form::shard(0)}, {w, shard}};
         auto const gathers = [&](plan const& p) {
             return std::ranges::any_of(p.steps, [&](plan_step const& s) {
                 auto const& i = s.instruction;

@@ -29,7 +29,7 @@ using test::T;
 /// The loss of a head over many words, by one operator or by two.
 program head(extent tokens, extent words, bool decomposed) {
     program_builder b;
-    auto const apply = [&](char const* target, std::vector<tensor_id> operands, shape result,
+    auto const apply = [&](char const* target, std::vector<tensor_id> operands, tensor_shape result,
                            std::map<std::string, literal, std::less<>> keywords = {}) {
         traced_call call{
             target, target, {}, std::move(keywords), operands, {{std::move(result), element_type::float32}}};
@@ -49,7 +49,7 @@ plan best(program const& made, std::vector<double> const& ratios) {
     auto const c = slow_links(static_cast<int>(ratios.size()));
     cut_space space(p);
     auto const graph = search::explore(space);
-    std::vector<step> steps;
+    std::vector<step_work> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
     auto const model = per_device_model(c, element_type::float32);
     priced_graph const priced(space, graph, steps, model, integral_shares(p, ratios));
@@ -72,7 +72,7 @@ std::vector<std::string> with_statistics(program const& made, plan const& what) 
     return names;
 }
 
-instruction::compute split_along(indexed_program const& p, operator_id o, form scores) {
+instruction::compute split_along(indexed_program const& p, operator_id o, tensor_form scores) {
     for (auto const& i : computations(p, o))
         if (i.operands[0] == scores) return i;
     FAIL("no such computation");

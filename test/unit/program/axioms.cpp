@@ -37,7 +37,7 @@ struct open_program {
 
     open_program() {
         for (std::size_t o = 0; o < rules.size(); ++o) {
-            std::vector<shape> shapes;
+            std::vector<tensor_shape> shapes;
             for (auto t : reads[o]) shapes.push_back(tensors[t].shape);
             bind_extents(rules[o], shapes);
         }

@@ -24,7 +24,7 @@ struct joins {
     tensor_id matrix() { return recorder.builder.parameter("w" + std::to_string(made_++), {4, 4}); }
     tensor_id join(tensors const& parts, std::int64_t axis, std::string const& target = "torch.cat") {
         literal::list list;
-        shape dims{4, 4};
+        tensor_shape dims{4, 4};
         dims[static_cast<std::size_t>(axis)] = 0;
         for (auto t : parts) {
             list.push_back(T(t));
@@ -65,7 +65,7 @@ TEST_CASE("a concatenation goes on from one of its first operands") {
     auto const one = j.join({a}, 1), two = j.join({a, b}, 1), three = j.join({a, b, c}, 1),
                four = j.join({a, b, c, d}, 1);
     CHECK(j.operands() == std::vector<tensors>{{a}, {a, b}, {two, c}, {three, d}});
-    CHECK((one != two && j.recorder.builder.tensor(four).shape == shape{4, 16}));
+    CHECK((one != two && j.recorder.builder.tensor(four).shape == tensor_shape{4, 16}));
 }
 
 TEST_CASE("concatenations that do not go on from each other stay as they are") {

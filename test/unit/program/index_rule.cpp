@@ -105,7 +105,7 @@ TEST_CASE("a wrong rule is refused with the place in it") {
 TEST_CASE("extents follow from shapes, and factored ones from what is given") {
     struct test_case {
         std::string rule;
-        std::vector<shape> operands, results;
+        std::vector<tensor_shape> operands, results;
         index_extents given;
         std::string expected;
     };
@@ -124,13 +124,13 @@ TEST_CASE("extents follow from shapes, and factored ones from what is given") {
         CHECK(extents(rule) == c.expected);
     }
     auto rule = parse_index_rule("(b (h d)), (t d) -> ((h t) 1 b)");
-    CHECK(bind_extents(rule, std::vector<shape>{{2, 12}, {5, 4}}) == std::vector<shape>{{15, 1, 2}});
+    CHECK(bind_extents(rule, std::vector<tensor_shape>{{2, 12}, {5, 4}}) == std::vector<tensor_shape>{{15, 1, 2}});
 }
 
 TEST_CASE("shapes that contradict a rule are refused") {
     struct test_case {
         std::string rule;
-        std::vector<shape> operands, results;
+        std::vector<tensor_shape> operands, results;
         index_extents given;
         std::string expected;
     };
@@ -158,7 +158,7 @@ TEST_CASE("shapes that contradict a rule are refused") {
 }
 
 TEST_CASE("the blocked rule splits nothing") {
-    auto const rule = blocked_rule(std::vector<shape>{{2, 3}, {}}, std::vector<shape>{{4}});
+    auto const rule = blocked_rule(std::vector<tensor_shape>{{2, 3}, {}}, std::vector<tensor_shape>{{4}});
     CHECK(kinds(rule) == "_0! _1! _2!");
     CHECK(rule.operands.size() == 2);
     CHECK(rule.results.size() == 1);

@@ -17,7 +17,7 @@ using numbers = std::vector<std::uint8_t>;
 /// Makes layers of 5 steps, 4 samples, 3 features and 2 hidden units, without biases.
 one_call recurrent(char const* name, extent gates, bool has_pair, extent layers, extent directions,
                    double dropout = 0) {
-    shape const state{layers * directions, 4, 2};
+    tensor_shape const state{layers * directions, 4, 2};
     one_call c{std::string("torch.") + name, {{5, 4, 3}, state}, {T(0), T(1)}, {}, {{5, 4, 2 * directions}, state}};
     if (has_pair) {
         c.operands.push_back(state);

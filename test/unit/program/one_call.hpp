@@ -18,10 +18,10 @@ namespace heddle::test {
 /// One call on trained parameters of given shapes, `T` in the arguments standing for the next of them.
 struct one_call {
     std::string target;
-    std::vector<shape> operands;
+    std::vector<tensor_shape> operands;
     std::vector<literal> arguments{};
     std::map<std::string, literal, std::less<>> keywords{};
-    std::vector<shape> results{};
+    std::vector<tensor_shape> results{};
     std::vector<element_type> operand_types{};
     element_type result_type = element_type::float32;
 };

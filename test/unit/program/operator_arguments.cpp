@@ -85,7 +85,7 @@ TEST_CASE("cross-entropy takes a target of the scores' shape for probabilities")
 }
 
 TEST_CASE("variance takes dimensions, whether it is of a sample, and whether dimensions are kept") {
-    auto const var = [](std::vector<literal> more, shape result,
+    auto const var = [](std::vector<literal> more, tensor_shape result,
                         std::map<std::string, literal, std::less<>> named = {}) {
         more.insert(more.begin(), T(0));
         return attribute(record({"torch.var", {{4, 3}}, more, std::move(named), {std::move(result)}}), "correction");
@@ -116,7 +116,7 @@ TEST_CASE("variance with mean, and maxima with their places, have two results") 
 
 TEST_CASE("several tensors of places are of adjacent dimensions, and have one shape or broadcast") {
     std::vector<element_type> const types{element_type::float32, element_type::int64, element_type::int64};
-    auto const pick = [&](std::vector<literal> items, std::vector<shape> operands, shape result,
+    auto const pick = [&](std::vector<literal> items, std::vector<tensor_shape> operands, tensor_shape result,
                           std::vector<element_type> of) {
         return one_call{"operator.getitem",  std::move(operands), {T(0), list(std::move(items))}, {},
                         {std::move(result)}, std::move(of)};
@@ -133,7 +133,7 @@ TEST_CASE("several tensors of places are of adjacent dimensions, and have one sh
 }
 
 TEST_CASE("losses take weights") {
-    auto const loss = [](char const* name, std::vector<shape> operands,
+    auto const loss = [](char const* name, std::vector<tensor_shape> operands,
                          std::map<std::string, literal, std::less<>> named) {
         return add(
             {std::string("torch.nn.functional.") + name, std::move(operands), {T(0), T(1)}, std::move(named), {{}}});
@@ -207,7 +207,8 @@ TEST_CASE("some calls are another operator by another name") {
     auto const of_masks = [&](char const* target, std::size_t count) {
         std::vector<literal> arguments;
         for (tensor_id k = 0; k < count; ++k) arguments.push_back(T(k));
-        return record({target, std::vector<shape>(count, {4}), arguments, {}, {{4}}, masks, element_type::boolean});
+        return record(
+            {target, std::vector<tensor_shape>(count, {4}), arguments, {}, {{4}}, masks, element_type::boolean});
     };
     CHECK(of_masks("operator.and_", 2).kind == "logical_and");
     CHECK(of_masks("operator.or_", 2).kind == "logical_or");

@@ -14,8 +14,8 @@ using namespace heddle::test;
 namespace {
 
 /// Returns what is said of a call that states these results.
-std::string told(char const* target, std::vector<shape> operands, std::vector<literal> arguments,
-                 std::vector<shape> results, std::map<std::string, literal, std::less<>> keywords = {},
+std::string told(char const* target, std::vector<tensor_shape> operands, std::vector<literal> arguments,
+                 std::vector<tensor_shape> results, std::map<std::string, literal, std::less<>> keywords = {},
                  std::vector<element_type> types = {}) {
     return message_of(
         {target, std::move(operands), std::move(arguments), std::move(keywords), std::move(results), std::move(types)});
@@ -54,7 +54,7 @@ TEST_CASE("what a call states of its results follows from its arguments") {
 }
 
 TEST_CASE("slices and places are within what they are of") {
-    auto const item = [](literal index, shape result) {
+    auto const item = [](literal index, tensor_shape result) {
         return told("operator.getitem", {{8, 4}}, {T(0), std::move(index)}, {std::move(result)});
     };
     constexpr auto least = std::numeric_limits<std::int64_t>::min();
@@ -96,8 +96,8 @@ TEST_CASE("a dimension taken whole keeps its index, however that is written") {
 }
 
 TEST_CASE("windows fit into what they slide over") {
-    std::vector<shape> const image{{2, 3, 9, 9}, {4, 3, 3, 3}};
-    auto const conv = [&](std::vector<literal> more, shape result) {
+    std::vector<tensor_shape> const image{{2, 3, 9, 9}, {4, 3, 3, 3}};
+    auto const conv = [&](std::vector<literal> more, tensor_shape result) {
         more.insert(more.begin(), {T(0), T(1), none()});
         return told("torch.nn.functional.conv2d", image, more, {std::move(result)});
     };
@@ -116,7 +116,7 @@ TEST_CASE("windows fit into what they slide over") {
     CHECK(told("torch.nn.functional.conv_transpose2d", {{2, 4, 7, 7}, {4, 3, 3, 3}},
                {T(0), T(1), none(), number(2), number(1), number(2)},
                {{2, 3, 15, 15}}) == "operator 'op', argument 'output_padding': is 2, expected 0 to 1");
-    auto const pool = [&](char const* target, std::vector<literal> more, shape result,
+    auto const pool = [&](char const* target, std::vector<literal> more, tensor_shape result,
                           std::map<std::string, literal, std::less<>> named = {}) {
         more.insert(more.begin(), T(0));
         return told(target, {{2, 3, 9, 9}}, more, {std::move(result)}, std::move(named));
@@ -142,7 +142,7 @@ TEST_CASE("windows fit into what they slide over") {
 
 TEST_CASE("targets, class weights, sizes and probabilities are what their operators take") {
     std::vector<element_type> const labels{element_type::float32, element_type::int64};
-    auto const loss = [&](std::vector<shape> operands) {
+    auto const loss = [&](std::vector<tensor_shape> operands) {
         return told("torch.nn.functional.cross_entropy", operands, {T(0), T(1), operands.size() > 2 ? T(2) : none()},
                     {{}}, {}, labels);
     };

@@ -54,7 +54,7 @@ TEST_CASE("matmul broadcasts leading dimensions") {
 }
 
 TEST_CASE("einsum may be explicit, implicit or broadcast, and have three operands") {
-    auto const einsum = [](char const* equation, std::vector<shape> operands, shape result) {
+    auto const einsum = [](char const* equation, std::vector<tensor_shape> operands, tensor_shape result) {
         std::vector<literal> arguments{text(equation)};
         for (tensor_id k = 0; k < operands.size(); ++k) arguments.push_back(T(k));
         return one_call{"torch.functional.einsum", std::move(operands), arguments, {}, {std::move(result)}};
@@ -86,7 +86,7 @@ TEST_CASE("einsum may be explicit, implicit or broadcast, and have three operand
 }
 
 TEST_CASE("convolution blocks windows and factors channels by groups") {
-    auto const conv = [](std::int64_t groups, shape weight) {
+    auto const conv = [](std::int64_t groups, tensor_shape weight) {
         return one_call{"torch.conv2d",
                         {{2, 6, 9, 9}, weight, {4}},
                         {T(0), T(1), T(2), ints({1, 1}), ints({1, 1}), ints({1, 1}), number(groups)},
@@ -125,8 +125,8 @@ TEST_CASE("embedding sums over vocabulary rows, and its table is sparse") {
 }
 
 TEST_CASE("attention is parallel in the batch, and a sum over heads whose bias has none") {
-    auto const attention = [](double dropout, std::vector<shape> more, std::vector<shape> results) {
-        std::vector<shape> operands{{5, 2, 12}, {7, 2, 12}, {7, 2, 12}, {36, 12}, {36}, {12, 12}, {12}};
+    auto const attention = [](double dropout, std::vector<tensor_shape> more, std::vector<tensor_shape> results) {
+        std::vector<tensor_shape> operands{{5, 2, 12}, {7, 2, 12}, {7, 2, 12}, {36, 12}, {36}, {12, 12}, {12}};
         one_call c{"torch.nn.functional.multi_head_attention_forward", operands, {}, {}, std::move(results)};
         char const* const names[] = {"query",           "key",           "value",    "in_proj_weight", "in_proj_bias",
                                      "out_proj_weight", "out_proj_bias", "attn_mask"};
@@ -240,7 +240,7 @@ TEST_CASE("dropout is linear and keeps a byte per element, in training") {
 }
 
 TEST_CASE("arithmetic on two tensors broadcasts") {
-    auto const binary = [](char const* target, shape x, shape y, shape result) {
+    auto const binary = [](char const* target, tensor_shape x, tensor_shape y, tensor_shape result) {
         return add({target, {x, y}, {T(0), T(1)}, {}, {result}});
     };
     auto const sum = binary("operator.add", {8, 5, 4}, {1, 5, 4}, {8, 5, 4});
@@ -371,7 +371,8 @@ TEST_CASE("pools block their windows") {
 }
 
 TEST_CASE("losses sum over the batch; a mean needs all targets") {
-    auto const loss = [](char const* target, char const* reduction, shape scores, shape labels, shape result) {
+    auto const loss = [](char const* target, char const* reduction, tensor_shape scores, tensor_shape labels,
+                         tensor_shape result) {
         return add({target,
                     {scores, labels},
                     {T(0), T(1)},
@@ -402,7 +403,7 @@ TEST_CASE("losses sum over the batch; a mean needs all targets") {
 TEST_CASE("views permute, refactor and pick dimensions") {
     struct test_case {
         std::string target;
-        shape from, to;
+        tensor_shape from, to;
         std::vector<literal> more;
         std::string loops;
     };

@@ -25,7 +25,7 @@ TEST_CASE("the builder derives shapes, flops and what the backward reads") {
     auto const z = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {y, b.parameter("v", {5, 3})});
     auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {z}));
 
-    CHECK(p.tensor(y).shape == shape{8, 3});
+    CHECK(p.tensor(y).shape == tensor_shape{8, 3});
     CHECK(p.tensor(p.loss()).shape.empty());
     auto const& first = p.work(0); // x has no derivative: only the gradient of w, which needs x
     CHECK(first.forward.value == 2 * 8 * 4 * 3);

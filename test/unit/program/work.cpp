@@ -29,8 +29,8 @@ void check(expected_work const& e) {
     auto const whole = std::ranges::find_if(all, [](instruction::compute const& i) {
         return i.loop < 0 &&
                std::ranges::all_of(
-                   i.operands, [](form f) { return f == form::replicated(); }) &&
-               std::ranges::all_of(i.results, [](form f) { return f == form::replicated(); });
+                   i.operands, [](tensor_form f) { return f == tensor_form::replicated(); }) &&
+               std::ranges::all_of(i.results, [](tensor_form f) { return f == tensor_form::replicated(); });
     });
     REQUIRE(whole != all.end());
     auto const s = make_step(o.indexed, *whole, {});
@@ -177,7 +177,8 @@ TEST_CASE("biases, parts of an attention, gradients of a norm's weights and sums
         auto const o = add(call);
         auto const all = computations(o.indexed, 0);
         auto const whole = std::ranges::find_if(all, [](instruction::compute const& i) {
-            return i.loop < 0 && i.operands[0] == form::replicated() && i.results[0] == form::replicated();
+            return i.loop < 0 && i.operands[0] == tensor_form::replicated() &&
+                   i.results[0] == tensor_form::replicated();
         });
         REQUIRE(whole != all.end());
         return make_step(o.indexed, *whole, {});
@@ -206,8 +207,8 @@ TEST_CASE("biases, parts of an attention, gradients of a norm's weights and sums
     CHECK(attention.backward.beside.whole.value == 3 * 4 * 12 * 12);
     // When a parameter is read, its cotangents are read two by two and their sum is written.
     auto const squared = add({"operator.mul", {{8, 4}}, {T(0), T(0)}, {}, {{8, 4}}});
-    auto const read =
-        make_step(squared.indexed, instruction::read(squared.indexed.operators[0].operands[0], form::replicated()), {});
+    auto const read = make_step(
+        squared.indexed, instruction::read(squared.indexed.operators[0].operands[0], tensor_form::replicated()), {});
     CHECK(read.backward.beside.whole.value == 4 * 96);
     CHECK(read.backward.kernels_beside == 1);
     // The cotangents of a value are summed by the operator that makes it, twice if there are three.

@@ -33,7 +33,7 @@ std::string text(conversion_half const& half) {
     return {};
 }
 
-std::string text(form from, form to) {
+std::string text(tensor_form from, tensor_form to) {
     auto const c = find_conversion(from, to);
     return c ? text(c->forward) + " / " + text(c->backward) : "-";
 }
@@ -54,11 +54,11 @@ std::set<std::string> ways(indexed_program const& p, operator_id o) {
 } // namespace
 
 TEST_CASE("forms have names, codes and factors") {
-    CHECK(form() == R);
-    CHECK(form::from_code(S1.code()) == S1);
+    CHECK(tensor_form() == R);
+    CHECK(tensor_form::from_code(S1.code()) == S1);
     CHECK(S1.is_shard());
     CHECK(S1.factor() == 1);
-    CHECK(S1.type() == form::kind::shard);
+    CHECK(S1.type() == tensor_form::kind::shard);
     CHECK_FALSE(M.is_shard());
     CHECK(to_string(S1) == "shard(1)");
     CHECK(to_string(P) == "partial");
@@ -78,7 +78,7 @@ TEST_CASE("conversions and their adjoints are those of the table of the design")
     CHECK(text(S0, M) == "all_gather / slice");
     CHECK(text(M, P) == "scale / none");
     CHECK(text(S0, P) == "-");
-    for (form f : {R, P, M, S0}) CHECK(text(f, f) == "-");
+    for (tensor_form f : {R, P, M, S0}) CHECK(text(f, f) == "-");
 }
 
 TEST_CASE("what a tensor can be held as depends on its type and on whether it has a cotangent") {
@@ -135,8 +135,8 @@ TEST_CASE("an index outside the terms is one of the terms that have it") {
     for (auto const& i : computations(p, 0)) {
         if (i.loop < 0 || !p.operators[0].loops[static_cast<std::size_t>(i.loop)].is_reduction) continue;
         split_heads = true;
-        CHECK(i.results[0] == form::partial());
-        CHECK(i.operands[3] == form::partial()); // else it would be added once per device
+        CHECK(i.results[0] == tensor_form::partial());
+        CHECK(i.operands[3] == tensor_form::partial()); // else it would be added once per device
     }
     CHECK(split_heads);
 }
@@ -173,9 +173,9 @@ TEST_CASE("a property is a number, and back") {
     std::set<property_id> ids;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
         for (std::uint16_t code = 0; code < 3 + p.tensors[t].factors.size(); ++code) {
-            auto const id = table.held(t, form::from_code(code));
+            auto const id = table.held(t, tensor_form::from_code(code));
             CHECK(table.is_held(id));
-            CHECK(table.tensor_and_form(id) == std::pair{t, form::from_code(code)});
+            CHECK(table.tensor_and_form(id) == std::pair{t, tensor_form::from_code(code)});
             CHECK(ids.insert(id).second);
         }
     }

@@ -15,35 +15,36 @@
 
 namespace heddle::detail {
 
-void add_beside(heddle::kernel& k, holding const& moved);
+void add_beside(local_work& k, holding const& moved);
 
 /// Adds the copies around a collective. Collectives move contiguous parts, so one that cuts or joins a tensor along an
 /// inner factor copies the tensor before or after: what is whole on that side or, between two cuts, each device's
 /// shard. A parameter's shards are stored as they are sent.
-void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k);
+void pack(indexed_tensor const& tensor, tensor_form from, tensor_form to, std::optional<collective> moves,
+          local_work& k);
 
 [[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) {
     return algorithm::find(positions, k) != positions.end();
 }
 
 /// Returns what an operator touches at a position, as the tensor is cut there.
-[[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, form f) {
+[[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, tensor_form f) {
     return held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
 }
 
 /// Adds the small kernels of an attention. It is made of products and of kernels between them, each of which reads as
 /// much as it writes, namely what the attention saves inside. Their adjoints read that and a cotangent, and write a
 /// cotangent.
-void beside_attention(step& s);
+void beside_attention(step_work& s);
 
 /// Adds the kernels of operands that are broadcast when added. Beside a product, adding one takes a kernel that reads
 /// and writes the result. The gradient is a sum over the result's cotangent, in a kernel that reads the cotangent and,
 /// for the weight of a norm, what its operator has saved.
-void add_biases(indexed_program const& p, instruction::compute const& i, step& s);
+void add_biases(indexed_program const& p, instruction::compute const& i, step_work& s);
 
 /// Adds the sums of cotangents. The backward pass adds the cotangents of a tensor's uses one by one; each time two are
 /// read and one is written.
-void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, heddle::kernel& backward);
+void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, local_work& backward);
 
 } // namespace heddle::detail
 
@@ -51,28 +52,28 @@ void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times
 
 namespace heddle::detail {
 
-HEDDLE_INLINE void add_beside(heddle::kernel& k, holding const& moved) {
+HEDDLE_INLINE void add_beside(local_work& k, holding const& moved) {
     k.beside += moved;
     ++k.kernels_beside;
 }
 
-HEDDLE_INLINE void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves,
-                        heddle::kernel& k) {
+HEDDLE_INLINE void pack(indexed_tensor const& tensor, tensor_form from, tensor_form to, std::optional<collective> moves,
+                        local_work& k) {
     if (!moves || tensor.is_parameter()) return;
-    for (form const cut : {from, to}) {
+    for (tensor_form const cut : {from, to}) {
         if (!cut.is_shard() || tensor.is_contiguous[static_cast<std::size_t>(cut.factor())]) continue;
-        add_beside(k, 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : form::replicated()));
+        add_beside(k, 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : tensor_form::replicated()));
     }
 }
 
-HEDDLE_INLINE void beside_attention(step& s) {
+HEDDLE_INLINE void beside_attention(step_work& s) {
     if (s.saved == holding{}) return;
     constexpr int kernels = 6; // query, key, value, probabilities, what dropout leaves of them, context
     s.forward.beside += 2 * s.saved, s.forward.kernels_beside += kernels;
     s.backward.beside += 3 * s.saved, s.backward.kernels_beside += kernels;
 }
 
-HEDDLE_INLINE void add_biases(indexed_program const& p, instruction::compute const& i, step& s) {
+HEDDLE_INLINE void add_biases(indexed_program const& p, instruction::compute const& i, step_work& s) {
     auto const& op = p.operators[i.op];
     if (op.work.is_view || op.work.category == operator_class::attention) return;
     auto const elements = [&](tensor_id t) { return p.tensors[t].info.elements(); };
@@ -92,8 +93,7 @@ HEDDLE_INLINE void add_biases(indexed_program const& p, instruction::compute con
     add_beside(s.backward, read);
 }
 
-HEDDLE_INLINE void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times,
-                                  heddle::kernel& backward) {
+HEDDLE_INLINE void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, local_work& backward) {
     if (!tensor.has_cotangent) return;
     for (std::uint32_t use = 1; use < tensor.uses; ++use)
         for (int n = 0; n < times; ++n) add_beside(backward, 3 * held);

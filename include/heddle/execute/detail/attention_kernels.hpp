@@ -216,7 +216,7 @@ public:
         : call_(call), x_(x), result_(call.result_shape(0)), mask_(call.operand("mask")) {
         auto const& rule = *call.rule;
         auto const whole = call.whole_shape(rule.results[0]);
-        numbers_ = whole_numbers(shape(whole.begin(), whole.end() - 2),
+        numbers_ = whole_numbers(tensor_shape(whole.begin(), whole.end() - 2),
                                  held_part(call.results[0].begin(), call.results[0].end() - 2));
         auto const extents = held_extents(call);
         std::vector<std::size_t> leading;
@@ -225,7 +225,7 @@ public:
                 leading.push_back(i);
                 leading_.push_back(extents[i]);
             }
-        auto const strides_of = [&](indexed_access const& access, shape const& dims) {
+        auto const strides_of = [&](indexed_access const& access, tensor_shape const& dims) {
             std::vector<extent> of_index(extents.size());
             extent stride = dims[dims.size() - 2] * dims.back();
             for (auto d = access.rbegin() + 2; d != access.rend(); ++d)
@@ -272,7 +272,7 @@ private:
     /// Calls `visit(n, s, t)` where element `n` of the mask is added to score (s, t).
     template <class Visitor>
     void for_each_masked(extent offset, Visitor&& visit) const {
-        shape const& dims = x_[*mask_]->dims;
+        tensor_shape const& dims = x_[*mask_]->dims;
         extent const rows = dims[dims.size() - 2], columns = dims.back();
         for (extent s = 0; s < result_[result_.size() - 2]; ++s)
             for (extent t = 0; t < x_[1]->dims[x_[1]->dims.size() - 2]; ++t)
@@ -302,7 +302,7 @@ private:
 
     kernel_call const& call_;
     tensor_view<Scalar> x_;
-    shape result_, leading_;
+    tensor_shape result_, leading_;
     std::optional<std::size_t> mask_;
     std::vector<extent> numbers_;
     /// The strides of the three operands, the result and the mask.

@@ -107,7 +107,7 @@ public:
     /// Computes result[access] = the sum over all other indices of the product of the factors. An index that only the
     /// result has repeats.
     [[nodiscard]] dense_tensor<Scalar> operator()(std::vector<indexed_operand<Scalar>> const& factors,
-                                                  indexed_access const& access, shape dims) const {
+                                                  indexed_access const& access, tensor_shape dims) const {
         dense_tensor<Scalar> result(std::move(dims));
         std::vector<std::vector<extent>> strides;
         for (auto const& f : factors) strides.push_back(strides_of(*f.access));

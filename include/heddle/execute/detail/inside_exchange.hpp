@@ -60,21 +60,21 @@ public:
 
     /// Returns the places of the factor cut inside that this device holds, in the whole tensor: the first and their
     /// number.
-    [[nodiscard]] std::pair<extent, extent> range(tensor_id t, form f) const {
+    [[nodiscard]] std::pair<extent, extent> range(tensor_id t, tensor_form f) const {
         auto const [begin, count] = group_range(t, f);
         return {begin + begin_of(count, rank()), part_of(count, rank())};
     }
     /// Returns the shape of what this device holds.
-    [[nodiscard]] shape held_shape(tensor_id t, form f) const {
+    [[nodiscard]] tensor_shape held_shape(tensor_id t, tensor_form f) const {
         return is_cut(t) ? shape_of_part(t, f, rank()) : layout_.held_shape(t, f, group_);
     }
 
     /// Returns this device's part of the group's tensor.
-    [[nodiscard]] tensor part(tensor_id t, form f, tensor whole) const {
+    [[nodiscard]] tensor part(tensor_id t, tensor_form f, tensor whole) const {
         return is_cut(t) ? part(t, f, whole, rank()) : whole;
     }
     /// Returns the group's tensor with zeros outside this device's part.
-    [[nodiscard]] tensor padded(tensor_id t, form f, tensor const& mine) const {
+    [[nodiscard]] tensor padded(tensor_id t, tensor_form f, tensor const& mine) const {
         extent const count = group_range(t, f).second;
         tensor whole(layout_.held_shape(t, f, group_));
         if (count > 0) put(whole, factor_inside(t, f), begin_of(count, rank()), part_of(count, rank()), mine);
@@ -82,14 +82,14 @@ public:
     }
 
     /// Sends parts to the first device, which gets the group's tensor; other devices get nothing.
-    [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& mine) {
+    [[nodiscard]] tensor gathered(tensor_id t, tensor_form f, tensor const& mine) {
         if (!is_cut(t)) return mine;
         auto const sizes = sizes_of_parts(t, f);
         auto const all = to_first(std::span<Scalar const>(mine.data), sizes);
-        return is_first() ? assembled(t, f, all, sizes) : tensor(shape{0});
+        return is_first() ? assembled(t, f, all, sizes) : tensor(tensor_shape{0});
     }
     /// Sends parts of the first device's tensor to all devices.
-    [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole) {
+    [[nodiscard]] tensor scattered(tensor_id t, tensor_form f, tensor const& whole) {
         if (!is_cut(t)) return whole;
         std::vector<Scalar> all;
         for (std::size_t r = 0; is_first() && r < size(); ++r) {
@@ -101,7 +101,7 @@ public:
         return mine;
     }
     /// Sends parts to all devices, which get the group's tensor.
-    [[nodiscard]] tensor all_gathered(tensor_id t, form f, tensor const& mine) {
+    [[nodiscard]] tensor all_gathered(tensor_id t, tensor_form f, tensor const& mine) {
         if (!is_cut(t)) return mine;
         auto const sizes = sizes_of_parts(t, f);
         std::vector<Scalar> all(total_count(sizes));
@@ -145,7 +145,7 @@ public:
     }
     /// Returns, for each device, how many numbers it has; this one has `mine`, and the others in proportion to their
     /// places of the factor cut inside.
-    [[nodiscard]] std::vector<std::size_t> counts_like(tensor_id t, form f, std::size_t mine) const {
+    [[nodiscard]] std::vector<std::size_t> counts_like(tensor_id t, tensor_form f, std::size_t mine) const {
         extent const count = group_range(t, f).second, places = part_of(count, rank());
         std::vector<std::size_t> result;
         for (std::size_t r = 0; r < size(); ++r)
@@ -173,38 +173,38 @@ private:
         auto const& indexed = program_.tensors[t];
         return indexed.factors[static_cast<std::size_t>(indexed.inside)];
     }
-    [[nodiscard]] bool is_cut_across(tensor_id t, form f) const {
+    [[nodiscard]] bool is_cut_across(tensor_id t, tensor_form f) const {
         return f.is_shard() && f.factor() == program_.tensors[t].inside;
     }
     /// Returns the places of the factor cut inside that the group has.
-    [[nodiscard]] std::pair<extent, extent> group_range(tensor_id t, form f) const {
+    [[nodiscard]] std::pair<extent, extent> group_range(tensor_id t, tensor_form f) const {
         if (!is_cut_across(t, f)) return {0, whole_factor(t).extent};
         auto const counts = layout_.places(t, f);
         return {layout_.begin_of(counts, group_), counts[group_]};
     }
     /// Returns the factor in the group's tensor.
-    [[nodiscard]] factor factor_inside(tensor_id t, form f) const {
+    [[nodiscard]] factor factor_inside(tensor_id t, tensor_form f) const {
         factor result = whole_factor(t);
         if (is_cut_across(t, f)) result.extent = group_range(t, f).second;
         else if (f.is_shard()) result = within(result, layout_.factor_of(t, f), layout_.places(t, f)[group_]);
         return result;
     }
-    [[nodiscard]] tensor part(tensor_id t, form f, tensor const& whole, std::size_t r) const {
+    [[nodiscard]] tensor part(tensor_id t, tensor_form f, tensor const& whole, std::size_t r) const {
         extent const count = group_range(t, f).second;
         return count == 0 ? whole : take(whole, factor_inside(t, f), begin_of(count, r), part_of(count, r));
     }
-    [[nodiscard]] shape shape_of_part(tensor_id t, form f, std::size_t r) const {
+    [[nodiscard]] tensor_shape shape_of_part(tensor_id t, tensor_form f, std::size_t r) const {
         auto const whole = layout_.held_shape(t, f, group_);
         extent const count = group_range(t, f).second;
         return count == 0 ? whole : part_shape(whole, factor_inside(t, f), part_of(count, r));
     }
-    [[nodiscard]] std::vector<std::size_t> sizes_of_parts(tensor_id t, form f) const {
+    [[nodiscard]] std::vector<std::size_t> sizes_of_parts(tensor_id t, tensor_form f) const {
         std::vector<std::size_t> sizes;
         for (std::size_t r = 0; r < size(); ++r)
             sizes.push_back(static_cast<std::size_t>(count_elements(shape_of_part(t, f, r))));
         return sizes;
     }
-    [[nodiscard]] tensor assembled(tensor_id t, form f, std::vector<Scalar> const& all,
+    [[nodiscard]] tensor assembled(tensor_id t, tensor_form f, std::vector<Scalar> const& all,
                                    std::vector<std::size_t> const& sizes) const {
         tensor whole(layout_.held_shape(t, f, group_));
         extent const count = group_range(t, f).second;

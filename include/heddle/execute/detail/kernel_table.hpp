@@ -25,7 +25,7 @@ template <class Scalar>
 using kernel_table = std::map<std::string, operator_kernel<Scalar>, std::less<>>;
 
 /// Returns the number in the whole tensor of every element of a part.
-[[nodiscard]] inline std::vector<extent> whole_numbers(shape const& whole, held_part const& part) {
+[[nodiscard]] inline std::vector<extent> whole_numbers(tensor_shape const& whole, held_part const& part) {
     std::vector<extent> numbers{0};
     for (std::size_t d = 0; d < whole.size(); ++d) {
         std::vector<extent> next;
@@ -43,7 +43,7 @@ using kernel_table = std::map<std::string, operator_kernel<Scalar>, std::less<>>
 struct axis_view {
     extent outer = 1, size = 1, inner = 1;
 
-    axis_view(shape const& dims, std::size_t first, std::size_t count = 1) {
+    axis_view(tensor_shape const& dims, std::size_t first, std::size_t count = 1) {
         for (std::size_t d = 0; d < dims.size(); ++d) (d < first ? outer : d < first + count ? size : inner) *= dims[d];
     }
     [[nodiscard]] extent lines() const { return outer * inner; }
@@ -80,7 +80,7 @@ gradients<Scalar> only(dense_tensor<Scalar> first, std::size_t operands = 1) {
 
 /// Returns the same elements in another shape.
 template <class Scalar>
-dense_tensor<Scalar> reshaped(dense_tensor<Scalar> const& x, shape dims) {
+dense_tensor<Scalar> reshaped(dense_tensor<Scalar> const& x, tensor_shape dims) {
     return dense_tensor<Scalar>(std::move(dims), x.data);
 }
 

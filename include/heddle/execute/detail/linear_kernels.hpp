@@ -104,7 +104,8 @@ void copy_piece(Whole& whole, axis_view const& w, dense_tensor<Scalar>& piece, e
 }
 
 template <class Scalar>
-dense_tensor<Scalar> joined(std::vector<dense_tensor<Scalar> const*> const& pieces, shape dims, std::size_t axis) {
+dense_tensor<Scalar> joined(std::vector<dense_tensor<Scalar> const*> const& pieces, tensor_shape dims,
+                            std::size_t axis) {
     dense_tensor<Scalar> whole(std::move(dims));
     extent at = 0;
     for (auto const* p : pieces) {
@@ -115,7 +116,7 @@ dense_tensor<Scalar> joined(std::vector<dense_tensor<Scalar> const*> const& piec
     return whole;
 }
 template <class Scalar>
-dense_tensor<Scalar> piece_of(dense_tensor<Scalar> const& whole, shape dims, std::size_t axis, extent at) {
+dense_tensor<Scalar> piece_of(dense_tensor<Scalar> const& whole, tensor_shape dims, std::size_t axis, extent at) {
     dense_tensor<Scalar> piece(std::move(dims));
     copy_piece(whole, axis_view(whole.dims, axis), piece, piece.dims[axis], at, true);
     return piece;
@@ -157,7 +158,7 @@ operator_kernel<Scalar> dividing() {
 
 /// Calls `visit(from, to)` for every element that slices pick from a tensor.
 template <class Visitor>
-void for_each_picked(kernel_call const& call, shape const& dims, Visitor&& visit) {
+void for_each_picked(kernel_call const& call, tensor_shape const& dims, Visitor&& visit) {
     auto const start = call.numbers("start"), step = call.numbers("step"), count = call.numbers("count");
     if (start.size() != dims.size() || step.size() != dims.size() || count.size() != dims.size())
         call.fail("its slices are not known");

@@ -18,7 +18,7 @@ inline void check_place(kernel_call const& call, extent place, extent size) {
 /// (`index_select`), or one for each (`gather`, as many along the axis as the result has). Places are of one dimension,
 /// or of several numbered together. It calls `visit(in the tensor, in the picked elements)`.
 template <class Index, class Visitor>
-void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<Index> const& index,
+void for_each_indexed(kernel_call const& call, tensor_shape const& dims, dense_tensor<Index> const& index,
                       bool for_each_element, Visitor&& visit, std::size_t over = 1) {
     axis_view const view(dims, axis_of(call), over);
     extent const count = !for_each_element ? index.elements() : view.lines() == 0 ? 0 : index.elements() / view.lines();
@@ -37,7 +37,7 @@ void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<I
 /// broadcast.
 template <class Scalar>
 dense_tensor<extent> joint_places(kernel_call const& call, tensor_view<Scalar> x) {
-    shape joint;
+    tensor_shape joint;
     for (auto const* index : x.subspan(1)) {
         if (index->dims.size() > joint.size()) joint.insert(joint.begin(), index->dims.size() - joint.size(), 1);
         for (std::size_t d = index->dims.size(), j = joint.size(); d > 0; --d, --j)
@@ -76,8 +76,8 @@ operator_kernel<Scalar> index_kernel(bool for_each_element) {
 
 /// Calls `visit(in the tensor, in the picked elements)` where a mask of some of the dimensions has ones.
 template <class Scalar, class Visitor>
-void for_each_unmasked(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& mask, extent count,
-                       Visitor&& visit) {
+void for_each_unmasked(kernel_call const& call, tensor_shape const& dims, dense_tensor<Scalar> const& mask,
+                       extent count, Visitor&& visit) {
     axis_view const view(dims, axis_of(call), mask.dims.size());
     std::vector<extent> places;
     for (extent p = 0; p < view.size; ++p)

@@ -67,7 +67,7 @@ private:
     void share_labels() {
         auto const& target = *x_[1];
         held_part const held = without(call_.operands[0], axis_);
-        shape const whole = without(call_.whole_shape(call_.rule->operands[0]), axis_);
+        tensor_shape const whole = without(call_.whole_shape(call_.rule->operands[0]), axis_);
         bool const target_is_cut = algorithm::any_of(call_.operands[1], [](auto const& p) { return p.has_value(); });
         auto const numbers = whole_numbers(whole, held);
         auto const& held_classes = call_.operands[0][axis_];
@@ -110,7 +110,7 @@ private:
                 share_sums[static_cast<std::size_t>(n)] += share;
             }
         });
-        shape const whole = call_.whole_shape(call_.rule->operands[0]);
+        tensor_shape const whole = call_.whole_shape(call_.rule->operands[0]);
         divisor = static_cast<Scalar>(count_elements(whole) / whole[axis_]);
     }
 
@@ -142,8 +142,8 @@ operator_kernel<Scalar> classification_kernel(bool of_scores) {
                 classification<Scalar> const c(call, x);
                 auto const logs = logarithms(call, x, c.view);
                 gradients<Scalar> result(x.size());
-                dense_tensor<Scalar> dx(x[0]->dims), dtarget(c.has_labels ? shape{} : x[1]->dims),
-                    dweight(shape{c.view.size});
+                dense_tensor<Scalar> dx(x[0]->dims), dtarget(c.has_labels ? tensor_shape{} : x[1]->dims),
+                    dweight(tensor_shape{c.view.size});
                 c.view.for_each_line([&](extent first, extent sample) {
                     Scalar const weight = c.weight_of(*g[0], sample);
                     for (extent k = 0; k < c.view.size; ++k) {
@@ -177,7 +177,7 @@ struct element_loss {
 template <class Scalar, class Loss>
 operator_kernel<Scalar> paired_loss_kernel(Loss loss) {
     auto const divisor = [](kernel_call const& call) {
-        shape const whole = call.whole_shape(call.rule->operands[0]);
+        tensor_shape const whole = call.whole_shape(call.rule->operands[0]);
         if (call.flag("batch_mean")) return static_cast<Scalar>(whole[0]);
         return call.flag("mean", true) ? static_cast<Scalar>(count_elements(whole)) : Scalar(1);
     };

@@ -86,7 +86,7 @@ struct norm_places {
     std::vector<double> size;
 
     norm_places(kernel_call const& call, norm_shape const& norm) {
-        shape const whole = call.whole_shape(call.rule->operands[0]), held = call.operand_shape(0);
+        tensor_shape const whole = call.whole_shape(call.rule->operands[0]), held = call.operand_shape(0);
         double complete = 1;
         for (std::size_t d = 0; d < whole.size(); ++d) {
             std::vector<std::size_t> next_row, next_parameter;

@@ -15,7 +15,7 @@ using place_maps = std::vector<std::vector<extent>>;
 
 /// Calls `visit(from, to)` for each element that is copied, and `visit(-1, to)` for each that is not.
 template <class Visitor>
-void for_each_mapped(kernel_call const& call, shape const& from, place_maps const& maps, Visitor&& visit) {
+void for_each_mapped(kernel_call const& call, tensor_shape const& from, place_maps const& maps, Visitor&& visit) {
     std::vector<extent> sources{0};
     for (std::size_t d = 0; d < maps.size(); ++d) {
         for (auto place : maps[d])
@@ -35,7 +35,7 @@ void for_each_mapped(kernel_call const& call, shape const& from, place_maps cons
     for (std::size_t p = 0; p < places.size(); ++p) places[p] = static_cast<extent>(p);
     return places;
 }
-[[nodiscard]] inline place_maps identity_maps(shape const& dims) {
+[[nodiscard]] inline place_maps identity_maps(tensor_shape const& dims) {
     place_maps maps;
     for (extent size : dims) maps.push_back(every_place(size));
     return maps;
@@ -61,7 +61,7 @@ operator_kernel<Scalar> mapped_kernel(Maps maps_of) {
 }
 
 /// Shifts along dimensions, around the end.
-[[nodiscard]] inline place_maps rolled(kernel_call const& call, shape const& from, shape const&) {
+[[nodiscard]] inline place_maps rolled(kernel_call const& call, tensor_shape const& from, tensor_shape const&) {
     auto maps = identity_maps(from);
     auto const dims = call.numbers("dims"), shifts = call.numbers("shifts");
     for (std::size_t k = 0; k < dims.size(); ++k) {
@@ -71,7 +71,7 @@ operator_kernel<Scalar> mapped_kernel(Maps maps_of) {
     }
     return maps;
 }
-[[nodiscard]] inline place_maps flipped(kernel_call const& call, shape const& from, shape const&) {
+[[nodiscard]] inline place_maps flipped(kernel_call const& call, tensor_shape const& from, tensor_shape const&) {
     auto maps = identity_maps(from);
     for (auto d : call.numbers("dims")) algorithm::reverse(maps[static_cast<std::size_t>(d)]);
     return maps;
@@ -80,7 +80,7 @@ operator_kernel<Scalar> mapped_kernel(Maps maps_of) {
 enum class padding_mode { constant, reflect, replicate, circular };
 
 /// Pads by the attribute `pad`, which has the numbers of elements before and after each dimension; negative ones cut.
-[[nodiscard]] inline place_maps padded(kernel_call const& call, shape const& from, shape const& to) {
+[[nodiscard]] inline place_maps padded(kernel_call const& call, tensor_shape const& from, tensor_shape const& to) {
     auto const pad = call.numbers("pad");
     auto const mode = static_cast<padding_mode>(call.number("mode", 0));
     place_maps maps;
@@ -157,7 +157,7 @@ template <class Scalar>
 operator_kernel<Scalar> gated_kernel() {
     auto const sigmoid = [](Scalar x) { return 1 / (1 + std::exp(-x)); };
     /// Calls `visit(value, gate, result)` with the numbers of elements.
-    auto const for_each_pair = [](kernel_call const& call, shape const& dims, auto const& visit) {
+    auto const for_each_pair = [](kernel_call const& call, tensor_shape const& dims, auto const& visit) {
         axis_view const view(dims, axis_of(call));
         extent const half = view.size / 2;
         for (extent o = 0; o < view.outer; ++o)
@@ -186,7 +186,7 @@ operator_kernel<Scalar> gated_kernel() {
 template <class Scalar>
 operator_kernel<Scalar> triangle_kernel(bool upper) {
     auto const cut = [=](kernel_call const& call, dense_tensor<Scalar> x) {
-        shape const whole = call.whole_shape(call.rule->results[0]);
+        tensor_shape const whole = call.whole_shape(call.rule->results[0]);
         auto const numbers = whole_numbers(whole, call.results[0]);
         extent const columns = whole.back(), rows = whole[whole.size() - 2],
                      diagonal = static_cast<extent>(call.number("diagonal", 0));
@@ -206,7 +206,8 @@ operator_kernel<Scalar> triangle_kernel(bool upper) {
 template <class Scalar>
 operator_kernel<Scalar> diagonal_kernel() {
     /// Calls `visit(in the operand, in the result)`.
-    auto const for_each_place = [](kernel_call const& call, shape const& dims, extent length, auto const& visit) {
+    auto const for_each_place = [](kernel_call const& call, tensor_shape const& dims, extent length,
+                                   auto const& visit) {
         auto const row = static_cast<std::size_t>(call.number("dim1", 0)),
                    column = static_cast<std::size_t>(call.number("dim2", 1));
         auto const offset = static_cast<extent>(call.number("offset", 0));

@@ -47,7 +47,7 @@ operator_kernel<Scalar> piecewise_constant(Forward forward) {
 /// operand is one of the last of the result or, with the attribute `aligned_at`, one from there on; a dimension of one
 /// place has no index.
 [[nodiscard]] inline std::vector<extent> broadcast_places(kernel_call const& call, std::size_t operand,
-                                                          shape const& result) {
+                                                          tensor_shape const& result) {
     auto const& access = call.rule->operands[operand];
     std::vector<extent> places{0};
     std::size_t const first = operand > 0 && call.has("aligned_at")
@@ -68,7 +68,7 @@ operator_kernel<Scalar> piecewise_constant(Forward forward) {
 template <class Scalar, class Function, class Derivatives>
 operator_kernel<Scalar> broadcast_kernel(Function f, Derivatives derivatives) {
     using numbers = std::vector<Scalar>;
-    auto const for_each_element = [](kernel_call const& call, tensor_view<Scalar> x, shape const& result,
+    auto const for_each_element = [](kernel_call const& call, tensor_view<Scalar> x, tensor_shape const& result,
                                      auto const& visit) {
         std::vector<std::vector<extent>> places;
         for (std::size_t k = 0; k < x.size(); ++k) places.push_back(broadcast_places(call, k, result));
@@ -162,7 +162,7 @@ template <class Scalar>
 dense_tensor<Scalar> dropped(kernel_call const& call, dense_tensor<Scalar> x) {
     double const p = call.number("p", 0.5);
     if (p == 0) return x;
-    shape const whole = call.whole_shape(call.rule->results[0]);
+    tensor_shape const whole = call.whole_shape(call.rule->results[0]);
     auto const drawn = static_cast<std::ptrdiff_t>(call.number("drawn", static_cast<double>(whole.size())));
     extent const elements = count_elements({whole.begin() + drawn, whole.end()});
     auto const numbers = whole_numbers(whole, call.results[0]);

@@ -14,17 +14,17 @@
 
 namespace heddle::detail {
 
-[[nodiscard]] inline window_walk pool_walk(kernel_call const& call, shape const& x, shape const& y) {
+[[nodiscard]] inline window_walk pool_walk(kernel_call const& call, tensor_shape const& x, tensor_shape const& y) {
     auto const sides = call.numbers("kernel_size");
     if (sides.empty()) call.fail("the size of its windows is not known");
     std::size_t const rank = sides.size();
-    shape const window(sides.begin(), sides.end());
+    tensor_shape const window(sides.begin(), sides.end());
     return {last(x, rank),
             last(y, rank),
             window,
             sides_of(call, "stride", rank, window),
-            sides_of(call, "padding", rank, shape(rank, 0)),
-            sides_of(call, "dilation", rank, shape(rank, 1))};
+            sides_of(call, "padding", rank, tensor_shape(rank, 0)),
+            sides_of(call, "dilation", rank, tensor_shape(rank, 1))};
 }
 
 /// For each result of one channel, the elements of which it is made and their weights.
@@ -33,7 +33,8 @@ struct pool_weights {
     std::vector<std::vector<std::pair<extent, double>>> of;
 };
 
-[[nodiscard]] inline pool_weights average_weights(kernel_call const& call, shape const& x, shape const& y) {
+[[nodiscard]] inline pool_weights average_weights(kernel_call const& call, tensor_shape const& x,
+                                                  tensor_shape const& y) {
     auto const walk = pool_walk(call, x, y);
     pool_weights weights{count_elements(walk.input), {}};
     weights.of.resize(static_cast<std::size_t>(count_elements(walk.output)));
@@ -60,8 +61,8 @@ struct pool_weights {
 /// Combines what the dimensions give: `along(d, size, results, o)` lists places and weights of result `o` in dimension
 /// `d`.
 template <class Along>
-pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, Along const& along) {
-    shape const input = last(x, rank), output = last(y, rank);
+pool_weights product_weights(std::size_t rank, tensor_shape const& x, tensor_shape const& y, Along const& along) {
+    tensor_shape const input = last(x, rank), output = last(y, rank);
     pool_weights weights{count_elements(input), {{{0, 1.0}}}};
     for (std::size_t d = 0; d < rank; ++d) {
         std::vector<std::vector<std::pair<extent, double>>> next;
@@ -81,7 +82,8 @@ pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, A
 [[nodiscard]] inline std::pair<extent, extent> adaptive_window(extent size, extent results, extent o) {
     return {o * size / results, ((o + 1) * size + results - 1) / results};
 }
-[[nodiscard]] inline pool_weights adaptive_weights(kernel_call const& call, shape const& x, shape const& y) {
+[[nodiscard]] inline pool_weights adaptive_weights(kernel_call const& call, tensor_shape const& x,
+                                                   tensor_shape const& y) {
     return product_weights(static_cast<std::size_t>(call.number("rank", 2)), x, y,
                            [](std::size_t, extent size, extent results, extent o) {
                                auto const [begin, end] = adaptive_window(size, results, o);
@@ -103,7 +105,8 @@ pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, A
 
 /// Uses the nearest element at or before each result's place, or the two or four elements around it. With
 /// `align_corners` the first and last elements coincide, otherwise the edges.
-[[nodiscard]] inline pool_weights resize_weights(kernel_call const& call, shape const& x, shape const& y) {
+[[nodiscard]] inline pool_weights resize_weights(kernel_call const& call, tensor_shape const& x,
+                                                 tensor_shape const& y) {
     auto const neighbours = static_cast<int>(call.number("neighbours", 1));
     bool const corners = call.flag("align_corners");
     auto const factors = call.numbers("factors");
@@ -175,14 +178,14 @@ std::vector<extent> places_of_maxima(kernel_call const& call, dense_tensor<Scala
 }
 
 template <class Scalar>
-std::vector<extent> maxima_of_windows(kernel_call const& call, dense_tensor<Scalar> const& x, shape const& y) {
+std::vector<extent> maxima_of_windows(kernel_call const& call, dense_tensor<Scalar> const& x, tensor_shape const& y) {
     auto const walk = pool_walk(call, x.dims, y);
     return places_of_maxima(
         call, x, count_elements(y), count_elements(walk.output), count_elements(walk.input),
         [&](auto const& visit) { walk.for_each([&](extent o, extent from, extent) { visit(o, from); }); });
 }
 template <class Scalar>
-std::vector<extent> maxima_of_regions(kernel_call const& call, dense_tensor<Scalar> const& x, shape const& y) {
+std::vector<extent> maxima_of_regions(kernel_call const& call, dense_tensor<Scalar> const& x, tensor_shape const& y) {
     auto const weights = adaptive_weights(call, x.dims, y);
     return places_of_maxima(call, x, count_elements(y), static_cast<extent>(weights.of.size()), weights.channel,
                             [&](auto const& visit) {
@@ -200,7 +203,7 @@ operator_kernel<Scalar> max_pool_kernel(Places places_of) {
                 for (std::size_t n = 0; n < places.size(); ++n) y.data[n] = (*x[0])[places[n]];
                 if (call.results.size() < 2) return {std::move(y)};
                 auto at = y; // numbers within a channel
-                shape const channel = last(x[0]->dims, static_cast<std::size_t>(call.number("rank", 2)));
+                tensor_shape const channel = last(x[0]->dims, static_cast<std::size_t>(call.number("rank", 2)));
                 for (std::size_t n = 0; n < places.size(); ++n)
                     at.data[n] = static_cast<Scalar>(places[n] % count_elements(channel));
                 return {std::move(y), std::move(at)};

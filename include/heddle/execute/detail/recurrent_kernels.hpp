@@ -125,7 +125,7 @@ private:
     [[nodiscard]] tensors<Scalar> states_of(tensor_view<Scalar> all, std::size_t run) const {
         tensors<Scalar> states;
         for (auto const* state : all) {
-            auto& part = states.emplace_back(shape{batch_, hidden_});
+            auto& part = states.emplace_back(tensor_shape{batch_, hidden_});
             std::copy_n(state->data.begin() + first_of(run), part.elements(), part.data.begin());
         }
         return states;
@@ -145,7 +145,7 @@ private:
     }
     [[nodiscard]] tensor sequence_of(tensors<Scalar> steps) const {
         auto const time = static_cast<extent>(steps.size()), width = steps[0].dims[1];
-        tensor sequence(is_batch_first_ ? shape{batch_, time, width} : shape{time, batch_, width});
+        tensor sequence(is_batch_first_ ? tensor_shape{batch_, time, width} : tensor_shape{time, batch_, width});
         for_each_row(steps,
                      [&](extent row, auto step, extent) { std::copy_n(step, width, sequence.data.begin() + row); });
         return sequence;

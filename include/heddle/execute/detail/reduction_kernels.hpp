@@ -12,7 +12,7 @@ namespace heddle::detail {
 
 /// Returns, in order, the elements of each row from which a reduction makes one number. The attribute `dim` lists the
 /// dimensions.
-[[nodiscard]] inline std::vector<std::vector<extent>> reduced_rows(kernel_call const& call, shape const& dims) {
+[[nodiscard]] inline std::vector<std::vector<extent>> reduced_rows(kernel_call const& call, tensor_shape const& dims) {
     auto const over = call.numbers("dim");
     std::vector<std::size_t> row{0};
     std::size_t rows = 1;

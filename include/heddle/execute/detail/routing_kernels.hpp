@@ -21,8 +21,9 @@ public:
         int rank;
     };
 
-    routing(dense_tensor<Scalar> const& tokens, dense_tensor<Scalar> const& gate, int choices, shape const& masks)
-        : experts_(gate.dims[1]), probabilities(shape{tokens.dims[0] * tokens.dims[1], gate.dims[1]}),
+    routing(dense_tensor<Scalar> const& tokens, dense_tensor<Scalar> const& gate, int choices,
+            tensor_shape const& masks)
+        : experts_(gate.dims[1]), probabilities(tensor_shape{tokens.dims[0] * tokens.dims[1], gate.dims[1]}),
           choices_(choices), masks_(masks) {
         extent const rows = probabilities.dims[0], width = gate.dims[0], length = tokens.dims[1];
         if (rows == 0) return;
@@ -78,7 +79,7 @@ public:
 
 private:
     int choices_;
-    shape masks_;
+    tensor_shape masks_;
 };
 
 /// The results are the dispatch and the combine mask.

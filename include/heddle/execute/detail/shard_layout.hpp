@@ -19,31 +19,31 @@ class shard_layout {
 public:
     shard_layout(indexed_program const& program, plan const& p);
 
-    [[nodiscard]] shape const& whole_shape(tensor_id t) const { return program_.tensors[t].info.shape; }
-    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const {
+    [[nodiscard]] tensor_shape const& whole_shape(tensor_id t) const { return program_.tensors[t].info.shape; }
+    [[nodiscard]] factor const& factor_of(tensor_id t, tensor_form f) const {
         return program_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
     }
 
     /// Returns how many places of a factor each rank holds.
-    [[nodiscard]] std::vector<extent> places(tensor_id t, form f) const;
+    [[nodiscard]] std::vector<extent> places(tensor_id t, tensor_form f) const;
     [[nodiscard]] static extent begin_of(std::vector<extent> const& counts, std::size_t rank) {
         return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), extent{0});
     }
     /// Returns how many elements each rank's shard has.
-    [[nodiscard]] std::vector<std::size_t> shard_sizes(tensor_id t, form f) const;
+    [[nodiscard]] std::vector<std::size_t> shard_sizes(tensor_id t, tensor_form f) const;
     /// Returns the shape of what a rank holds.
-    [[nodiscard]] shape held_shape(tensor_id t, form f, std::size_t rank) const {
+    [[nodiscard]] tensor_shape held_shape(tensor_id t, tensor_form f, std::size_t rank) const {
         return f.is_shard() ? part_shape(whole_shape(t), factor_of(t, f), places(t, f)[rank]) : whole_shape(t);
     }
 
     template <class Scalar>
-    [[nodiscard]] dense_tensor<Scalar> cut(tensor_id t, form f, dense_tensor<Scalar> const& whole,
+    [[nodiscard]] dense_tensor<Scalar> cut(tensor_id t, tensor_form f, dense_tensor<Scalar> const& whole,
                                            std::size_t rank) const {
         auto const counts = places(t, f);
         return take(whole, factor_of(t, f), begin_of(counts, rank), counts[rank]);
     }
     template <class Scalar>
-    [[nodiscard]] dense_tensor<Scalar> padded(tensor_id t, form f, dense_tensor<Scalar> const& part,
+    [[nodiscard]] dense_tensor<Scalar> padded(tensor_id t, tensor_form f, dense_tensor<Scalar> const& part,
                                               std::size_t rank) const {
         auto const counts = places(t, f);
         return pad(part, whole_shape(t), factor_of(t, f), begin_of(counts, rank), counts[rank]);
@@ -65,7 +65,7 @@ HEDDLE_INLINE shard_layout::shard_layout(indexed_program const& program, plan co
         for (auto const& m : cut.members) cut_of_[m] = &cut;
 }
 
-HEDDLE_INLINE std::vector<extent> shard_layout::places(tensor_id t, form f) const {
+HEDDLE_INLINE std::vector<extent> shard_layout::places(tensor_id t, tensor_form f) const {
     auto const& cut = *cut_of_.at({t, f.factor()});
     extent const unit = factor_of(t, f).extent / cut.atoms;
     std::vector<extent> counts;
@@ -73,7 +73,7 @@ HEDDLE_INLINE std::vector<extent> shard_layout::places(tensor_id t, form f) cons
     return counts;
 }
 
-HEDDLE_INLINE std::vector<std::size_t> shard_layout::shard_sizes(tensor_id t, form f) const {
+HEDDLE_INLINE std::vector<std::size_t> shard_layout::shard_sizes(tensor_id t, tensor_form f) const {
     std::vector<std::size_t> sizes;
     for (extent c : places(t, f))
         sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), factor_of(t, f), c))));

@@ -398,7 +398,7 @@ HEDDLE_INLINE void size_ties::slide(operator_id o, std::size_t first, std::vecto
 }
 
 HEDDLE_INLINE void size_ties::slide_weight(operator_id o) {
-    shape const& weight = program_.tensor(program_.operands(o)[1]).shape;
+    tensor_shape const& weight = program_.tensor(program_.operands(o)[1]).shape;
     for (std::size_t d = 2; d < weight.size(); ++d) keep_whole(operand(o, 1, d));
     std::size_t const first = rank(o, 0) + 2 - weight.size();
     if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, first - 1)); // groups are an attribute too
@@ -406,9 +406,9 @@ HEDDLE_INLINE void size_ties::slide_weight(operator_id o) {
 }
 
 HEDDLE_INLINE void size_ties::spread_weight(operator_id o) {
-    shape const &weight = program_.tensor(program_.operands(o)[1]).shape,
-                &input = program_.tensor(program_.operands(o)[0]).shape,
-                &output = program_.tensor(program_.results(o)[0]).shape;
+    tensor_shape const &weight = program_.tensor(program_.operands(o)[1]).shape,
+                       &input = program_.tensor(program_.operands(o)[0]).shape,
+                       &output = program_.tensor(program_.results(o)[0]).shape;
     std::size_t const samples = rank(o, 0) + 2 - weight.size() - 1; // dimensions before the channels
     if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, samples));
     auto const stride = attribute(o, "stride");

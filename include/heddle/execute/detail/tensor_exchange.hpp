@@ -58,7 +58,7 @@ public:
     }
     /// As `scattered`, for several tensors, each to the shards of its form. Each padded shard is padded by itself.
     [[nodiscard]] std::vector<tensor> scattered_together(std::span<tensor_id const> tensors,
-                                                         std::span<form const> forms, std::vector<tensor> wholes,
+                                                         std::span<tensor_form const> forms, std::vector<tensor> wholes,
                                                          uneven how) {
         if (is_alone(tensors.front())) return wholes;
         std::size_t const ranks = communicator_.size(), rank = communicator_.rank();
@@ -90,11 +90,11 @@ public:
         }
         return parts;
     }
-    [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& part, uneven how) {
+    [[nodiscard]] tensor gathered(tensor_id t, tensor_form f, tensor const& part, uneven how) {
         if (is_alone(t)) return part;
         auto const counts = layout_.places(t, f);
         auto const sizes = layout_.shard_sizes(t, f);
-        tensor flat(shape{count_elements(whole_shape(t))});
+        tensor flat(tensor_shape{count_elements(whole_shape(t))});
         communicator_.all_gather_v(std::span<Scalar const>(part.data), std::span<Scalar>(flat.data), sizes, how);
         tensor whole(whole_shape(t));
         auto from = flat.data.begin();
@@ -106,7 +106,7 @@ public:
         }
         return whole;
     }
-    [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole, uneven how) {
+    [[nodiscard]] tensor scattered(tensor_id t, tensor_form f, tensor const& whole, uneven how) {
         if (is_alone(t)) return whole;
         auto const counts = layout_.places(t, f);
         auto const sizes = layout_.shard_sizes(t, f);
@@ -119,7 +119,7 @@ public:
         communicator_.reduce_scatter_v(std::span<Scalar const>(flat), std::span<Scalar>(part.data), sizes, how);
         return part;
     }
-    [[nodiscard]] tensor exchanged(tensor_id t, form from, form to, tensor const& part) {
+    [[nodiscard]] tensor exchanged(tensor_id t, tensor_form from, tensor_form to, tensor const& part) {
         if (is_alone(t)) return part;
         auto const rank = communicator_.rank();
         auto const &f = factor_of(t, from), &g = factor_of(t, to);
@@ -129,7 +129,7 @@ public:
         std::vector<Scalar> send;
         for (std::size_t r = 0; r < before.size(); ++r) {
             auto const piece = part.data.empty()
-                                   ? tensor(shape{0})
+                                   ? tensor(tensor_shape{0})
                                    : take(part, within(g, f, before[rank]), layout_.begin_of(after, r), after[r]);
             send_sizes.push_back(piece.data.size());
             send.insert(send.end(), piece.data.begin(), piece.data.end());
@@ -204,32 +204,32 @@ public:
         return t;
     }
 
-    [[nodiscard]] tensor convert(tensor_id t, form from, form to, tensor const& value, uneven how) {
-        if (to == form::partial()) return scaled(value);
-        if (from == form::partial()) return to.is_shard() ? scattered(t, to, value, how) : reduced(t, value);
+    [[nodiscard]] tensor convert(tensor_id t, tensor_form from, tensor_form to, tensor const& value, uneven how) {
+        if (to == tensor_form::partial()) return scaled(value);
+        if (from == tensor_form::partial()) return to.is_shard() ? scattered(t, to, value, how) : reduced(t, value);
         if (from.is_shard()) return to.is_shard() ? exchanged(t, from, to, value) : gathered(t, from, value, how);
         return to.is_shard() ? cut(t, to, value) : value;
     }
 
     /// Computes the adjoint of a conversion, on cotangents in the dual forms.
-    [[nodiscard]] tensor transpose(tensor_id t, form from, form to, tensor const& cotangent, uneven how) {
+    [[nodiscard]] tensor transpose(tensor_id t, tensor_form from, tensor_form to, tensor const& cotangent, uneven how) {
         if (from.is_shard()) {
             if (to.is_shard()) return exchanged(t, to, from, cotangent);
-            return to == form::replicated() ? scattered(t, from, cotangent, how) : cut(t, from, cotangent);
+            return to == tensor_form::replicated() ? scattered(t, from, cotangent, how) : cut(t, from, cotangent);
         }
         if (to.is_shard())
-            return from == form::replicated() ? layout_.padded(t, to, cotangent, communicator_.rank())
-                                              : gathered(t, to, cotangent, how);
+            return from == tensor_form::replicated() ? layout_.padded(t, to, cotangent, communicator_.rank())
+                                                     : gathered(t, to, cotangent, how);
         // Between whole forms: if the value is replicated the cotangents are summands; otherwise each is the whole
         // cotangent.
-        if (from == form::replicated()) return scaled(cotangent);
-        return to == form::replicated() ? reduced(t, cotangent) : cotangent;
+        if (from == tensor_form::replicated()) return scaled(cotangent);
+        return to == tensor_form::replicated() ? reduced(t, cotangent) : cotangent;
     }
 
 private:
-    [[nodiscard]] shape const& whole_shape(tensor_id t) const { return layout_.whole_shape(t); }
-    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const { return layout_.factor_of(t, f); }
-    [[nodiscard]] tensor cut(tensor_id t, form f, tensor const& whole) const {
+    [[nodiscard]] tensor_shape const& whole_shape(tensor_id t) const { return layout_.whole_shape(t); }
+    [[nodiscard]] factor const& factor_of(tensor_id t, tensor_form f) const { return layout_.factor_of(t, f); }
+    [[nodiscard]] tensor cut(tensor_id t, tensor_form f, tensor const& whole) const {
         return layout_.cut(t, f, whole, communicator_.rank());
     }
 

@@ -80,7 +80,7 @@ private:
         return number_of(program_, o, name);
     }
     [[nodiscard]] wanted_values& operand(operator_id o, std::size_t k) { return wanted_[program_.operands(o)[k]]; }
-    [[nodiscard]] shape const& operand_shape(operator_id o, std::size_t k) const {
+    [[nodiscard]] tensor_shape const& operand_shape(operator_id o, std::size_t k) const {
         return program_.tensor(program_.operands(o)[k]).shape;
     }
 
@@ -236,7 +236,7 @@ HEDDLE_INLINE void value_requests::count_terms(operator_id o, std::size_t k) {
         if (has(rule.operands[k], i) &&
             algorithm::none_of(rule.results, [&](auto const& access) { return has(access, i); }))
             terms *= rule.indices[i].extent;
-    shape const& dims = operand_shape(o, k);
+    tensor_shape const& dims = operand_shape(o, k);
     for (std::size_t d = 1; d < dims.size(); ++d) rest *= dims[d];
     operand(o, k).fan_in = std::max(operand(o, k).fan_in, std::min(terms, rest));
 }

@@ -21,7 +21,7 @@ namespace heddle::detail {
 
 /// Windows sliding over the last dimensions of a tensor.
 struct window_walk {
-    shape input, output, window;
+    tensor_shape input, output, window;
     std::vector<extent> stride, padding, dilation;
 
     /// Calls `visit(output, input, place)` for each element under each window, numbered within one channel
@@ -46,18 +46,18 @@ struct window_walk {
             }
         }
     }
-    static void unravel(extent n, shape const& dims, std::vector<extent>& at) {
+    static void unravel(extent n, tensor_shape const& dims, std::vector<extent>& at) {
         for (std::size_t d = dims.size(); d-- > 0; n /= dims[d]) at[d] = n % dims[d];
     }
 };
 
 /// Returns the last dimensions of a tensor, over which windows slide.
-[[nodiscard]] inline shape last(shape const& dims, std::size_t count) {
+[[nodiscard]] inline tensor_shape last(tensor_shape const& dims, std::size_t count) {
     return {dims.end() - static_cast<std::ptrdiff_t>(count), dims.end()};
 }
 
 /// Returns the samples and channels before `rank` dimensions over which windows slide; there may be no samples.
-[[nodiscard]] inline std::pair<extent, extent> samples_and_channels(shape const& dims, std::size_t rank) {
+[[nodiscard]] inline std::pair<extent, extent> samples_and_channels(tensor_shape const& dims, std::size_t rank) {
     return {dims.size() == rank + 2 ? dims[0] : 1, dims[dims.size() - rank - 1]};
 }
 
@@ -67,7 +67,7 @@ struct window_walk {
 template <class Scalar>
 class convolution_of {
 public:
-    convolution_of(kernel_call const& call, tensor_view<Scalar> x, shape const& result)
+    convolution_of(kernel_call const& call, tensor_view<Scalar> x, tensor_shape const& result)
         : walk_(make_walk(call, *x[0], *x[1], result)) {
         auto const& channels = call.rule->operands[1][0];
         groups_ = channels.size() < 2 ? 1 : held_extents(call)[channels[0]];
@@ -102,7 +102,7 @@ public:
 
 private:
     static window_walk make_walk(kernel_call const& call, dense_tensor<Scalar> const& x,
-                                 dense_tensor<Scalar> const& weight, shape const& result) {
+                                 dense_tensor<Scalar> const& weight, tensor_shape const& result) {
         std::size_t const rank = weight.dims.size() - 2;
         std::vector<extent> const ones(rank, 1), zeros(rank, 0);
         return {last(x.dims, rank),
@@ -163,15 +163,15 @@ operator_kernel<Scalar> convolution_kernel() {
 template <class Scalar>
 class transposed_convolution {
 public:
-    transposed_convolution(kernel_call const& call, tensor_view<Scalar> x, shape const& result) {
-        shape const &input = x[0]->dims, &weight = x[1]->dims;
+    transposed_convolution(kernel_call const& call, tensor_view<Scalar> x, tensor_shape const& result) {
+        tensor_shape const &input = x[0]->dims, &weight = x[1]->dims;
         std::size_t const rank = weight.size() - 2;
         walk_ = {last(result, rank),
                  last(input, rank),
                  last(weight, rank),
-                 sides_of(call, "stride", rank, shape(rank, 1)),
-                 sides_of(call, "padding", rank, shape(rank, 0)),
-                 sides_of(call, "dilation", rank, shape(rank, 1))};
+                 sides_of(call, "stride", rank, tensor_shape(rank, 1)),
+                 sides_of(call, "padding", rank, tensor_shape(rank, 0)),
+                 sides_of(call, "dilation", rank, tensor_shape(rank, 1))};
         auto const& channels = call.rule->operands[1][0];
         groups_ = channels.size() < 2 ? 1 : held_extents(call)[channels[0]];
         extent channels_held = 0;

@@ -49,7 +49,7 @@ inline bool is_plain_attention(call_view const& c) {
 
 inline void set_attention_work(call_view const& c, operator_options& options) {
     auto const size = [](extent e) { return static_cast<double>(e); };
-    shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));
+    tensor_shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));
     double const packed = element_count(c.shape_of(c.tensor(5, "in_proj_weight")));
     attention_sizes const sizes{size(q[0]),
                                 size(k[0]),
@@ -76,7 +76,7 @@ inline description multi_head_attention(call_view const& c) {
     if (!is_plain_attention(c) || (c.result_count() > 1 && !c.flag(23, "average_attn_weights", true))) return {};
     extent const heads = c.integer(4, "num_heads");
     if (heads < 1) c.fail("num_heads", "is " + std::to_string(heads) + ", expected at least 1");
-    shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));
+    tensor_shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));
     bool const with_weights = c.result_count() > 1;
     std::string const b = entry("b", q[1]), s = entry("!s", q[0]), t = entry("!t", k[0]), e = entry("!e", q[2]);
     std::string const o = entry("!o", c.result_shape().back());
@@ -112,8 +112,8 @@ inline description multi_head_attention(call_view const& c) {
 /// Grouped queries: each head of keys and values, `g`, serves `r` heads of queries.
 inline description dot_product_attention(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "query"), c.tensor(1, "key"), c.tensor(2, "value")}};
-    shape const &q = c.shape_of(op.operands[0]), &k = c.shape_of(op.operands[1]), &v = c.shape_of(op.operands[2]),
-                &result = c.result_shape();
+    tensor_shape const &q = c.shape_of(op.operands[0]), &k = c.shape_of(op.operands[1]),
+                       &v = c.shape_of(op.operands[2]), &result = c.result_shape();
     std::size_t const rank = q.size();
     if (rank < 2 || k.size() != rank || v.size() != rank || result.size() != rank) return {};
     bool const grouped = rank > 2 && c.flag(7, "enable_gqa", false) && k[rank - 3] > 1 && k[rank - 3] < q[rank - 3];
@@ -122,7 +122,7 @@ inline description dot_product_attention(call_view const& c) {
                                  std::to_string(k[rank - 3]) + " of keys and " + std::to_string(v[rank - 3]) +
                                  " of values");
     // Leading dimensions broadcast, so they are numbered from the last one on.
-    auto const access = [&](char const* heads, char const* rows, char const* columns, shape const& dims) {
+    auto const access = [&](char const* heads, char const* rows, char const* columns, tensor_shape const& dims) {
         entries made;
         for (std::size_t d = 0, left = dims.size(); d < dims.size(); ++d, --left)
             made.push_back(entry(left == 1              ? columns
@@ -135,7 +135,7 @@ inline description dot_product_attention(call_view const& c) {
     std::vector<entries> operands{access("(g r)", "!s", "!d", q), access("g", "!t", "!d", k),
                                   access("g", "!t", "!e", v)};
     if (auto const mask = c.find_tensor(3, "attn_mask")) {
-        shape const& dims = c.shape_of(*mask);
+        tensor_shape const& dims = c.shape_of(*mask);
         if (dims.size() > rank || dims.size() < 2) return {};
         op.operands.push_back(*mask);
         operands.push_back(access("(g r)", "!s", "!t", dims));

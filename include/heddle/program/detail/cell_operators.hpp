@@ -31,9 +31,9 @@ inline description recurrent_cell(call_view const& c, extent gates, bool has_pai
     for (char const* name : {"b_ih", "b_hh"})
         if (auto const bias = c.find_tensor(name == std::string_view("b_ih") ? 4 : 5, name))
             op.operands.push_back(*bias);
-    shape const &x = c.shape_of(op.operands[0]), &h = c.shape_of(op.operands[1]);
+    tensor_shape const &x = c.shape_of(op.operands[0]), &h = c.shape_of(op.operands[1]);
     std::size_t const first = has_pair || reads_unit ? 3 : 2;
-    if (x.size() != 2 || h.size() != 2 || c.shape_of(w_state) != shape{gates * h[1], h[1]}) return {};
+    if (x.size() != 2 || h.size() != 2 || c.shape_of(w_state) != tensor_shape{gates * h[1], h[1]}) return {};
     if (op.operands.size() != first + 2 && op.operands.size() != first + 4) return {};
     std::string const b = entry("b", x[0]), m = entry("m", h[1]);
     auto const gated = gates == 1 ? m : h[1] == 1 ? "!q" : "(!q m)";
@@ -67,7 +67,7 @@ inline description recurrent_layers(call_view const& c, extent gates, bool has_p
     if (auto const* hx = c.find(1, "hx")) collect_tensors(*hx, states);
     if (auto const* params = c.find(2, "params")) collect_tensors(*params, weights);
     if (!input || states.size() != (has_pair ? 2 : 1)) return {};
-    shape const &x = c.shape_of(*input), &state = c.shape_of(states[0]);
+    tensor_shape const &x = c.shape_of(*input), &state = c.shape_of(states[0]);
     if (x.size() != 3 || state.size() != 3) return {}; // a packed sequence
     bool const is_biased = c.flag(3, "has_biases", true), is_batch_first = c.flag(8, "batch_first", false);
     extent const layers = c.integer(4, "num_layers"), directions = c.flag(7, "bidirectional", false) ? 2 : 1,

@@ -31,7 +31,7 @@ using description = std::optional<described_operator>;
 
 using operand_numbers = std::vector<std::uint8_t>;
 
-[[nodiscard]] inline std::string to_text(shape const& dims) {
+[[nodiscard]] inline std::string to_text(tensor_shape const& dims) {
     std::string text = "[";
     for (std::size_t d = 0; d < dims.size(); ++d) text += (d ? ", " : "") + std::to_string(dims[d]);
     return text + "]";
@@ -42,11 +42,11 @@ class call_view : public call_arguments {
 public:
     call_view(traced_call const& call, program_builder const& builder) : call_arguments(call), builder_(&builder) {}
 
-    [[nodiscard]] shape const& shape_of(tensor_id t) const { return builder_->tensor(t).shape; }
+    [[nodiscard]] tensor_shape const& shape_of(tensor_id t) const { return builder_->tensor(t).shape; }
     [[nodiscard]] element_type type_of(tensor_id t) const { return builder_->tensor(t).type; }
     [[nodiscard]] bool is_differentiable(tensor_id t) const { return builder_->is_differentiable(t); }
     [[nodiscard]] std::size_t result_count() const { return call().results.size(); }
-    [[nodiscard]] shape const& result_shape() const {
+    [[nodiscard]] tensor_shape const& result_shape() const {
         if (call().results.empty())
             throw input_error("operator '" + call().name + "'", "has no result that is a tensor");
         return call().results.front().shape;
@@ -59,7 +59,7 @@ public:
             fail(name, "is " + std::to_string(value) + ", expected " +
                            (least > most ? "nothing" : std::to_string(least) + " to " + std::to_string(most)));
     }
-    void expect_shape(std::string_view name, tensor_id t, shape const& expected) const {
+    void expect_shape(std::string_view name, tensor_id t, tensor_shape const& expected) const {
         if (shape_of(t) != expected)
             fail(name, "has shape " + to_text(shape_of(t)) + ", expected " + to_text(expected));
     }
@@ -91,7 +91,7 @@ private:
 /// Holds one text per dimension of a tensor: an index, `1`, `_`, `!index` or `(major minor)`.
 using entries = std::vector<std::string>;
 
-[[nodiscard]] inline double element_count(shape const& dims) {
+[[nodiscard]] inline double element_count(tensor_shape const& dims) {
     double product = 1;
     for (extent e : dims) product *= static_cast<double>(e);
     return product;
@@ -100,7 +100,7 @@ using entries = std::vector<std::string>;
 /// Returns the index if there is something to cut, else `1`.
 [[nodiscard]] inline std::string entry(std::string index, extent e) { return e == 1 ? "1" : std::move(index); }
 
-[[nodiscard]] inline entries numbered(shape const& dims, std::string const& prefix = "i") {
+[[nodiscard]] inline entries numbered(tensor_shape const& dims, std::string const& prefix = "i") {
     entries result;
     for (std::size_t d = 0; d < dims.size(); ++d) result.push_back(entry(prefix + std::to_string(d), dims[d]));
     return result;
@@ -113,7 +113,7 @@ using entries = std::vector<std::string>;
     return dims;
 }
 
-[[nodiscard]] inline entries blocked(shape const& dims) { return blocked_from(numbered(dims), 0); }
+[[nodiscard]] inline entries blocked(tensor_shape const& dims) { return blocked_from(numbered(dims), 0); }
 
 [[nodiscard]] inline std::string to_text(std::vector<entries> const& side) {
     std::string text;

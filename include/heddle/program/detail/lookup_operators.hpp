@@ -14,7 +14,7 @@ namespace heddle::detail {
 /// Picks elements by a mask of some dimensions. What is picked takes their place, and is as long as the result says.
 /// Both the tensor and the mask are whole.
 inline description slices_of_mask(call_view const& c, tensor_id x, std::size_t axis, tensor_id mask) {
-    shape const &dims = c.shape_of(x), &places = c.shape_of(mask), &result = c.result_shape();
+    tensor_shape const &dims = c.shape_of(x), &places = c.shape_of(mask), &result = c.result_shape();
     std::size_t const count = places.size();
     if (count == 0 || axis + count > dims.size() || result.size() + count != dims.size() + 1) return {};
     auto const first = static_cast<std::ptrdiff_t>(axis);
@@ -118,8 +118,8 @@ enum class kept_dimension { several, one, none };
 inline described_operator ranked(call_view const& c, std::size_t axis, kept_dimension kept, bool largest,
                                  extent count = 1) {
     tensor_id const x = c.tensor(0, "input");
-    shape const& dims = c.shape_of(x);
-    shape result = dims;
+    tensor_shape const& dims = c.shape_of(x);
+    tensor_shape result = dims;
     result[axis] = count;
     if (kept == kept_dimension::none) result.erase(result.begin() + static_cast<std::ptrdiff_t>(axis));
     entries from = numbered(dims), to = from;
@@ -138,7 +138,7 @@ inline described_operator ranked(call_view const& c, std::size_t axis, kept_dime
     return op;
 }
 inline description largest(call_view const& c) {
-    shape const& dims = c.shape_of(c.tensor(0, "input"));
+    tensor_shape const& dims = c.shape_of(c.tensor(0, "input"));
     if (c.result_count() != 2 || dims.empty()) return {};
     std::size_t const axis = c.axis(c.integer(2, "dim", -1), dims.size());
     extent const count = c.integer(1, "k");
@@ -148,7 +148,7 @@ inline description largest(call_view const& c) {
 
 /// Sorts a dimension; of equal elements the first goes first. The second result is where each element was.
 inline description sorted(call_view const& c) {
-    shape const& dims = c.shape_of(c.tensor(0, "input"));
+    tensor_shape const& dims = c.shape_of(c.tensor(0, "input"));
     if (c.result_count() != 2 || dims.empty()) return {};
     std::size_t const axis = c.axis(c.integer(1, "dim", -1), dims.size());
     auto op = ranked(c, axis, kept_dimension::several, c.flag(2, "descending", false), dims[axis]);
@@ -175,7 +175,7 @@ inline description one_hot(call_view const& c) {
 inline description gather_elements(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
     c.expect_integers("index", index);
-    shape const &dims = c.shape_of(x), &places = c.shape_of(index);
+    tensor_shape const &dims = c.shape_of(x), &places = c.shape_of(index);
     std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
     if (places.size() != dims.size()) return {};
     entries from = numbered(dims), to = from;
@@ -195,13 +195,13 @@ inline description scattered(call_view const& c, bool for_each_element) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index"),
                     source = c.tensor(3, for_each_element ? "src" : "source");
     c.expect_integers("index", index);
-    shape const &dims = c.shape_of(x), &from = c.shape_of(source);
+    tensor_shape const &dims = c.shape_of(x), &from = c.shape_of(source);
     std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
     bool const is_scaled = c.find(4, "alpha") && c.number(4, "alpha") != 1.0;
     if (from.size() != dims.size() || is_scaled) return {};
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (d != axis && dims[d] != from[d]) return {};
-    if (c.shape_of(index) != (for_each_element ? from : shape{from[axis]})) return {};
+    if (c.shape_of(index) != (for_each_element ? from : tensor_shape{from[axis]})) return {};
     entries to = numbered(dims), access = to;
     to[axis] = entry("_", dims[axis]);
     access[axis] = entry("j", from[axis]);
@@ -221,7 +221,7 @@ inline description scatter(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
     auto const source = c.find_tensor(3, "src");
     auto const value = c.number(3, c.find(3, "value") ? "value" : "src");
-    shape const &dims = c.shape_of(x), &places = c.shape_of(index);
+    tensor_shape const &dims = c.shape_of(x), &places = c.shape_of(index);
     std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
     if ((!source && !value) || c.find(4, "reduce") || places.size() != dims.size() ||
         (source && c.shape_of(*source) != places))
@@ -242,7 +242,7 @@ inline description scatter(call_view const& c) {
 inline description embedding(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
     c.expect_integers("input", op.operands[0]);
-    shape const &ids = c.shape_of(op.operands[0]), &table = c.shape_of(op.operands[1]);
+    tensor_shape const &ids = c.shape_of(op.operands[0]), &table = c.shape_of(op.operands[1]);
     // Scaling by frequency counts an id in the whole batch.
     if (table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false)) return {};
     entries result = numbered(ids);
@@ -262,7 +262,7 @@ inline description embedding(call_view const& c) {
 inline description embedding_bag(call_view const& c) {
     auto const input = c.find_tensor(0, "input"), weight = c.find_tensor(1, "weight");
     if (!input || !weight || c.find(2, "offsets")) return {};
-    shape const &ids = c.shape_of(*input), &table = c.shape_of(*weight);
+    tensor_shape const &ids = c.shape_of(*input), &table = c.shape_of(*weight);
     if (ids.size() != 2 || table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false))
         return {};
     std::string const mode = c.text(6, "mode", "mean");
@@ -292,7 +292,7 @@ inline description embedding_bag(call_view const& c) {
 inline description gating(call_view const& c) {
     described_operator op{{}, c.call().operands};
     if (op.operands.size() != 2 || c.result_count() != 2) return {};
-    shape const &tokens = c.shape_of(op.operands[0]), &gate = c.shape_of(op.operands[1]);
+    tensor_shape const &tokens = c.shape_of(op.operands[0]), &gate = c.shape_of(op.operands[1]);
     if (tokens.size() != 3 || gate.size() != 2) return {};
     std::string const b = entry("b", tokens[0]);
     std::vector<entries> const results(2, entries{b, "_", "_", "_"});

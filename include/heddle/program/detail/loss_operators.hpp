@@ -11,7 +11,7 @@ namespace heddle::detail {
 struct loss_indices {
     entries scores, target;
 
-    loss_indices(shape const& scores_shape, char const* index) : scores(numbered(scores_shape)) {
+    loss_indices(tensor_shape const& scores_shape, char const* index) : scores(numbered(scores_shape)) {
         std::size_t const classes = scores.size() > 1 ? 1 : 0;
         if (scores[classes] != "1") scores[classes] = index;
         target = scores;
@@ -37,13 +37,13 @@ inline bool has_other_reduction(call_view const& c, std::string const& reduction
 /// scores need the maximum and the sum over all classes; with labels, the backward pass needs nothing more.
 inline description classification_loss(call_view const& c, bool log_probabilities) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
-    shape const &scores = c.shape_of(op.operands[0]), &target = c.shape_of(op.operands[1]);
+    tensor_shape const &scores = c.shape_of(op.operands[0]), &target = c.shape_of(op.operands[1]);
     std::string const reduction = c.text(6, "reduction", "mean");
     if (scores.empty() || has_other_reduction(c, reduction)) return {};
     bool const labels = target.size() + 1 == scores.size(), mean = reduction == "mean";
     if (labels) { // the rule does not tie what stays whole to the scores
         c.expect_integers("target", op.operands[1]);
-        shape expected = scores;
+        tensor_shape expected = scores;
         expected.erase(expected.begin() + (scores.size() > 1 ? 1 : 0));
         c.expect_shape("target", op.operands[1], expected);
     } else if (!is_floating(c.type_of(op.operands[1]))) {
@@ -84,7 +84,7 @@ struct loss_factor {
 inline description paired_loss(call_view const& c, std::size_t reduction_position, double flops_per_element,
                                std::initializer_list<loss_factor> factors = {}) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
-    shape const& dims = c.shape_of(op.operands[0]);
+    tensor_shape const& dims = c.shape_of(op.operands[0]);
     std::string const reduction = c.text(reduction_position, "reduction", "mean");
     if (has_other_reduction(c, reduction) || dims != c.shape_of(op.operands[1])) return {};
     entries const access = numbered(dims);

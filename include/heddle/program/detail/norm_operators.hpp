@@ -98,12 +98,12 @@ inline double rounding_of(element_type type) {
 inline description trailing_norm(call_view const& c, bool centred) {
     auto norm = norm_of(c);
     std::size_t const rank = norm.access.size(), normalised = c.integers(1, "normalized_shape").size();
-    shape const& dims = c.shape_of(norm.op.operands[0]);
+    tensor_shape const& dims = c.shape_of(norm.op.operands[0]);
     if (auto const sizes = c.integers(1, "normalized_shape");
         normalised == 0 || normalised > rank ||
-        !algorithm::equal(sizes, shape(dims.end() - static_cast<std::ptrdiff_t>(normalised), dims.end())))
+        !algorithm::equal(sizes, tensor_shape(dims.end() - static_cast<std::ptrdiff_t>(normalised), dims.end())))
         c.fail("normalized_shape",
-               "is " + to_text(shape(sizes.begin(), sizes.end())) + ", expected the last of " + to_text(dims));
+               "is " + to_text(tensor_shape(sizes.begin(), sizes.end())) + ", expected the last of " + to_text(dims));
     std::vector<bool> is_normalised(rank);
     std::fill(is_normalised.end() - static_cast<std::ptrdiff_t>(normalised), is_normalised.end(), true);
     norm.parameters.assign(norm.access.end() - static_cast<std::ptrdiff_t>(normalised), norm.access.end());
@@ -151,7 +151,7 @@ inline description batch_norm_per_shard(call_view const& c) { return batch_norm_
 /// A norm of the channels of each sample, in groups.
 inline description group_norm(call_view const& c) {
     auto norm = norm_of(c);
-    shape const& dims = c.shape_of(norm.op.operands[0]);
+    tensor_shape const& dims = c.shape_of(norm.op.operands[0]);
     extent const groups = c.integer(1, "num_groups");
     if (dims.size() < 2) return {};
     if (groups < 1 || dims[1] % groups != 0)

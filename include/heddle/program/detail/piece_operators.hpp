@@ -15,14 +15,14 @@ namespace heddle::detail {
 inline description concatenate(call_view const& c) {
     described_operator op{{}, c.call().operands};
     if (op.operands.empty()) return {};
-    shape const& first = c.shape_of(op.operands.front());
+    tensor_shape const& first = c.shape_of(op.operands.front());
     std::size_t const axis = c.axis(c.integer(1, "dim", 0), first.size());
     entries access = numbered(first);
     access[axis] = "_";
-    shape whole = first;
+    tensor_shape whole = first;
     whole[axis] = 0;
     for (tensor_id t : op.operands) {
-        shape alike = c.shape_of(t);
+        tensor_shape alike = c.shape_of(t);
         if (alike.size() != first.size()) return {};
         whole[axis] += std::exchange(alike[axis], first[axis]);
         if (alike != first)
@@ -81,7 +81,7 @@ inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
 inline description divide(call_view const& c) {
     tensor_id const x =
         c.tensor(0, c.call().keywords.contains("tensor") ? "tensor" : "input"); // as torch.functional.split has it
-    shape const& dims = c.shape_of(x);
+    tensor_shape const& dims = c.shape_of(x);
     entries access = numbered(dims);
     std::size_t const axis = c.axis(c.integer(2, "dim", 0), access.size());
     access[axis] = "_";
@@ -155,9 +155,9 @@ private:
 
     call_view const& call_;
     tensor_id x_;
-    shape const& dims_;
+    tensor_shape const& dims_;
     entries indices_, from_{}, to_{};
-    shape result_{};
+    tensor_shape result_{};
     std::vector<double> start_{}, step_{}, count_{}; // by dimension; a count of zero takes all of it
 };
 
@@ -235,7 +235,7 @@ inline description unbind(call_view const& c) {
 inline description stack(call_view const& c) {
     auto const& operands = c.call().operands;
     if (operands.empty()) return {};
-    shape const& dims = c.shape_of(operands.front());
+    tensor_shape const& dims = c.shape_of(operands.front());
     std::size_t const axis = c.axis(c.integer(1, "dim", 0), dims.size() + 1);
     entries to = numbered(dims);
     std::vector<entries> const from(operands.size(), to);
@@ -243,7 +243,7 @@ inline description stack(call_view const& c) {
     for (auto t : operands)
         if (c.shape_of(t) != dims) return {};
     auto op = copy_of(c, operands, from, to, all_terms(operands.size(), " + "));
-    shape result = dims;
+    tensor_shape result = dims;
     result.insert(result.begin() + static_cast<std::ptrdiff_t>(axis), static_cast<extent>(operands.size()));
     op.options.results = {result};
     op.options.attributes["dim"] = just(axis);
@@ -253,8 +253,8 @@ inline description stack(call_view const& c) {
 /// Puts a class token before each sequence.
 inline description append_class_token(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "x"), c.tensor(1, "cls_token")}};
-    shape const &x = c.shape_of(op.operands[0]), &token = c.shape_of(op.operands[1]);
-    if (x.size() != 3 || token != shape{1, 1, x[2]}) return {};
+    tensor_shape const &x = c.shape_of(op.operands[0]), &token = c.shape_of(op.operands[1]);
+    if (x.size() != 3 || token != tensor_shape{1, 1, x[2]}) return {};
     entries access = numbered(x);
     access[1] = "_";
     op.rule = rule_text({access, {"1", "1", access[2]}}, {access}, "0 + 1");

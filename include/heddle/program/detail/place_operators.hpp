@@ -14,8 +14,8 @@ namespace heddle::detail {
 /// Repeats a whole tensor side by side: the copies are an index that only the result has.
 inline description repeat(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
-    shape const& dims = c.shape_of(x);
-    shape target = c.result_shape();
+    tensor_shape const& dims = c.shape_of(x);
+    tensor_shape target = c.result_shape();
     if (target.size() < dims.size()) return {};
     auto const times = c.integers(1, c.find(1, "dims") ? "dims" : "repeats");
     for (std::size_t d = 0; d < target.size() && !times.empty(); ++d) {
@@ -48,7 +48,7 @@ inline description repeat(call_view const& c) {
 inline description repeat_interleave(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     auto const* times = c.find(1, "repeats");
-    shape const& dims = c.shape_of(x);
+    tensor_shape const& dims = c.shape_of(x);
     if (!times || !times->as<std::int64_t>() || !c.find(2, "dim")) return {};
     std::size_t const axis = c.axis(c.integer(2, "dim"), dims.size());
     extent const count = *times->as<std::int64_t>();
@@ -63,9 +63,9 @@ inline description repeat_interleave(call_view const& c) {
 }
 
 /// Blocks the dimensions whose places move.
-inline described_operator moved(call_view const& c, tensor_id x, std::vector<bool> const& moves, shape const& result,
-                                bool linear = true) {
-    shape const& dims = c.shape_of(x);
+inline described_operator moved(call_view const& c, tensor_id x, std::vector<bool> const& moves,
+                                tensor_shape const& result, bool linear = true) {
+    tensor_shape const& dims = c.shape_of(x);
     entries from = numbered(dims), to = from;
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (moves[d]) {
@@ -132,7 +132,7 @@ inline description padding(call_view const& c) {
     if (mode == modes.end()) return {};
     std::vector<double> pad(2 * rank);
     std::vector<bool> moves(rank);
-    shape result = c.shape_of(x);
+    tensor_shape result = c.shape_of(x);
     for (std::size_t s = 0; s < sides.size(); ++s) {
         std::size_t const d = rank - 1 - s / 2;
         extent const size = c.shape_of(x)[d];
@@ -173,7 +173,7 @@ inline description triangle(call_view const& c) {
 /// Turns channels into places of finer rows and columns, or the other way; only their factors move to other dimensions.
 inline description shuffle_pixels(call_view const& c, char const* name, bool is_finer) {
     tensor_id const x = c.tensor(0, "input");
-    shape const& dims = c.shape_of(x);
+    tensor_shape const& dims = c.shape_of(x);
     std::size_t const rank = dims.size();
     if (rank < 3) return {};
     extent const channels = dims[rank - 3], rows = dims[rank - 2], columns = dims[rank - 1], times = c.integer(1, name);
@@ -197,7 +197,7 @@ inline description pixel_unshuffle(call_view const& c) { return shuffle_pixels(c
 /// Picks where two dimensions have the same place, up to an offset; a last dimension replaces the two.
 inline description diagonal(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
-    shape const& dims = c.shape_of(x);
+    tensor_shape const& dims = c.shape_of(x);
     auto const offset = c.integer(1, "offset", 0);
     std::size_t const row = c.axis(c.integer(2, "dim1", 0), dims.size(), "dim1"),
                       column = c.axis(c.integer(3, "dim2", 1), dims.size(), "dim2");
@@ -206,7 +206,7 @@ inline description diagonal(call_view const& c) {
     extent const length = std::min(dims[row] + std::min<extent>(offset, 0), dims[column] - std::max<extent>(offset, 0));
     entries from = numbered(dims), to;
     for (std::size_t d : {row, column}) from[d] = entry("_", dims[d]);
-    shape result;
+    tensor_shape result;
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (d != row && d != column) {
             to.push_back(from[d]);

@@ -106,7 +106,7 @@ inline description detached(call_view const& c) {
 inline described_operator drop(call_view const& c, double p, bool training, std::size_t drawn) {
     bool const active = training && p > 0;
     auto op = *unary(c, {.linear = true, .is_view = !active});
-    shape const& dims = c.shape_of(op.operands[0]);
+    tensor_shape const& dims = c.shape_of(op.operands[0]);
     drawn = std::min(drawn, dims.size());
     op.options.attributes = {{"p", just(active ? p : 0.0)}, {"drawn", just(drawn)}};
     if (active)
@@ -127,10 +127,10 @@ inline description stochastic_depth(call_view const& c) {
 }
 
 /// Returns the shape that several tensors broadcast to.
-inline shape broadcast(call_view const& c, std::vector<tensor_id> const& tensors) {
-    shape result;
+inline tensor_shape broadcast(call_view const& c, std::vector<tensor_id> const& tensors) {
+    tensor_shape result;
     for (tensor_id t : tensors) {
-        shape const& dims = c.shape_of(t);
+        tensor_shape const& dims = c.shape_of(t);
         if (dims.size() > result.size()) result.insert(result.begin(), dims.size() - result.size(), 1);
         for (std::size_t d = 0; d < dims.size(); ++d) {
             extent& e = result[d + result.size() - dims.size()];
@@ -141,7 +141,7 @@ inline shape broadcast(call_view const& c, std::vector<tensor_id> const& tensors
 }
 
 /// Returns the last of these indices, but none for a dimension of extent 1, which broadcasts.
-inline entries broadcast_access(entries const& indices, shape const& dims) {
+inline entries broadcast_access(entries const& indices, tensor_shape const& dims) {
     entries access(indices.end() - static_cast<std::ptrdiff_t>(dims.size()), indices.end());
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (dims[d] == 1) access[d] = "1";
@@ -151,7 +151,7 @@ inline entries broadcast_access(entries const& indices, shape const& dims) {
 /// An element-wise function of broadcast operands; an operand has no index for a dimension in which its extent is 1.
 inline described_operator broadcast_operator(call_view const& c, std::vector<tensor_id> tensors,
                                              std::string const& terms) {
-    shape const whole = broadcast(c, tensors);
+    tensor_shape const whole = broadcast(c, tensors);
     entries const result = numbered(whole);
     std::vector<entries> operands;
     for (tensor_id t : tensors) operands.push_back(broadcast_access(result, c.shape_of(t)));
@@ -272,7 +272,7 @@ inline description filled_like(call_view const& c, std::optional<double> value) 
 /// Multiplies elements below zero by a weight, which is one number or one for each channel.
 inline description weighted_relu(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), weight = c.tensor(1, "weight");
-    shape const &dims = c.shape_of(x), &weights = c.shape_of(weight);
+    tensor_shape const &dims = c.shape_of(x), &weights = c.shape_of(weight);
     entries const access = numbered(dims);
     bool const single = element_count(weights) == 1;
     if (!single) c.expect_shape("weight", weight, {dims.size() < 2 ? 1 : dims[1]});

@@ -14,7 +14,7 @@ namespace heddle::detail {
 
 inline description linear(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
-    shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]);
+    tensor_shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]);
     if (input.empty() || weight.size() != 2) return {};
     entries x = numbered(input), result = x;
     x.back() = entry("k", input.back());
@@ -40,14 +40,14 @@ inline tensor_id tensor_of(call_view const& c, std::size_t position, std::initia
 /// A vector on the left counts as a row, one on the right as a column; either gives the result no dimension.
 inline description matmul(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"other", "mat2", "vec", "tensor"})}};
-    shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
+    tensor_shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
     if (x.empty() || y.empty()) return {};
-    auto const leading = [](shape const& s) { return s.size() < 2 ? 0 : s.size() - 2; };
+    auto const leading = [](tensor_shape const& s) { return s.size() < 2 ? 0 : s.size() - 2; };
     std::size_t const count = std::max(leading(x), leading(y));
     entries left, right, result;
     for (std::size_t d = 0; d < count; ++d) { // leading dimensions broadcast
-        auto const has = [&](shape const& s) { return d + leading(s) >= count; };
-        auto const extent_in = [&](shape const& s) { return has(s) ? s[d + leading(s) - count] : 1; };
+        auto const has = [&](tensor_shape const& s) { return d + leading(s) >= count; };
+        auto const extent_in = [&](tensor_shape const& s) { return has(s) ? s[d + leading(s) - count] : 1; };
         std::string const index = "b" + std::to_string(d);
         if (has(x)) left.push_back(entry(index, extent_in(x)));
         if (has(y)) right.push_back(entry(index, extent_in(y)));
@@ -72,7 +72,8 @@ inline description matmul(call_view const& c) {
 inline description matmul_added(call_view const& c) {
     described_operator op{
         {}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat1", "batch1"}), tensor_of(c, 2, {"mat2", "batch2"})}};
-    shape const &added = c.shape_of(op.operands[0]), &x = c.shape_of(op.operands[1]), &y = c.shape_of(op.operands[2]);
+    tensor_shape const &added = c.shape_of(op.operands[0]), &x = c.shape_of(op.operands[1]),
+                       &y = c.shape_of(op.operands[2]);
     if (x.size() < 2 || x.size() > 3 || y.size() != x.size() || added.size() > x.size()) return {};
     entries left{entry("m", x[x.size() - 2]), entry("k", x.back())},
         right{entry("k", y[y.size() - 2]), entry("n", y.back())}, result{left[0], right[1]};
@@ -93,7 +94,8 @@ inline description matmul_added(call_view const& c) {
 inline description product_added(call_view const& c, bool of_batches) {
     described_operator op{
         {}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat", "batch1"}), tensor_of(c, 2, {"vec", "batch2"})}};
-    shape const &added = c.shape_of(op.operands[0]), &x = c.shape_of(op.operands[1]), &y = c.shape_of(op.operands[2]);
+    tensor_shape const &added = c.shape_of(op.operands[0]), &x = c.shape_of(op.operands[1]),
+                       &y = c.shape_of(op.operands[2]);
     if (x.size() != (of_batches ? 3U : 2U) || y.size() != (of_batches ? 3U : 1U) || added.size() > y.size()) return {};
     std::string const m = entry("m", x[x.size() - 2]), k = entry("k", x.back());
     entries left{m, k}, right{k}, result{m};
@@ -117,7 +119,7 @@ inline description product_added(call_view const& c, bool of_batches) {
 /// Multiplies each element of a vector by each of another.
 inline description outer_product(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"vec2"})}};
-    shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
+    tensor_shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
     if (x.size() != 1 || y.size() != 1) return {};
     entries const rows{entry("i", x[0])}, columns{entry("j", y[0])};
     op.rule = rule_text({rows, columns}, {{rows[0], columns[0]}}, "0*1");
@@ -216,7 +218,8 @@ inline void set_pairwise_work(call_view const& c, described_operator& op, std::v
 /// For each matrix of a weight, multiplies one vector, the matrix and another vector.
 inline description bilinear(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input1"), c.tensor(1, "input2"), c.tensor(2, "weight")}};
-    shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]), &weight = c.shape_of(op.operands[2]);
+    tensor_shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]),
+                       &weight = c.shape_of(op.operands[2]);
     if (x.empty() || x.size() != y.size() || weight.size() != 3) return {};
     std::map<std::string, extent> extents{{"i", x.back()}, {"j", y.back()}, {"n", weight[0]}};
     entries left = numbered(x, "b"), right = left, result = left;
@@ -246,7 +249,7 @@ inline description einsum(call_view const& c) {
     std::vector<entries> operands;
     std::size_t most_places = 0;
     for (std::size_t k = 0; k < letters.size(); ++k) {
-        shape const& dims = c.shape_of(op.operands[k]);
+        tensor_shape const& dims = c.shape_of(op.operands[k]);
         bool const dots = letters[k].find("...") != std::string::npos;
         std::size_t const named = letters[k].size() - (dots ? 3 : 0),
                           places = dots && dims.size() > named ? dims.size() - named : 0;

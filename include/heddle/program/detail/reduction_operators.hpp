@@ -20,7 +20,7 @@ inline std::vector<bool> reduced_dimensions(call_view const& c, std::size_t rank
 inline description reduction_over(call_view const& c, bool linear, std::size_t position, std::size_t keep_position,
                                   std::size_t results = 1) {
     tensor_id const x = c.tensor(0, "input");
-    shape const& dims = c.shape_of(x);
+    tensor_shape const& dims = c.shape_of(x);
     auto const reduced = reduced_dimensions(c, dims.size(), position);
     bool const keep = c.flag(keep_position, "keepdim", false);
     entries access = numbered(dims), result;
@@ -88,7 +88,7 @@ inline description place_of_extreme(call_view const& c) {
 /// Gates half of a dimension by the other half.
 inline description gated_linear(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
-    shape dims = c.shape_of(x);
+    tensor_shape dims = c.shape_of(x);
     entries from = numbered(dims), to = from;
     std::size_t const axis = c.axis(c.integer(1, "dim", -1), dims.size());
     if (dims[axis] % 2 != 0) c.fail("dim", "has " + std::to_string(dims[axis]) + " places, expected an even number");

@@ -35,10 +35,10 @@ inline described_operator copy_of(call_view const& c, std::vector<tensor_id> ope
 class regrouping {
 public:
     /// *Precondition:* both shapes hold the same number of elements.
-    regrouping(shape const& before, shape const& after) {
+    regrouping(tensor_shape const& before, tensor_shape const& after) {
         std::size_t i = 0, j = 0;
         while (i < before.size() || j < after.size()) {
-            shape left_run, right_run;
+            tensor_shape left_run, right_run;
             extent left = 1, right = 1;
             do
                 if (left <= right && i < before.size()) left *= left_run.emplace_back(before[i++]);
@@ -52,7 +52,7 @@ public:
     index_extents extents;
 
 private:
-    void add_group(extent total, shape const& left, shape const& right) {
+    void add_group(extent total, tensor_shape const& left, tensor_shape const& right) {
         std::set<extent> cuts{1, total};
         for (auto const* side : {&left, &right}) {
             extent stride = 1;
@@ -72,7 +72,8 @@ private:
     }
 
     /// Writes the dimensions of one side. A piece that no two cuts bound belongs to that side alone and is blocked.
-    void write(extent high, shape const& dims, std::set<extent> const& cuts, entries& side, std::string const& own) {
+    void write(extent high, tensor_shape const& dims, std::set<extent> const& cuts, entries& side,
+               std::string const& own) {
         for (extent e : dims) {
             extent const bottom = high / e;
             std::vector<std::string> pieces;
@@ -101,16 +102,17 @@ inline void expect_sizes(call_view const& c, std::size_t position, std::string_v
     if (!found || (list && !algorithm::all_of(*list, [](literal const& l) { return l.as<std::int64_t>() != nullptr; })))
         return;
     auto const sizes = c.integers(position, name);
-    shape const& stated = c.result_shape();
+    tensor_shape const& stated = c.result_shape();
     if (!sizes.empty() &&
         !algorithm::equal(sizes, stated, [](std::int64_t size, extent e) { return size == -1 || size == e; }))
-        c.fail(name, "is " + to_text(shape(sizes.begin(), sizes.end())) + ", the result has shape " + to_text(stated));
+        c.fail(name,
+               "is " + to_text(tensor_shape(sizes.begin(), sizes.end())) + ", the result has shape " + to_text(stated));
 }
 
 /// Any change of shape that keeps the elements in order.
 inline description reshape(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
-    shape const &from = c.shape_of(x), &to = c.result_shape();
+    tensor_shape const &from = c.shape_of(x), &to = c.result_shape();
     if (element_count(from) != element_count(to))
         c.fail("input",
                "has shape " + to_text(from) + ", another number of elements than the result of shape " + to_text(to));
@@ -132,7 +134,7 @@ inline description reshape_like(call_view const& c) {
 
 /// Adds a dimension of one element, or removes such dimensions.
 inline description unsqueeze(call_view const& c) {
-    shape dims = c.shape_of(c.tensor(0, "input"));
+    tensor_shape dims = c.shape_of(c.tensor(0, "input"));
     if (c.find(1, "dim")) {
         dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(c.axis(c.integer(1, "dim"), dims.size() + 1)), 1);
         if (dims != c.result_shape())
@@ -141,7 +143,7 @@ inline description unsqueeze(call_view const& c) {
     return reshape(c);
 }
 inline description squeeze(call_view const& c) {
-    shape const& dims = c.shape_of(c.tensor(0, "input"));
+    tensor_shape const& dims = c.shape_of(c.tensor(0, "input"));
     for (auto d : c.integers(1, "dim")) static_cast<void>(c.axis(d, dims.size()));
     return reshape(c);
 }
@@ -228,7 +230,7 @@ inline description move_dimensions(call_view const& c) {
 /// The new places of an expanded dimension are an index that only the result has.
 inline description expand(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
-    shape const &dims = c.shape_of(x), &target = c.result_shape();
+    tensor_shape const &dims = c.shape_of(x), &target = c.result_shape();
     if (target.size() < dims.size()) return {};
     expect_sizes(c, 1, "size");
     if (auto const other = c.find_tensor(1, "other")) c.expect_shape("other", *other, target);

@@ -53,7 +53,7 @@ struct window_line {
 /// Returns where the windows of a convolution lie, by the attributes of its operator.
 inline std::vector<window_line> convolution_windows(call_view const& c, described_operator const& op,
                                                     std::size_t rank) {
-    shape const& weight = c.shape_of(op.operands[1]);
+    tensor_shape const& weight = c.shape_of(op.operands[1]);
     auto const numbers = [&](char const* name) {
         auto const found = op.options.attributes.find(name);
         return found == op.options.attributes.end() ? std::vector<double>{} : found->second;
@@ -66,7 +66,8 @@ inline std::vector<window_line> convolution_windows(call_view const& c, describe
 /// output. There may be no batch.
 inline description windows_product(call_view const& c, std::size_t rank, bool adjoint) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
-    shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]), &output = c.result_shape();
+    tensor_shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]),
+                       &output = c.result_shape();
     bool const batched = input.size() == rank + 2;
     if (weight.size() != rank + 2 || input.size() + 1 < weight.size() || input.size() > weight.size() ||
         output.size() != input.size())
@@ -109,7 +110,7 @@ description convolution(call_view const& c) {
     bool const by_name = padding && padding->as<std::string>(), same = by_name && *padding->as<std::string>() == "same";
     if (!by_name) attributes["padding"] = sides(c, 4, "padding", Rank);
     auto lines = convolution_windows(c, *op, Rank);
-    shape result = c.result_shape();
+    tensor_shape result = c.result_shape();
     for (std::size_t d = 0; d < Rank; ++d) {
         extent const places = c.shape_of(op->operands[0])[result.size() - Rank + d];
         if (same)
@@ -130,7 +131,7 @@ description convolution_transpose(call_view const& c) {
     auto const lines = convolution_windows(c, *op, Rank);
     auto more = sides(c, 5, "output_padding", Rank);
     more.resize(Rank);
-    shape result = c.result_shape();
+    tensor_shape result = c.result_shape();
     for (std::size_t d = 0; d < Rank; ++d) {
         auto const& line = lines[d];
         extent const added = static_cast<extent>(more[d]),
@@ -143,14 +144,14 @@ description convolution_transpose(call_view const& c) {
 }
 
 /// Pools the last dimensions. They are blocked, since windows overlap, and become `windows`.
-inline described_operator pool(call_view const& c, shape const& windows, bool linear, double window,
+inline described_operator pool(call_view const& c, tensor_shape const& windows, bool linear, double window,
                                std::size_t results = 1) {
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = windows.size();
-    shape const& dims = c.shape_of(x);
+    tensor_shape const& dims = c.shape_of(x);
     if (dims.size() < rank)
         c.fail("input", "has shape " + to_text(dims) + ", expected at least " + std::to_string(rank) + " dimensions");
-    shape result = dims;
+    tensor_shape result = dims;
     algorithm::copy(windows, result.end() - static_cast<std::ptrdiff_t>(rank));
     entries from = numbered(dims), to = from;
     for (std::size_t d = dims.size() - rank; d < dims.size(); ++d) {
@@ -166,8 +167,8 @@ inline described_operator pool(call_view const& c, shape const& windows, bool li
 }
 
 /// The last `rank` dimensions of the operand.
-inline shape pooled_dimensions(call_view const& c, std::size_t rank) {
-    shape const& dims = c.shape_of(c.tensor(0, "input"));
+inline tensor_shape pooled_dimensions(call_view const& c, std::size_t rank) {
+    tensor_shape const& dims = c.shape_of(c.tensor(0, "input"));
     return {dims.end() - static_cast<std::ptrdiff_t>(std::min(rank, dims.size())), dims.end()};
 }
 
@@ -180,7 +181,7 @@ inline described_operator window_pool(call_view const& c, std::size_t rank, bool
     double window = 1;
     for (double side : size) window *= side;
     auto const lines = window_lines(c, size, stride.empty() ? size : stride, padding, dilation);
-    shape result = pooled_dimensions(c, rank);
+    tensor_shape result = pooled_dimensions(c, rank);
     for (std::size_t d = 0; d < result.size(); ++d) {
         c.expect_within("padding", lines[d].padding, 0, lines[d].size / 2);
         result[d] = lines[d].count(result[d], ceil);
@@ -218,8 +219,8 @@ description average_pool(call_view const& c) {
     return op;
 }
 /// Returns as many windows as the argument says; if it says none, as many as places.
-inline shape adaptive_windows(call_view const& c, std::size_t rank, char const* name = "output_size") {
-    shape result = pooled_dimensions(c, rank);
+inline tensor_shape adaptive_windows(call_view const& c, std::size_t rank, char const* name = "output_size") {
+    tensor_shape result = pooled_dimensions(c, rank);
     auto const* found = c.find(1, name);
     auto const* list = found ? found->as<literal::list>() : nullptr;
     if (list && list->size() == 1) found = &list->front(), list = nullptr; // [n] stands for all of them
@@ -254,10 +255,10 @@ inline std::vector<double> resize_factors(call_view const& c, std::size_t rank) 
 }
 
 /// Returns the sizes that are given, or those that factors give, rounded down.
-inline shape resized_dimensions(call_view const& c, std::vector<double> const& factors, std::size_t rank) {
+inline tensor_shape resized_dimensions(call_view const& c, std::vector<double> const& factors, std::size_t rank) {
     if (c.find(1, "size")) return adaptive_windows(c, rank, "size");
-    shape const& stated = c.result_shape();
-    shape result(stated.end() - static_cast<std::ptrdiff_t>(rank), stated.end());
+    tensor_shape const& stated = c.result_shape();
+    tensor_shape result(stated.end() - static_cast<std::ptrdiff_t>(rank), stated.end());
     for (std::size_t d = 0; d < factors.size(); ++d) {
         double const size = std::floor(factors[d] * static_cast<double>(pooled_dimensions(c, rank)[d]));
         if (!(size >= 1 && size <= std::numeric_limits<std::int32_t>::max()))
@@ -271,7 +272,7 @@ inline shape resized_dimensions(call_view const& c, std::vector<double> const& f
 /// places of results follow from both sizes, or from the given factors; if these give no whole sizes, sizes are rounded
 /// down and the two differ.
 inline description interpolate(call_view const& c) {
-    shape const& dims = c.shape_of(c.tensor(0, "input"));
+    tensor_shape const& dims = c.shape_of(c.tensor(0, "input"));
     std::string const mode = c.text(3, "mode", "nearest");
     int const neighbours = mode == "nearest"                                               ? 1
                            : mode == "linear" || mode == "bilinear" || mode == "trilinear" ? 2

@@ -67,9 +67,9 @@ inline constexpr std::size_t most_items = 65536; // among the arguments of a cal
     return sizeof(t) + t.name.size() + t.shape.size() * sizeof(extent);
 }
 
-inline shape read_shape(element const& e) {
+inline tensor_shape read_shape(element const& e) {
     if (e.size() > most_dimensions) e.expected("at most " + std::to_string(most_dimensions) + " extents");
-    shape result;
+    tensor_shape result;
     double elements = 1;
     e.for_each([&](element const& item) {
         result.push_back(item.integer(1, largest_extent));

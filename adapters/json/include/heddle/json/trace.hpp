@@ -136,14 +136,14 @@ private:
 
     static std::string local_work(instruction const& i) {
         auto const& [t, from, to] = *i.change();
-        if (i.is<instruction::read>()) return to == form::partial() ? "mask" : "read";
+        if (i.is<instruction::read>()) return to == tensor_form::partial() ? "mask" : "read";
         auto const how = find_conversion(from, to);
         bool const masks = how && how->forward.local == conversion_half::work::scale;
         return masks ? "mask" : to.is_shard() ? "slice" : "convert";
     }
     static std::string forms(form_list const& list) {
         std::string text;
-        for (form f : list) text += (text.empty() ? "" : ", ") + to_string(f);
+        for (tensor_form f : list) text += (text.empty() ? "" : ", ") + to_string(f);
         return text;
     }
 

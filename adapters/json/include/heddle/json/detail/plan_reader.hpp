@@ -294,21 +294,21 @@ private:
         return {f.tensor, f.factor};
     }
 
-    static form parse_form(element const& e, std::size_t factors) {
+    static tensor_form parse_form(element const& e, std::size_t factors) {
         std::string const text = e.text();
-        for (form const f : {form::replicated(), form::partial(), form::mirrored()})
+        for (tensor_form const f : {tensor_form::replicated(), tensor_form::partial(), tensor_form::mirrored()})
             if (text == to_string(f)) return f;
         factor_number number = no_factor;
         if (text.starts_with("shard(")) std::from_chars(text.data() + 6, text.data() + text.size(), number);
-        if (number < 0 || number > most_factors || text != to_string(form::shard(number)))
+        if (number < 0 || number > most_factors || text != to_string(tensor_form::shard(number)))
             e.expected("replicated, partial, mirrored or shard(factor)");
         if (static_cast<std::size_t>(number) >= factors) e.expected("a factor below " + std::to_string(factors));
-        return form::shard(number);
+        return tensor_form::shard(number);
     }
-    [[nodiscard]] form read_form(element const& e, tensor_id t) const {
-        form const f = parse_form(e, plan_.tensors[t].factors.size());
+    [[nodiscard]] tensor_form read_form(element const& e, tensor_id t) const {
+        tensor_form const f = parse_form(e, plan_.tensors[t].factors.size());
         if (f.is_shard()) check_cut(e, {t, f.factor()});
-        if (f == form::partial() && !is_floating(plan_.tensors[t].type))
+        if (f == tensor_form::partial() && !is_floating(plan_.tensors[t].type))
             e.expected("another form, since the tensor is not floating-point");
         return f;
     }
@@ -320,7 +320,7 @@ private:
         return forms;
     }
 
-    static kernel read_kernel(element const& from, char const* field) {
+    static local_work read_kernel(element const& from, char const* field) {
         auto const e = from.find(field);
         if (!e) return {};
         auto const launches = e->find("launches"), divided = e->find("divided"), beside = e->find("kernels_beside");
@@ -396,18 +396,18 @@ private:
                 static_cast<std::int16_t>(loop ? loop->integer(0, std::numeric_limits<std::int16_t>::max()) : -1)};
         }
         tensor_id const t = read_tensor(e.at("tensor"));
-        form const to = read_form(e.at("to"), t);
+        tensor_form const to = read_form(e.at("to"), t);
         if (what == instruction::kind::read) {
             if (plan_.tensors[t].role == tensor_role::value)
                 e.at("tensor").expected("an input, a parameter or a buffer");
             auto const state = e.find("from");
             if (!state) return instruction::read(t, to);
-            form const from = read_form(*state, t);
+            tensor_form const from = read_form(*state, t);
             if (!from.is_shard() || !to.is_whole() || !plan_.tensors[t].trainable)
                 state->expected("a shard, of a trained parameter that is read whole");
             return instruction::read(t, from, to);
         }
-        form const from = read_form(e.at("from"), t);
+        tensor_form const from = read_form(e.at("from"), t);
         if (!find_conversion(from, to)) e.at("to").fail("cannot be made from " + to_string(from) + " in one step");
         if (what == instruction::kind::convert) return instruction::convert(t, from, to);
         if (plan_.tensors[t].role != tensor_role::parameter) e.at("tensor").expected("a parameter");

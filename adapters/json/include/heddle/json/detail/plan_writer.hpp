@@ -163,10 +163,10 @@ private:
 
     static value write_share(share_ref s) { return value::array({s.tensor, s.factor}); }
     static value write_forms(form_list const& forms) {
-        return list(forms, [](form f) { return value(to_string(f)); });
+        return list(forms, [](tensor_form f) { return value(to_string(f)); });
     }
 
-    static void add(value& into, char const* key, kernel const& k) {
+    static void add(value& into, char const* key, local_work const& k) {
         value result = value::object();
         if (!is_default(k.operations.value)) result["flops"] = number(k.operations.value);
         if (!is_default(k.whole.value)) result["whole"] = number(k.whole.value);

@@ -41,7 +41,7 @@ namespace heddle::libtorch::detail {
     }
 }
 
-[[nodiscard]] inline shape shape_of(at::Tensor const& t) { return {t.sizes().begin(), t.sizes().end()}; }
+[[nodiscard]] inline tensor_shape shape_of(at::Tensor const& t) { return {t.sizes().begin(), t.sizes().end()}; }
 
 /// The parameters and buffers of a module. If one is reached under several names, as tied parameters are, it is one
 /// source under the first name.
@@ -226,7 +226,7 @@ private:
             if (first == end) return;
             literal::list index(slice.axis, literal{literal::slice{}});
             index.push_back({literal::slice{first, end, {}}});
-            shape dims = shape_of(t);
+            tensor_shape dims = shape_of(t);
             dims[slice.axis] = end - first;
             join(add(place, "operator.getitem", {{literal::tensor{old}}, {std::move(index)}}, {old}, std::move(dims),
                      t));
@@ -240,7 +240,7 @@ private:
 
     /// Adds an operator that the module does not apply; its result has the type of `like`.
     tensor_id add(std::string const& place, std::string target, std::vector<literal> arguments,
-                  std::vector<tensor_id> operands, shape result, at::Tensor const& like) {
+                  std::vector<tensor_id> operands, tensor_shape result, at::Tensor const& like) {
         auto const name = place + "." + target.substr(target.rfind('.') + 1) + "_" + std::to_string(added_++);
         return recorder_
             .add({name,
