@@ -34,7 +34,7 @@ namespace detail {
 
 inline stage_work operator+(stage_work a, stage_work const& b) { return a += b; }
 
-/// The same function of a ratio of [0, 1] as one maximum. *Precondition:* no curves. *Complexity.* Quadratic in the
+/// Returns the same function of a ratio of [0, 1] as one maximum. *Precondition:* no curves. *Complexity.* Quadratic in the
 /// pieces.
 convex_pieces as_maximum(stage_work const& work);
 

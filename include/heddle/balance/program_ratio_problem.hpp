@@ -92,7 +92,7 @@ struct program_work {
     program_work& operator+=(program_work const& other);
     /// Replaces curves by lines.
     [[nodiscard]] stage_work in_lines() const;
-    /// Of so many stages.
+    /// The work of so many stages of this kind.
     [[nodiscard]] stage_work in_curves(int count) const;
     friend bool operator==(program_work const&, program_work const&) = default;
 };

@@ -65,7 +65,7 @@ struct reduced_ratio_problem {
 
 namespace detail {
 
-/// Of stages without curves.
+/// Both take stages without curves.
 std::size_t hash_of(std::vector<stage_work> const& stage);
 bool is_same(std::vector<stage_work> const& a, std::vector<stage_work> const& b);
 

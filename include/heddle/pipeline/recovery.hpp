@@ -28,7 +28,7 @@ struct recovery_options {
     std::size_t slack = 0;
     /// How many exchanges of two machines are tried afterwards at most, as long as one helps.
     std::size_t exchanges = 40;
-    /// Of all of it together; the labels, at most 4'000'000, of each dynamic programme.
+    /// They hold for all of it together, but the labels, at most 4'000'000, for each dynamic programme.
     search::limits limits{};
 };
 

@@ -47,7 +47,7 @@ struct shapes_by_bound {
     std::vector<seconds> bounds;
     /// Those looked at, and those that fit no placement.
     std::size_t looked_at = 0, infeasible = 0;
-    /// Of the shape that exceeds memory by least, if there is one; or that layers are too few.
+    /// Names the shape that exceeds memory by least, if there is one, or says that layers are too few.
     std::string reason;
     search::partition_statistics statistics;
 };

@@ -17,7 +17,7 @@ namespace heddle::search {
 /// Runs from its construction on. Parts of the work get what is `left`, as `rest` has it.
 class deadline {
 public:
-    /// Of limits, the time and the token.
+    /// Takes the time and the token of the limits.
     explicit deadline(limits const& l = {}) : time_limit_(l.seconds), stop_(l.stop) {}
 
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }

@@ -11,7 +11,7 @@
 
 namespace heddle::search {
 
-/// Of a whole search or of all the work of a planner together. What is not set is up to the search, which says how much
+/// Limits hold for a whole search, or for all the work of a planner together. What is not set is up to the search, which says how much
 /// it takes.
 struct limits {
     /// Looked at before every step, as is the token. All others are deterministic.
@@ -20,7 +20,7 @@ struct limits {
     std::optional<std::size_t> labels{};
     /// Pairs of labels that are compared.
     std::optional<std::size_t> comparisons{};
-    /// Of what is kept, as the problem counts them.
+    /// Those of what is kept, as the problem counts them.
     std::optional<std::size_t> bytes{};
     /// Once stop is requested, work ends soon with the best found, as when time is over.
     std::stop_token stop{};

@@ -35,7 +35,7 @@ struct planning_options {
     std::vector<segment_number> segments{};
     /// Tensors that may be read or computed in these forms alone. Baselines that do otherwise are priced all the same.
     std::vector<pinned_tensor> pinned{};
-    /// Of the plan as a whole: time, and the token.
+    /// Time and the token hold for the plan as a whole.
     search::limits limits{};
     progress_function progress{};
 };

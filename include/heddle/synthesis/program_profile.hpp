@@ -125,7 +125,7 @@ template <single_device_program Program>
     validate(problem);
     return problem;
 }
-/// The same in any time.
+/// As above, in any time.
 template <single_device_program Program>
 [[nodiscard]] strategy_problem make_strategy_problem(Program const& program, program_layers const& layers,
                                                      cluster const& c, profile_options const& options = {}) {
@@ -208,7 +208,7 @@ template <single_device_program Program>
     detail::check(problem);
     return problem;
 }
-/// The same in any time.
+/// As above, in any time.
 template <single_device_program Program>
 [[nodiscard]] template_problem make_template_problem(Program const& program, program_layers const& layers,
                                                      cluster const& c, std::int64_t micro_batch_size,

@@ -31,7 +31,7 @@ public:
 
     /// The level after the last has a number of its own.
     [[nodiscard]] std::uint64_t level(std::size_t number) const { return levels_[number]; }
-    /// Of the advances of a cut, which is its `cut`th of the level. The end has one step, from its only cut.
+    /// Tells advances of the level's `cut`th cut apart. The end has one step, from its only cut.
     [[nodiscard]] std::uint64_t step(std::size_t level, std::uint32_t cut, std::size_t advance) const {
         return steps_[level][cut][advance];
     }

@@ -152,7 +152,7 @@ private:
     preparations preparations_;
     move_table table_;
     std::vector<std::vector<action>> bundles_;
-    /// By what is alike and held of the operator's tensors.
+    /// The key is what is alike and what is held of the operator's tensors.
     std::unordered_map<std::vector<std::uint32_t>, std::vector<way>, search::list_hash<std::uint32_t>> ways_from_;
     bool has_stages_ = false;
     // Scratch data of the current enumeration, kept for its memory.

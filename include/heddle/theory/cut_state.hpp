@@ -30,7 +30,7 @@ public:
     [[nodiscard]] constexpr tensor_form form() const {
         return tensor_form::from_code(static_cast<std::uint16_t>(code_ & ((1u << saved_shift) - 1)));
     }
-    /// The same of the tensor in another slot.
+    /// This form, held by the tensor in another slot.
     [[nodiscard]] constexpr held_form at(std::uint32_t slot) const { return {slot, tensor_form(), is_saved()}; }
 
 private:

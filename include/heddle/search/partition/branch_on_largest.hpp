@@ -18,7 +18,7 @@ namespace heddle::search::detail {
 /// the largest, and none is above `upto`.
 struct largest_interval {
     ticks above, upto;
-    /// Of the cheapest of them; and in it, of the chosen part and of the largest.
+    /// What the cheapest of them costs, and in it the chosen part and the largest.
     ticks cost = 0, chosen = 0, largest = 0;
     friend bool operator<(largest_interval const& a, largest_interval const& b) {
         return a.cost != b.cost ? a.cost > b.cost : a.upto > b.upto;
