@@ -32,7 +32,7 @@ struct use {
 using graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, node, use>;
 using vertex = boost::graph_traits<graph>::vertex_descriptor;
 
-vertex add_source(graph& g, std::string name, tensor_shape dims, heddle::tensor_role role) {
+vertex add_source(graph& g, std::string name, heddle::tensor_shape dims, heddle::tensor_role role) {
     return add_vertex({{std::move(name), std::move(dims), heddle::element_type::float32, role,
                         role == heddle::tensor_role::parameter}},
                       g);
@@ -40,7 +40,7 @@ vertex add_source(graph& g, std::string name, tensor_shape dims, heddle::tensor_
 
 vertex add_operator(graph& g, std::string name, char const* rule, std::vector<vertex> const& operands) {
     node n{{std::move(name), {}}, heddle::parse_index_rule(rule)};
-    std::vector<tensor_shape> shapes;
+    std::vector<heddle::tensor_shape> shapes;
     for (auto v : operands) shapes.push_back(g[v].tensor.shape);
     n.tensor.shape = heddle::bind_extents(n.rule, shapes).front();
     double points = operands.size() > 1 ? 2 : 1; // a product multiplies and adds

@@ -55,7 +55,7 @@ private:
         static char const* const texts[] = {"(m k), (k n) -> (m n); 0*1", "(m n) -> (m n)", "(m n) -> (); 0"};
         auto const code = opcodes.back();
         auto& rule = rules.emplace_back(heddle::parse_index_rule(texts[static_cast<int>(code)]));
-        std::vector<tensor_shape> shapes;
+        std::vector<heddle::tensor_shape> shapes;
         double elements = 1;
         for (auto t : operands) shapes.push_back({rows[t], columns[t]});
         heddle::bind_extents(rule, shapes);
@@ -79,7 +79,7 @@ struct heddle::program_access<mine::graph> {
     static std::size_t tensor_count(graph const& g) { return g.rows.size(); }
     static std::size_t operator_count(graph const& g) { return g.opcodes.size(); }
     static tensor_info tensor(graph const& g, tensor_id t) {
-        tensor_shape dims;
+        heddle::tensor_shape dims;
         for (long extent : {g.rows[t], g.columns[t]})
             if (extent > 0) dims.push_back(extent);
         auto const role = g.is_computed[t]    ? tensor_role::value

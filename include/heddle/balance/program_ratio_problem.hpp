@@ -398,8 +398,8 @@ HEDDLE_INLINE void serial_stages::finish(ratio_problem& into) {
             into.stages.insert(into.stages.end(), static_cast<std::size_t>(count), in_lines(s));
             continue;
         }
-        auto& stage = into.stages.emplace_back();
-        for (auto const& work : s) stage.push_back(work.in_curves(count));
+        auto& curved = into.stages.emplace_back();
+        for (auto const& work : s) curved.push_back(work.in_curves(count));
     }
 }
 

@@ -28,8 +28,8 @@ struct graph {
     graph() {
         rules[0] = heddle::parse_index_rule("(b d), (d) -> (b d); 0*1");
         rules[1] = heddle::parse_index_rule("(b d) -> (); 0");
-        heddle::bind_extents(rules[0], std::vector<tensor_shape>{{6, 4}, {4}});
-        heddle::bind_extents(rules[1], std::vector<tensor_shape>{{6, 4}});
+        heddle::bind_extents(rules[0], std::vector<heddle::tensor_shape>{{6, 4}, {4}});
+        heddle::bind_extents(rules[1], std::vector<heddle::tensor_shape>{{6, 4}});
     }
 };
 

@@ -103,7 +103,7 @@ void compare(std::string const& folder, cluster const& c, std::string const& nam
     auto const planned = find_plan(file, c, clp::ratio_solver{}, options);
     std::chrono::duration<double> const planning = std::chrono::steady_clock::now() - start;
     expect(planned.exists(), "there is no plan");
-    tensor_shape images;
+    heddle::tensor_shape images;
     for (tensor_id t = 0; t < file.tensor_count(); ++t)
         if (file.tensor(t).name == "x") images = file.tensor(t).shape;
     for (bool const returns_loss : {true, false}) {

@@ -3,7 +3,7 @@
 
 #include <heddle/libtorch/all.hpp>
 
-heddle::program traced_classifier(std::string const& path, tensor_shape const& images, bool returns_loss) {
+heddle::program traced_classifier(std::string const& path, heddle::tensor_shape const& images, bool returns_loss) {
     auto const without_data = at::TensorOptions().device(at::kMeta);
     at::Tensor const labels = at::empty({images[0]}, without_data.dtype(at::kLong));
     std::vector<at::Tensor> inputs{at::empty(images, without_data.dtype(at::kFloat))};
