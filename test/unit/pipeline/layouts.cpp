@@ -133,7 +133,7 @@ TEST_CASE("a record keeps the best strategies, one of each shape") {
         auto const shape = [&](std::size_t i) {
             return std::pair(kept[i].plan.degrees(), kept[i].plan.micro_batch_size);
         };
-        CHECK(tensor_shape(n) != tensor_shape(n + 1));
+        CHECK(shape(n) != shape(n + 1));
     }
 }
 
