@@ -63,14 +63,18 @@ protected:
         if (kind.ends_with("_as")) return keep(call(kind, {T(x), T(input(y))}, y));
         keep(reshaped(x, y, kind));
     }
+    /// A divisor of an extent, not one if there is another.
+    extent piece_of(extent all) {
+        std::vector<extent> divisors;
+        for (extent d = 2; d <= all; ++d)
+            if (all % d == 0) divisors.push_back(d);
+        return divisors.empty() ? 1 : random_.of(divisors);
+    }
     /// Returns some ordered factors of a number.
     tensor_shape factors_of(extent n) {
         tensor_shape result;
         while (n > 1) {
-            std::vector<extent> divisors;
-            for (extent d = 2; d <= n; ++d)
-                if (n % d == 0) divisors.push_back(d);
-            result.push_back(random_.of(divisors));
+            result.push_back(piece_of(n));
             n /= result.back();
         }
         return result;
@@ -87,9 +91,10 @@ protected:
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
         std::vector<tensor_id> pieces{x};
+        bool const are_equal = random_.chance(0.4);
         for (int n = random_.between(1, 2); n-- > 0;) {
             tensor_shape other = dims(x);
-            other[d] = size(3);
+            if (!are_equal) other[d] = size(3);
             pieces.push_back(random_.chance(0.3) ? x : weight(other));
         }
         if (random_.chance(0.5)) std::swap(pieces.front(), pieces.back());
@@ -106,7 +111,7 @@ protected:
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
         extent const all = dims(x)[d];
-        extent piece = random_.between(1, static_cast<int>(all));
+        extent piece = random_.chance(0.4) ? piece_of(all) : random_.between(1, static_cast<int>(all));
         if (kind == "chunk") piece = (all - 1) / ((all - 1) / piece + 1) + 1; // what torch makes of so many chunks
         extent const count = (all - 1) / piece + 1;
         std::vector<tensor_shape> results;
@@ -141,7 +146,14 @@ protected:
                 items.push_back(none());
                 y.push_back(1);
             }
-            switch (random_.below(4)) {
+            switch (random_.below(6)) {
+            case 4: { // one of equal pieces
+                extent const length = piece_of(e),
+                             first = length * random_.between(0, static_cast<int>(e / length) - 1);
+                items.push_back(slice(first, first + length));
+                y.push_back(length);
+                break;
+            }
             case 0:
                 items.push_back(number(random_.between(0, static_cast<int>(e) - 1) - (random_.chance(0.5) ? e : 0)));
                 break;

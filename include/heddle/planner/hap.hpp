@@ -49,6 +49,7 @@ template <time_accumulator Accumulator>
     result.provenance.planner = "hap";
     result.baselines = std::move(strategies.baselines);
     result.other_baselines = std::move(strategies.other_baselines);
+    result.warnings.insert(result.warnings.end(), strategies.warnings.begin(), strategies.warnings.end());
     return result;
 }
 

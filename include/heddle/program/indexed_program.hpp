@@ -189,7 +189,8 @@ private:
         }
     }
 
-    /// In every dimension whose strides are no chain, keeps only the least stride that all of them divide.
+    /// Freezes every dimension whose strides are no chain at the least stride all of them divide; indices forget theirs,
+    /// to have those of the dimensions as they are now.
     bool resolve_conflicts() {
         bool any = false;
         for (auto& dimension : dimensions_) {
@@ -206,6 +207,8 @@ private:
             dimension.strides.clear();
             if (common < dimension.size && dimension.size % common == 0) dimension.strides.insert(common);
         }
+        if (any)
+            for (auto& strides : index_strides_) strides.clear();
         return any;
     }
 

@@ -34,8 +34,9 @@ enum class parameter_storage : std::uint8_t {
     sharded            ///< ZeRO-3, fully sharded: values are gathered for each use
 };
 
-/// Allows what data parallelism does: inputs and values are cut along the batch alone, and parameters are stored in one
-/// way. From ZeRO-2 on, a parameter that several operators use is gathered once and kept, and its gradient waits.
+/// What data parallelism may do: inputs and values cut along the batch alone, parameters stored in one way. Every device
+/// may make what has no cotangent, such as labels in another shape, for the whole batch. From ZeRO-2 on, what several
+/// operators use is gathered once and kept, and its gradient waits.
 [[nodiscard]] instruction_filter data_parallel(indexed_program const& p, parameter_storage storage);
 
 /// Allows expert parallelism (Lepikhin et al. 2021, Rajbhandari et al. 2022): parameters of experts are cut by expert,
@@ -102,7 +103,9 @@ HEDDLE_INLINE instruction_filter data_parallel(indexed_program const& p, paramet
             if (algorithm::find(compute->operands, tensor_form::mirrored()) != compute->operands.end()) return false;
             if (compute->loop >= 0) return is_along(p, *compute, batch);
             auto const& op = p.operators[compute->op];
-            return algorithm::none_of(op.loops, [&](split_loop const& loop) { return is_of(op, loop, batch); });
+            auto const has_cotangent = [&](tensor_id t) { return p.tensors[t].has_cotangent; };
+            return algorithm::none_of(op.results, has_cotangent) ||
+                   algorithm::none_of(op.loops, [&](split_loop const& loop) { return is_of(op, loop, batch); });
         }
         auto const& [t, from, to] = *i.change();
         auto const& tensor = p.tensors[t];

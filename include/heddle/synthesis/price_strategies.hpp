@@ -3,6 +3,7 @@
 /// @brief What the strategies that trainers offer cost on a cluster.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/plan/plan.hpp>
@@ -11,34 +12,53 @@
 #include <heddle/synthesis/stage_run.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace heddle {
 
 struct priced_strategies {
     strategy_costs baselines, other_baselines;
+    /// Why there is no program of some strategies.
+    std::vector<std::string> warnings;
 };
 
 namespace detail {
 
-/// Prices a strategy's best program at some ratios by `cost_of(path)`. There is an entry only if there are such
-/// programs.
+/// Prices a strategy's best program at some ratios by `cost_of(path)`; null if none fits.
 template <time_accumulator Accumulator, class CostOf>
 void price_strategy(stage_programs const& programs, baseline const& b, priced_graph const& priced,
                     std::string const& name, strategy_costs& costs, CostOf const& cost_of) {
     auto const bounds = improve_bounds<Accumulator>(priced, 6);
-    if (bounds.path ? !programs.has_instruction(*bounds.path, b.witness) : !bounds.memory_binds) return;
-    auto const cost = bounds.path ? cost_of(*bounds.path) : std::nullopt; // or none fits
+    if (!bounds.path && !bounds.memory_binds) return; // there was no time to look for one
+    auto path = bounds.path;
+    if (path && !programs.has_instruction(*path, b.witness)) path = programs.most_of(priced, b.witness);
+    auto const cost = path ? cost_of(*path) : std::nullopt;
     auto& least = costs[name];
     if (cost && (!least || *cost < *least)) least = cost;
 }
 
+/// Why a strategy has no program; empty if it has one, or if that is not known.
+[[nodiscard]] inline std::string obstacle_to(stage_programs const& programs, baseline const& b,
+                                             cut_graph const& graph) {
+    auto const& operators = programs.program().operators;
+    for (std::size_t level = 0; level < operators.size(); ++level)
+        if (graph.first_of_level[level + 1] == graph.first_of_level[level + 2])
+            return graph.is_complete ? "operator '" + operators[level].name + "' has no computation that it allows"
+                                     : "";
+    bool const has_witness =
+        algorithm::any_of(graph.actions, [&](auto a) { return programs.has_instruction({a}, b.witness); });
+    return has_witness || !graph.is_complete ? "" : "there is nothing that it splits";
+}
+
 } // namespace detail
 
-/// Prices each strategy at its best, at even and at compute-proportional ratios: under the plan's options, and some
-/// strategies also with the other choice of gradient overlap. Those under the plan's options are considered as plans.
+/// Each strategy at its best, at even and at compute-proportional ratios: under the plan's options and, some of them,
+/// with the other choice of gradient overlap; null where none of its programs fits, and where it has none. Those under
+/// the plan's options are considered as plans.
 template <time_accumulator Accumulator>
 [[nodiscard]] priced_strategies price_strategies(stage_run<Accumulator>& run) {
     using other_accumulator = std::conditional_t<std::same_as<Accumulator, overlapped>, serial, overlapped>;
@@ -55,6 +75,11 @@ template <time_accumulator Accumulator>
         if (is_late()) break;
         record.tell("baseline " + b.at_even);
         auto const graph = programs.explore(b.allowed);
+        if (auto const obstacle = detail::obstacle_to(programs, b, graph); !obstacle.empty()) {
+            found.baselines[b.at_even] = found.baselines[b.at_proportional] = std::nullopt;
+            found.warnings.push_back("no baseline '" + b.at_even + "': " + obstacle);
+            continue;
+        }
         auto const price_at = [&](std::string const& name, ratio_table const& ratios) {
             auto const priced = programs.price(graph, programs.model(), ratios);
             detail::price_strategy<Accumulator>(programs, b, priced, name, found.baselines, [&](move_list const& path) {

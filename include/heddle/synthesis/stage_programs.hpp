@@ -96,6 +96,11 @@ public:
     [[nodiscard]] bool has_instruction(move_list const& path,
                                        std::function<bool(instruction const&)> const& sought) const;
 
+    /// The fastest program if work by other instructions than those sought took a thousand times as long, or, where it
+    /// has none of these then, a million times, and so on.
+    [[nodiscard]] std::optional<move_list> most_of(priced_graph const& priced,
+                                                   std::function<bool(instruction const&)> const& sought) const;
+
     /// Returns the program of least memory. Its communication buffers count as if all existed at once, or not at all.
     [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const;
     [[nodiscard]] std::optional<move_list> path_of(search::shortest_paths const& paths) const {
@@ -165,6 +170,22 @@ HEDDLE_INLINE bool stage_programs::has_instruction(move_list const& path,
         return algorithm::any_of(space_.moves()[a].instructions,
                                  [&](auto i) { return sought(space_.instructions()[i]); });
     });
+}
+
+HEDDLE_INLINE std::optional<move_list> stage_programs::most_of(
+    priced_graph const& priced, std::function<bool(instruction const&)> const& sought) const {
+    for (double times = 1e3; times < 1e15; times *= 1e3) {
+        auto const cost = [&](std::size_t level, cut_space::action a) {
+            auto const price = priced.price(level, a);
+            double const work = algorithm::max(price.work) + algorithm::max(price.backward_work);
+            return price.transfers.total() + (has_instruction({a}, sought) ? 1 : times) * work;
+        };
+        auto const paths = search::paths_to_goal(priced.graph(), cost);
+        if (!std::isfinite(paths.to_goal())) break;
+        auto path = search::follow(priced.graph(), paths);
+        if (has_instruction(path, sought)) return path;
+    }
+    return std::nullopt;
 }
 
 HEDDLE_INLINE std::optional<move_list> stage_programs::least_memory(priced_graph const& priced,

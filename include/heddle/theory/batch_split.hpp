@@ -55,6 +55,9 @@ private:
     void fail(instruction::compute const& i, char const* problem) {
         if (!out_.obstacle) out_.obstacle.emplace(i.op, problem);
     }
+    /// Notes what an operator uses a range of and needs whole, where every part can compute it whole, as it has no
+    /// cotangent: labels in another shape. Returns whether there was any.
+    [[nodiscard]] bool make_whole(indexed_operator const& op, instruction const& i);
 
     void split(operator_id o);
 
@@ -70,15 +73,20 @@ private:
     void split_along(indexed_operator const& op, std::int16_t number, instruction::compute& i);
 
     indexed_program const& program_;
+    std::vector<cut_factor> const& divided_;
     factor_set batch_;
     batch_split out_;
+    /// By tensor: whether every part computes all of it.
+    std::vector<bool> whole_;
+    bool is_to_repeat_ = false;
 };
 
 } // namespace detail
 
-/// Splits a program along its batch, operator by operator, as far as possible. Every part has whole sources, to be read
-/// as is needed, except for those `divided`: a part has only its own range of these.
-/// *Complexity.* Linear in the program.
+/// Splits a program along its batch, operator by operator, as far as that goes. Sources are whole in every part, to be
+/// read as is needed, but for those `divided`, of which a part has no more than its own. What has no cotangent and is
+/// needed whole is computed whole in every part.
+/// *Complexity.* Linear in the program, times one more than the operators on the longest way to what is needed whole.
 [[nodiscard]] inline batch_split find_batch_split(indexed_program const& p,
                                                   std::vector<cut_factor> const& divided = {}) {
     return detail::batch_splitter(p, divided).run();
@@ -95,27 +103,43 @@ private:
 namespace heddle::detail {
 
 HEDDLE_INLINE batch_splitter::batch_splitter(indexed_program const& p, std::vector<cut_factor> const& divided)
-    : program_(p), batch_(batch_factors(p)) {
-    if (!batch_of_inputs(p).empty()) out_.places = batch_size_of(p);
-    out_.forms.assign(p.tensors.size(), tensor_form::replicated());
-    for (auto const& [t, f] : divided) out_.forms[t] = tensor_form::shard(f);
-}
+    : program_(p), divided_(divided), batch_(batch_factors(p)), whole_(p.tensors.size()) {}
 
 HEDDLE_INLINE batch_split batch_splitter::run() {
-    for (operator_id o = 0; o < program_.operators.size() && !out_.obstacle; ++o) split(o);
+    do {
+        is_to_repeat_ = false;
+        out_ = {};
+        if (auto const inputs = batch_of_inputs(program_); !inputs.empty())
+            out_.places = program_.tensors[inputs[0].tensor].factors[static_cast<std::size_t>(inputs[0].factor)].extent;
+        out_.forms.assign(program_.tensors.size(), tensor_form::replicated());
+        for (auto const& [t, f] : divided_) out_.forms[t] = tensor_form::shard(f);
+        for (operator_id o = 0; o < program_.operators.size() && !out_.obstacle && !is_to_repeat_; ++o) split(o);
+    } while (is_to_repeat_);
     return std::move(out_);
+}
+
+HEDDLE_INLINE bool batch_splitter::make_whole(indexed_operator const& op, instruction const& i) {
+    bool any = false;
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        auto const& tensor = program_.tensors[op.operands[k]];
+        if (!i.operands[k].is_shard() || tensor.has_cotangent || tensor.is_source()) continue;
+        whole_[op.operands[k]] = any = true;
+    }
+    return any;
 }
 
 HEDDLE_INLINE void batch_splitter::split(operator_id o) {
     auto const& op = program_.operators[o];
     instruction::compute i{o, {}, {}};
     for (auto t : op.operands) i.operands.push_back(out_.forms[t]);
+    bool const is_whole = algorithm::any_of(op.results, [&](tensor_id t) { return whole_[t]; });
     if (has_form(i, tensor_form::kind::partial)) {
         pass_summands(op, i);
-    } else if (auto const loop = find_loop(op, i); loop >= 0) {
+    } else if (auto const loop = is_whole ? std::int16_t{-1} : find_loop(op, i); loop >= 0) {
         split_along(op, loop, i);
     } else {
-        if (has_form(i, tensor_form::kind::shard))
+        is_to_repeat_ = make_whole(op, i);
+        if (!is_to_repeat_ && has_form(i, tensor_form::kind::shard))
             fail(i, "needs the whole batch, so the program cannot run in micro-batches");
         i.results.assign(op.results.size(), tensor_form::replicated());
     }

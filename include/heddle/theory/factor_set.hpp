@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -57,11 +58,20 @@ private:
 /// Returns these factors and all that loops tie to them.
 [[nodiscard]] factor_set tied_factors(indexed_program const& p, factor_set factors);
 
-/// Returns the batch where a program gets it: the outermost factor of each input whose extent is that of the first
-/// input's.
+namespace detail {
+
+/// Of the factors of a tensor's first dimension, the one that most operators can be split along, the outermost of
+/// equals. *Precondition:* there is one.
+[[nodiscard]] std::size_t most_used_factor(indexed_program const& p, tensor_id t);
+
+} // namespace detail
+
+/// The batch where a program gets it: in the first dimension of the first input, the factor that most operators can be
+/// split along, the outermost of equals; of each other input the factor at that place, if it has the same extent.
 [[nodiscard]] std::vector<cut_factor> batch_of_inputs(indexed_program const& p);
 
-/// Returns the number of samples of a program's batch. *Throws* `input_error` if no input has a batch of two or more.
+/// The samples of a program's batch, all pieces that it may be taken apart into together. *Throws* `input_error` if no
+/// input has one of two or more.
 [[nodiscard]] extent batch_size_of(indexed_program const& p);
 
 /// Returns the batch and all factors that loops tie to it.
@@ -105,25 +115,65 @@ HEDDLE_INLINE std::vector<cut_factor> factors_of(indexed_operator const& op, spl
 }
 
 HEDDLE_INLINE factor_set tied_factors(indexed_program const& p, factor_set factors) {
-    // Operators are in topological order, so one pass forward reaches everything but side branches; the second reaches
-    // those.
-    for (int pass = 0; pass < 2; ++pass)
-        for (auto const& op : p.operators)
-            for (auto const& loop : op.loops)
-                if (is_of(op, loop, factors)) factors.insert(factors_of(op, loop));
+    // Operators are in topological order: a pass forward reaches what is computed from a factor, one backward what it is
+    // computed from, such as the rows of a table that is expanded to the batch.
+    bool is_grown = true;
+    auto const tie = [&](indexed_operator const& op) {
+        for (auto const& loop : op.loops) {
+            auto const tied = factors_of(op, loop);
+            auto const is_in = [&](auto const& f) { return factors.contains(f); };
+            if (algorithm::none_of(tied, is_in) || algorithm::all_of(tied, is_in)) continue;
+            factors.insert(tied);
+            is_grown = true;
+        }
+    };
+    while (std::exchange(is_grown, false)) {
+        for (auto const& op : p.operators) tie(op);
+        for (auto const& op : p.operators | std::views::reverse) tie(op);
+    }
     return factors;
 }
 
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::size_t most_used_factor(indexed_program const& p, tensor_id t) {
+    auto const& factors = p.tensors[t].factors;
+    auto const is_alike = [&](factor const& f) { return f.dimension == 0 && f.segment == factors[0].segment; };
+    auto const last = static_cast<std::size_t>(algorithm::count_if(factors, is_alike)) - 1;
+    auto const uses = [&](std::size_t f) {
+        factor_set tied(p);
+        tied.insert({t, static_cast<factor_number>(f)});
+        tied = tied_factors(p, std::move(tied));
+        return algorithm::count_if(p.operators, [&](auto const& op) {
+            return algorithm::any_of(op.loops, [&](auto const& loop) { return is_of(op, loop, tied); });
+        });
+    };
+    std::size_t best = 0;
+    for (std::size_t f = 1; f <= last; ++f)
+        if (uses(f) > uses(best)) best = f;
+    return best;
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
 HEDDLE_INLINE std::vector<cut_factor> batch_of_inputs(indexed_program const& p) {
     std::vector<cut_factor> batch;
-    std::optional<extent> size;
+    std::optional<std::size_t> place;
+    extent size = 0;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
         auto const& factors = p.tensors[t].factors;
         if (p.tensors[t].info.role != tensor_role::input || factors.empty() || factors[0].dimension != 0) continue;
-        if (!size) size = factors[0].extent;
-        for (std::size_t f = 0; f < factors.size(); ++f)
-            if (factors[0].extent == *size && is_same_place(factors[f], factors[0]))
-                batch.push_back({t, static_cast<factor_number>(f)});
+        if (!place) {
+            place = detail::most_used_factor(p, t);
+            size = factors[*place].extent;
+        }
+        if (*place >= factors.size() || factors[*place].dimension != 0 || factors[*place].extent != size) continue;
+        for (std::size_t f = 0; f < factors.size(); ++f) // in every segment
+            if (is_same_place(factors[f], factors[*place])) batch.push_back({t, static_cast<factor_number>(f)});
     }
     return batch;
 }
@@ -133,7 +183,8 @@ HEDDLE_INLINE extent batch_size_of(indexed_program const& p) {
     if (batch.empty())
         throw input_error(
             "batch", "no input has one of two or more samples, expected inputs whose first dimension is the batch");
-    return p.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
+    auto const& tensor = p.tensors[batch.front().tensor];
+    return tensor.info.shape[0] / tensor.factors[static_cast<std::size_t>(batch.front().factor)].stride;
 }
 
 HEDDLE_INLINE factor_set batch_factors(indexed_program const& p) {

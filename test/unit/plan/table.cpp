@@ -73,7 +73,7 @@ Baselines
                  seconds
   DP-CP          1.66044  1.25 times the plan
   DP-EV          1.99253  1.50 times the plan
-  fully sharded        -  does not fit
+  fully sharded        -  no program fits
 
 Under other options than the plan's, which may be dearer
                                 seconds

@@ -4,6 +4,7 @@
 #include <heddle/plan/table.hpp>
 #include <heddle/planner/hap.hpp>
 #include <support/random_programs.hpp>
+#include <support/traced_program.hpp>
 
 #include <doctest/doctest.h>
 
@@ -37,6 +38,56 @@ cluster four_equal(double memory) {
     c.machines = {{0, 1, 4}};
     c.inter = network_link{bytes_per_second(1e9), seconds(1e-6)};
     return c;
+}
+
+/// A classifier with a mean of cross-entropies, labels and logits in the shapes that `reshapes` says.
+program classifier(std::vector<std::string> const& reshapes) {
+    test::traced_program t;
+    extent const batch = 256, classes = 50;
+    auto const x = t.builder.input("x", {batch, 64});
+    auto labels = t.builder.input("y", {batch}, element_type::int64);
+    auto const hidden = t.call("torch.relu", {test::T(t.linear(x, "a", 128))}, {batch, 128});
+    auto logits = t.linear(hidden, "b", classes);
+    for (auto const& how : reshapes) {
+        auto const as = [&](tensor_id y, tensor_shape const& dims, element_type type) {
+            std::vector<literal> arguments{test::T(y)};
+            if (how != "contiguous" && how != "flatten") arguments.push_back(test::ints({dims.begin(), dims.end()}));
+            return t.call(how, arguments, how == "contiguous" ? t.dims(y) : dims, {}, type);
+        };
+        logits = as(logits, {batch, classes}, element_type::float32);
+        labels = as(labels, {batch}, element_type::int64);
+    }
+    return t.builder.finish(t.call("torch.nn.functional.cross_entropy", {test::T(logits), test::T(labels)}, {}));
+}
+
+/// A language model that foretells the next token: positions expanded to the batch, logits and labels shifted.
+program language_model() {
+    using test::T, test::ints, test::list, test::slice, test::whole;
+    test::traced_program t;
+    extent const batch = 8, length = 16, width = 32, words = 96;
+    auto const ids = t.builder.input("ids", {batch, length}, element_type::int64),
+               labels = t.builder.input("labels", {batch, length}, element_type::int64),
+               numbers = t.builder.buffer("positions", {1, length}, element_type::int64);
+    auto const table = t.builder.parameter("tokens", {words, width}),
+               places = t.builder.parameter("places", {length, width});
+    auto const expanded = t.call("expand", {T(numbers), ints({batch, -1})}, {batch, length}, {}, element_type::int64);
+    auto const lookup = [&](tensor_id which, tensor_id in) {
+        return t.call("torch.nn.functional.embedding", {T(which), T(in)}, {batch, length, width});
+    };
+    auto x = t.call("operator.add", {T(lookup(ids, table)), T(lookup(expanded, places))}, {batch, length, width});
+    auto const inner = t.call("torch.nn.functional.gelu", {T(t.linear(x, "up", 128))}, {batch, length, 128});
+    x = t.call("operator.add", {T(x), T(t.linear(inner, "down", width))}, {batch, length, width});
+    auto const logits =
+        t.call("torch.nn.functional.linear", {T(x), T(table)}, {batch, length, words}); // of tied parameters
+    auto const shifted =
+                   t.call("operator.getitem", {T(logits), list({whole(), slice({}, -1)})}, {batch, length - 1, words}),
+               next = t.call("operator.getitem", {T(labels), list({whole(), slice(1, {})})}, {batch, length - 1}, {},
+                             element_type::int64);
+    extent const rows = batch * (length - 1);
+    auto const flat = t.call("reshape", {T(t.call("contiguous", {T(shifted)}, t.dims(shifted))), ints({-1, words})},
+                             {rows, words}),
+               targets = t.call("view", {T(next), ints({-1})}, {rows}, {}, element_type::int64);
+    return t.builder.finish(t.call("torch.nn.functional.cross_entropy", {T(flat), T(targets)}, {}));
 }
 
 /// Reduces one gradient after the other; otherwise all would be in one bucket, beside which there is nothing.
@@ -89,4 +140,55 @@ TEST_CASE("a plan without gradient overlap may be dearer than data parallelism w
     CHECK_FALSE(narrow.exists());
     CHECK_FALSE(narrow.baselines.at("DP-EV"));
     CHECK_FALSE(narrow.other_baselines.at("DP-EV" + with));
+}
+
+TEST_CASE("labels and logits in other shapes before the loss change neither the plan's cost nor its baselines") {
+    auto const c = four_equal(32e9);
+    auto const plain = planned(classifier({}), c, false);
+    for (auto const* name : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded", "tensor parallel"})
+        CHECK(plain.baselines.at(name));
+    for (std::vector<std::string> const& how :
+         {std::vector<std::string>{"view"}, {"reshape"}, {"view", "contiguous"}}) {
+        CAPTURE(how.back());
+        auto const viewed = planned(classifier(how), c, false);
+        CHECK(viewed.cost() == doctest::Approx(plain.cost()).epsilon(1e-9));
+        CHECK(viewed.warnings.empty());
+        REQUIRE(viewed.baselines.size() == plain.baselines.size());
+        for (auto const& [name, seconds] : plain.baselines) {
+            CAPTURE(name);
+            CHECK(viewed.baselines.at(name).value() == doctest::Approx(seconds.value()).epsilon(1e-9));
+        }
+    }
+}
+
+TEST_CASE("a language model has all baselines: expanded positions, shifted tokens, flattened logits") {
+    auto const p = planned(language_model(), four_equal(32e9), false);
+    REQUIRE(p.exists());
+    CHECK(p.warnings.empty());
+    for (auto const* name : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded", "tensor parallel"}) {
+        CAPTURE(name);
+        CHECK(p.cost() <= p.baselines.at(name).value() * (1 + 1e-9));
+    }
+}
+
+TEST_CASE("tensor parallelism splits products even where copies are faster") {
+    auto c = four_equal(32e9);
+    c.inter = network_link{bytes_per_second(1e3), seconds(1)};
+    auto const p = planned(layers(64, 256), c, false);
+    CHECK(p.baselines.at("tensor parallel").value() > 10 * p.cost());
+}
+
+TEST_CASE("where a strategy has no program, the plan says why") {
+    program_builder b;
+    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {b.input("x", {8, 4}), b.parameter("w", {4, 4})},
+                           {.category = operator_class::matmul});
+    auto const sorted = b.apply("sort", "(_ _) -> (_ _)", {y}, {.results = {{8, 4}}});
+    auto const p = planned(b.finish(b.apply("sum", "(b n) -> (); 0", {sorted})), four_equal(32e9), false);
+    REQUIRE(p.exists());
+    for (auto const* name : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded"}) {
+        CAPTURE(name);
+        CHECK_FALSE(p.baselines.at(name));
+    }
+    REQUIRE(p.warnings.size() == 4);
+    CHECK(p.warnings.front() == "no baseline 'DP-EV': operator 'sort_1' has no computation that it allows");
 }

@@ -73,6 +73,18 @@ TEST_CASE("factorisations without common refinement keep the major factor alone"
     CHECK(loops(p, 1) == "2 0:0 -> 0:0\n");
 }
 
+TEST_CASE("operators beside factorisations without common refinement are split along all factors that are left") {
+    program_builder b;
+    auto const x = b.apply("relu", "(k) -> (k)", {b.parameter("x", {24})});
+    auto const six = b.apply("view", "((a c)) -> (a c); 0", {x}, {.results = {{6, 4}}, .is_view = true});
+    auto const eight = b.apply("view", "((a c)) -> (a c); 0", {x}, {.results = {{8, 3}}, .is_view = true});
+    auto const u = b.apply("sum", "(a c) -> (); 0", {six});
+    auto const v = b.apply("sum", "(a c) -> (); 0", {eight});
+    auto const p = index_program(b.finish(b.apply("add", "(), () -> (); 0 + 1", {u, v})));
+    CHECK(loops(p, 0) == "12 0:1 -> 0:1\n2 0:0 -> 0:0\n");
+    CHECK(loops(p, 1) == "2 0:0 -> 0:0\n");
+}
+
 TEST_CASE("a refinement travels through a chain of operators") {
     program_builder b;
     auto const x = b.parameter("x", {2, 12});

@@ -474,7 +474,7 @@ TEST_CASE("views permute, refactor and pick dimensions") {
           std::string::npos);
 }
 
-TEST_CASE("concatenation and its reverse block the axis alone") {
+TEST_CASE("concatenation and its reverse block the axis alone, where pieces differ") {
     auto const cat =
         add({"torch.cat", {{8, 2, 4}, {8, 3, 4}}, {list({T(0), T(1)})}, {{"dim", number(1)}}, {{8, 5, 4}}});
     CHECK(cat.loops == "4 0:2 1:2 -> 0:2\n8 0:0 1:0 -> 0:0\n");
@@ -484,15 +484,48 @@ TEST_CASE("concatenation and its reverse block the axis alone") {
         add({"models.append_cls_token", {{8, 4, 6}, {1, 1, 6}}, {}, {{"x", T(0)}, {"cls_token", T(1)}}, {{8, 5, 6}}});
     CHECK(token.loops == "6 0:2 1:0 -> 0:2\n8 0:0 -> 0:0\n");
     CHECK(terms(token.rule) == "0 + 1");
-    auto const chunks = add({"chunk", {{8, 6}}, {T(0), number(2)}, {{"dim", number(-1)}}, {{8, 3}, {8, 3}}});
+    auto const chunks = add({"chunk", {{8, 7}}, {T(0), number(2)}, {{"dim", number(-1)}}, {{8, 4}, {8, 3}}});
     CHECK(chunks.loops == "8 0:0 -> 0:0 1:0\n");
     CHECK(terms(chunks.rule) == "0");
     one_call const split{"torch.functional.split",
-                         {{8, 6}},
+                         {{8, 7}},
                          {},
-                         {{"tensor", T(0)}, {"split_size_or_sections", number(3)}, {"dim", number(-1)}},
-                         {{8, 3}, {8, 3}}};
+                         {{"tensor", T(0)}, {"split_size_or_sections", number(4)}, {"dim", number(-1)}},
+                         {{8, 4}, {8, 3}}};
     CHECK(add(split).loops == chunks.loops);
+}
+
+TEST_CASE("equal pieces are cut at the same places") {
+    std::string const both = "3 0:2 -> 0:1 1:1\n8 0:0 -> 0:0 1:0\n"; // of the operand, the lesser factor of 6
+    auto const in_two = [](char const* target, literal how) {
+        return add({target, {{8, 6}}, {T(0), std::move(how)}, {{"dim", number(-1)}}, {{8, 3}, {8, 3}}}).loops;
+    };
+    CHECK(in_two("chunk", number(2)) == both);
+    CHECK(in_two("split", number(3)) == both);
+    CHECK(in_two("split_with_sizes", ints({3, 3})) == both);
+    CHECK(in_two("tensor_split", number(2)) == both);
+    CHECK(add({"chunk", {{8, 6}}, {T(0), number(1)}, {{"dim", number(-1)}}, {{8, 6}}}).loops ==
+          "6 0:1 -> 0:1\n8 0:0 -> 0:0\n");
+    CHECK(add({"torch.cat", {{8, 3}, {8, 3}}, {list({T(0), T(1)})}, {{"dim", number(1)}}, {{8, 6}}}).loops ==
+          "3 0:1 1:1 -> 0:2\n8 0:0 1:0 -> 0:0\n");
+    CHECK(add({"torch.nn.functional.glu", {{8, 6}}, {T(0)}, {}, {{8, 3}}}).loops == "3 0:2 -> 0:1\n8 0:0 -> 0:0\n");
+}
+
+TEST_CASE("a slice of one of equal pieces, or of every place of a step, is cut as all of them are") {
+    auto const sliced = [](literal item, extent count) {
+        return add({"operator.getitem", {{8, 12}}, {T(0), list({whole(), std::move(item)})}, {}, {{8, count}}}).loops;
+    };
+    std::string const batch = "8 0:0 -> 0:0\n";
+    CHECK(sliced(slice(0, 4), 4) == "4 0:2 -> 0:1\n" + batch);
+    CHECK(sliced(slice(-4, {}), 4) == "4 0:2 -> 0:1\n" + batch);
+    CHECK(sliced(slice(1, {}, 3), 4) == "4 0:1 -> 0:1\n" + batch); // the greater factor
+    CHECK(sliced(slice(2, 6), 4) == batch);
+    CHECK(sliced(slice(0, 8), 8) == batch);
+    CHECK(sliced(slice(0, 11), 11) == batch);
+    CHECK(sliced(slice(0, 8, 2), 4) == batch);
+    CHECK(sliced(slice(4, 5), 1) == batch);
+    CHECK(add({"narrow", {{8, 12}}, {T(0), number(1), number(6), number(6)}, {}, {{8, 6}}}).loops ==
+          "6 0:2 -> 0:1\n" + batch);
 }
 
 TEST_CASE("a target without a rule is blocked, one with a user's rule is not") {

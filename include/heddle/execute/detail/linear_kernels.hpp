@@ -159,13 +159,19 @@ operator_kernel<Scalar> dividing() {
 /// Calls `visit(from, to)` for every element that slices pick from a tensor.
 template <class Visitor>
 void for_each_picked(kernel_call const& call, tensor_shape const& dims, Visitor&& visit) {
-    auto const start = call.numbers("start"), step = call.numbers("step"), count = call.numbers("count");
+    auto start = call.numbers("start"), count = call.numbers("count");
+    auto const step = call.numbers("step"), pieces = call.numbers("pieces");
     if (start.size() != dims.size() || step.size() != dims.size() || count.size() != dims.size())
         call.fail("its slices are not known");
     std::vector<extent> box(dims.size()), strides(dims.size());
     extent stride = 1, first = 0, to = 0;
     for (std::size_t d = dims.size(); d-- > 0; stride *= dims[d]) {
-        box[d] = count[d] == 0 ? dims[d] : static_cast<extent>(count[d]);
+        if (d < pieces.size() && pieces[d] > 0) { // a part has the same places of every piece
+            start[d] *= static_cast<double>(dims[d]) / pieces[d];
+            count[d] *= static_cast<double>(dims[d]) / pieces[d];
+        }
+        box[d] = static_cast<extent>(count[d] == 0 ? std::ceil((static_cast<double>(dims[d]) - start[d]) / step[d])
+                                                   : count[d]);
         strides[d] = stride * static_cast<extent>(step[d]);
         if (dims[d] > 0 && (start[d] < 0 || step[d] < 1 ||
                             start[d] + static_cast<double>(box[d] - 1) * step[d] >= static_cast<double>(dims[d])))

@@ -109,6 +109,10 @@ private:
     /// Tells whether integers follow from floating-point numbers, as the place of the largest element does. Then
     /// drawing other numbers does not bring them into a range.
     [[nodiscard]] bool are_made_of_floats(tensor_id t) const;
+    [[nodiscard]] bool has_index(operator_id o, std::string_view name) const {
+        auto const& indices = program_.rule(o).indices;
+        return algorithm::find(indices, name, &loop_index::name) != indices.end();
+    }
     /// Keeps an index of the rule, by its name, on whose extent a kernel relies.
     void keep_index(operator_id o, std::string_view name);
     /// Ties two indices of the rule, by their names, that have one extent.
@@ -371,12 +375,12 @@ HEDDLE_INLINE void size_ties::keep_lone_indices(operator_id o) {
         if (program_.rule(o).indices[i].kind != index_kind::blocked) continue;
         std::vector<dimension> places;
         for_each_place(o, i, [&](dimension d, auto const&) { places.push_back(d); });
-        if (places.size() == 1) keep_whole(places[0]);
+        if (places.size() == 1) keep_index(o, program_.rule(o).indices[i].name);
     }
 }
 
 HEDDLE_INLINE void size_ties::add_sum(operator_id o) {
-    if (attribute(o, "dim").empty()) return keep_lone_indices(o);
+    if (attribute(o, "dim").empty() || has_index(o, "pieces")) return keep_lone_indices(o);
     auto const d = static_cast<std::size_t>(attribute(o, "dim")[0]);
     auto whole = program_.results(o), parts = program_.operands(o);
     if (program_.kind(o) == "split" || program_.kind(o) == "chunk") std::swap(whole, parts);
@@ -448,7 +452,13 @@ HEDDLE_INLINE void size_ties::pick(operator_id o) {
     auto const start = attribute(o, "start"), step = attribute(o, "step"), count = attribute(o, "count");
     if (count.size() != rank(o, 0)) return keep_lone_indices(o);
     for (std::size_t d = 0; d < count.size(); ++d) {
-        if (count[d] == 0) continue;
+        bool is_even = false;
+        for (auto const name : {"pieces" + std::to_string(d), "step" + std::to_string(d)}) {
+            if (!has_index(o, name)) continue;
+            keep_index(o, name);
+            is_even = true;
+        }
+        if (is_even || count[d] == 0) continue;
         if (step[d] < 1) keep_whole(operand(o, 0, d));
         else keep_at_least(operand(o, 0, d), start[d] + (count[d] - 1) * step[d] + 1);
     }

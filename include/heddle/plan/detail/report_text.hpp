@@ -165,7 +165,7 @@ HEDDLE_INLINE std::string baseline_table(std::map<std::string, std::optional<dou
     text_columns table("lrl");
     table.add({"", "seconds", ""});
     for (auto const& [name, seconds] : baselines) {
-        if (!seconds) table.add({name, "-", "does not fit"});
+        if (!seconds) table.add({name, "-", "no program fits"});
         else table.add({name, fixed(*seconds, decimals), times_text(*seconds, cost)});
     }
     return table.print(2, 0);

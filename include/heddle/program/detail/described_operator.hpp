@@ -100,6 +100,12 @@ using entries = std::vector<std::string>;
 /// Returns the index if there is something to cut, else `1`.
 [[nodiscard]] inline std::string entry(std::string index, extent e) { return e == 1 ? "1" : std::move(index); }
 
+/// A dimension of equal pieces, one after the other, of which each has all of `place`: pieces are never cut from each
+/// other, but all of them at the same places.
+[[nodiscard]] inline std::string in_pieces(std::string const& place, std::string const& number = {}) {
+    return place == "1" ? "_" : "(!pieces" + number + " " + place + ")";
+}
+
 [[nodiscard]] inline entries numbered(tensor_shape const& dims, std::string const& prefix = "i") {
     entries result;
     for (std::size_t d = 0; d < dims.size(); ++d) result.push_back(entry(prefix + std::to_string(d), dims[d]));

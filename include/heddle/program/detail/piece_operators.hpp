@@ -11,26 +11,40 @@
 
 namespace heddle::detail {
 
+/// Both sides of an axis that is put together of pieces, or taken apart. Equal pieces are cut at the same places, others
+/// not at all.
+struct pieced_axis {
+    entries whole, piece;
+
+    pieced_axis(tensor_shape const& dims, std::size_t axis, std::vector<extent> const& lengths)
+        : whole(numbered(dims)), piece(whole) {
+        bool const are_equal = algorithm::all_of(lengths, [&](extent e) { return e == lengths.front(); });
+        piece[axis] = are_equal ? entry("p", lengths.front()) : "_";
+        whole[axis] = are_equal && lengths.size() > 1 ? in_pieces(piece[axis]) : piece[axis];
+    }
+};
+
 /// Concatenation is linear in all its operands together.
 inline description concatenate(call_view const& c) {
     described_operator op{{}, c.call().operands};
     if (op.operands.empty()) return {};
     tensor_shape const& first = c.shape_of(op.operands.front());
     std::size_t const axis = c.axis(c.integer(1, "dim", 0), first.size());
-    entries access = numbered(first);
-    access[axis] = "_";
     tensor_shape whole = first;
     whole[axis] = 0;
+    std::vector<extent> lengths;
     for (tensor_id t : op.operands) {
         tensor_shape alike = c.shape_of(t);
         if (alike.size() != first.size()) return {};
+        lengths.push_back(alike[axis]);
         whole[axis] += std::exchange(alike[axis], first[axis]);
         if (alike != first)
             c.fail("tensors", "has shapes " + to_text(first) + " and " + to_text(c.shape_of(t)) +
                                   ", expected them alike in all dimensions but " + std::to_string(axis));
     }
-    op.rule =
-        rule_text(std::vector<entries>(op.operands.size(), access), {access}, all_terms(op.operands.size(), " + "));
+    pieced_axis const sides(first, axis, lengths);
+    op.rule = rule_text(std::vector<entries>(op.operands.size(), sides.piece), {sides.whole},
+                        all_terms(op.operands.size(), " + "));
     op.options.results = {whole};
     op.options.forward = flops(element_count(whole));
     op.options.attributes["dim"] = just(axis);
@@ -77,24 +91,25 @@ inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
     return lengths;
 }
 
-/// Divides one blocked dimension among several results.
+/// Several results along one dimension.
 inline description divide(call_view const& c) {
     tensor_id const x =
         c.tensor(0, c.call().keywords.contains("tensor") ? "tensor" : "input"); // as torch.functional.split has it
     tensor_shape const& dims = c.shape_of(x);
-    entries access = numbered(dims);
-    std::size_t const axis = c.axis(c.integer(2, "dim", 0), access.size());
-    access[axis] = "_";
-    described_operator op{rule_text({access}, std::vector<entries>(c.result_count(), access), "0"), {x}};
-    for (extent length : piece_lengths(c, dims[axis])) op.options.results.emplace_back(dims)[axis] = length;
+    std::size_t const axis = c.axis(c.integer(2, "dim", 0), dims.size());
+    auto const lengths = piece_lengths(c, dims[axis]);
+    pieced_axis const sides(dims, axis, lengths);
+    described_operator op{rule_text({sides.whole}, std::vector<entries>(c.result_count(), sides.piece), "0"), {x}};
+    for (extent length : lengths) op.options.results.emplace_back(dims)[axis] = length;
     c.expect_results(op.options.results.size());
     op.options.attributes["dim"] = just(axis);
     op.options.is_view = true;
     return op;
 }
 
-/// What integers and slices take of a tensor, dimension by dimension. A dimension that is taken whole keeps its index;
-/// any other is blocked.
+/// What integers and slices take of a tensor, dimension by dimension: one that is taken whole keeps its index. One of
+/// equal pieces, or every place that is alike in steps that divide the dimension, is cut as all of these are. Any other
+/// is blocked.
 class slicing {
 public:
     slicing(call_view const& c, tensor_id x) : call_(c), x_(x), dims_(c.shape_of(x)), indices_(numbered(dims_)) {}
@@ -106,7 +121,7 @@ public:
     void keep() {
         to_.push_back(indices_[from_.size()]);
         result_.push_back(size());
-        take(to_.back(), 0, 1, 0);
+        take(to_.back(), 0, 0);
     }
     void keep(std::size_t count) {
         while (count-- > 0) keep();
@@ -117,14 +132,20 @@ public:
         result_.push_back(1);
     }
     void pick(std::string_view name, std::int64_t index) {
-        take(entry("_", size()), call_.place(name, index, size()), 1, 1);
+        take(entry("_", size()), call_.place(name, index, size()), 1);
     }
     /// *Precondition:* there are `count` places from `start` on.
     void run(extent start, extent count, extent step) {
         if (count == size()) return keep();
-        to_.push_back(entry("_", count));
         result_.push_back(count);
-        take("_", start, step, count);
+        auto const number = std::to_string(from_.size());
+        auto const& place = to_.emplace_back(indices_[from_.size()]);
+        if (count > 1 && step == 1 && size() % count == 0 && start % count == 0)
+            return take(in_pieces(place, number), start / count, 1, 1, size() / count);
+        if (count > 1 && size() == step_work * count)
+            return take("(" + place + " !step" + number + ")", start, 0, step);
+        to_.back() = entry("_", count);
+        take("_", start, count, step);
     }
     void range(std::string_view name, literal::slice const& s) {
         auto const bound = [&](std::int64_t at) { return std::clamp<extent>(at < 0 ? at + size() : at, 0, size()); };
@@ -140,17 +161,18 @@ public:
     [[nodiscard]] described_operator finish() const {
         auto op = view_of(x_, from_, to_);
         op.options.results = {result_};
-        op.options.attributes = {{"start", start_}, {"step", step_}, {"count", count_}};
+        op.options.attributes = {{"start", start_}, {"step", step_}, {"count", count_}, {"pieces", pieces_}};
         return op;
     }
 
 private:
     [[nodiscard]] extent size() const { return dims_[from_.size()]; }
-    void take(std::string access, extent start, extent step, extent count) {
+    void take(std::string access, extent start, extent count, extent step = 1, extent pieces = 0) {
         from_.push_back(std::move(access));
         start_.push_back(static_cast<double>(start));
         step_.push_back(static_cast<double>(step));
         count_.push_back(static_cast<double>(count));
+        pieces_.push_back(static_cast<double>(pieces));
     }
 
     call_view const& call_;
@@ -158,7 +180,8 @@ private:
     tensor_shape const& dims_;
     entries indices_, from_{}, to_{};
     tensor_shape result_{};
-    std::vector<double> start_{}, step_{}, count_{}; // by dimension; a count of zero takes all of it
+    /// By dimension; a count of zero takes all there are from the start on, and of pieces, starts and counts are numbers.
+    std::vector<double> start_{}, step_{}, count_{}, pieces_{};
 };
 
 /// Indexes by integers and slices.

@@ -92,9 +92,9 @@ inline description gated_linear(call_view const& c) {
     entries from = numbered(dims), to = from;
     std::size_t const axis = c.axis(c.integer(1, "dim", -1), dims.size());
     if (dims[axis] % 2 != 0) c.fail("dim", "has " + std::to_string(dims[axis]) + " places, expected an even number");
-    from[axis] = "_";
     dims[axis] /= 2;
-    to[axis] = entry("_", dims[axis]);
+    to[axis] = entry(to[axis], dims[axis]);
+    from[axis] = in_pieces(to[axis]);
     described_operator op{rule_text({from}, {to}), {x}};
     op.options.category = operator_class::elementwise;
     op.options.results = {dims};
