@@ -72,6 +72,8 @@ int run_plan_ditto(plan_arguments const& arguments);
 struct verify_arguments {
     std::string plan, model, cluster;
     std::uint64_t seed = 1;
+    /// Bytes that what is run may take, and seconds after which no further piece is begun.
+    double run_memory = 1e9, run_seconds = 60;
     bool shrink = false, run = true, json = false, group_machines = false;
 };
 int run_verify(verify_arguments const& arguments);

@@ -66,6 +66,13 @@ int run(int argc, char** argv) {
     verify_command->add_option("--seed", verify.seed, "Seed of the random data both are run on")->capture_default_str();
     auto* const shrink = verify_command->add_flag("--shrink", verify.shrink,
                                                   "Run with smaller dimensions but every operator, form and share");
+    verify_command
+        ->add_option("--run-memory", verify.run_memory, "Bytes that what is run at once may take, as estimated")
+        ->check(positive)
+        ->capture_default_str();
+    verify_command->add_option("--run-seconds", verify.run_seconds, "Seconds after which no further piece is begun")
+        ->check(positive)
+        ->capture_default_str();
     verify_command->add_flag("!--no-run", verify.run, "Run nothing")->excludes(shrink);
     verify_command->add_flag("--json", verify.json, "Print one JSON object");
     verify_command->final_callback([&] {

@@ -6,8 +6,6 @@
 #include "verify_run.hpp"
 
 #include <heddle/base/printable.hpp>
-#include <heddle/execute/prove.hpp>
-#include <heddle/execute/shrink.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
 
@@ -20,13 +18,6 @@
 namespace heddle::cli {
 
 namespace {
-
-planned_program what_to_run(verify_arguments const& arguments, program const& p, plan const& what) {
-    check_ranks(arguments, ranks_of(what));
-    auto result = arguments.shrink ? shrink(p, what) : planned_program{p, what};
-    check_size(arguments, size_of_execution(index_for(result.program, result.plan), result.plan));
-    return result;
-}
 
 void add_collectives(nlohmann::ordered_json& out, proof const& shown) {
     for (std::size_t k = 0; k < collective_count; ++k) {
@@ -67,12 +58,15 @@ int run_verify(verify_arguments const& arguments) {
     auto const checked = verify(model.program, p);
     auto const figures = checked ? on ? verify_figures(p, *on) : verify_figures(p) : checked;
     std::string problem = figures.problem;
-    std::optional<planned_program> ran;
-    std::optional<proof> shown;
+    std::optional<executed_plan<planned_program>> ran;
     if (figures && arguments.run) {
-        ran = what_to_run(arguments, model.program, p);
-        shown = cli::run(arguments, *ran);
-        problem = shown->problem;
+        check_ranks(arguments, ranks_of(p));
+        ran = execute(
+            arguments, planned_program{model.program, p},
+            [](planned_program const& x) { return size_of_execution(index_for(x.program, x.plan), x.plan); },
+            [&](shrink_options const& options) { return shrink(model.program, p, options); });
+        problem = ran->shown.problem;
+        add_warnings(warnings, *ran);
     }
 
     if (arguments.json) {
@@ -80,10 +74,10 @@ int run_verify(verify_arguments const& arguments) {
         out["steps"] = p.steps.size();
         out["priced"] = checked && on;
         out["claims"] = claims_of(p, on.has_value());
-        out["executed"] = shown.has_value();
-        out["shrunk"] = arguments.shrink;
-        if (ran) out["planned_shares"] = ran->has_planned_counts;
-        if (shown) add_differences(out, *shown), add_collectives(out, *shown);
+        add_extent(out, ran);
+        if (ran)
+            out["planned_shares"] = ran->pieces ? ran->pieces->has_planned_counts : ran->at_once->has_planned_counts;
+        if (ran) add_differences(out, ran->shown), add_collectives(out, ran->shown);
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
@@ -95,10 +89,11 @@ int run_verify(verify_arguments const& arguments) {
             print_extent(on ? "priced again: every second and byte is as planned"
                             : "memory, counts, ratios and status agree with the steps",
                          claims_of(p, on.has_value()));
-        if (ran && arguments.shrink)
+        if (ran) print_pieces(*ran);
+        if (ran && ran->at_once && ran->is_shrunk)
             std::cout << "run with smaller dimensions, the shares "
-                      << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
-        if (shown) print_differences(*shown), print_collectives(*shown);
+                      << (ran->at_once->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
+        if (ran) print_differences(ran->shown), print_collectives(ran->shown);
     }
     return conclude(arguments, problem);
 }

@@ -6,8 +6,6 @@
 #include "verify_run.hpp"
 
 #include <heddle/base/printable.hpp>
-#include <heddle/execute/prove_pipeline.hpp>
-#include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/synthesis/price_pipeline.hpp>
@@ -40,14 +38,15 @@ int run_verify_pipeline(verify_arguments const& arguments) {
     auto const figures =
         checked ? on ? verify_figures(model.program, p, *on) : verify_figures(model.program, p) : checked;
     std::string problem = figures.problem;
-    std::optional<pipelined_program> ran;
-    std::optional<proof> shown;
+    std::optional<executed_plan<pipelined_program>> ran;
     if (problem.empty() && arguments.run) {
-        ran = arguments.shrink ? shrink(model.program, p) : pipelined_program{model.program, p};
-        check_size(arguments, size_of_execution(index_program(ran->program), ran->plan));
         check_ranks(arguments, p.devices.size());
-        shown = cli::run(arguments, *ran);
-        problem = shown->problem;
+        ran = execute(
+            arguments, pipelined_program{model.program, p},
+            [](pipelined_program const& x) { return size_of_execution(index_program(x.program), x.plan); },
+            [&](shrink_options const&) { return shrink(model.program, p); });
+        problem = ran->shown.problem;
+        add_warnings(warnings, *ran);
     }
 
     if (arguments.json) {
@@ -56,10 +55,9 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         out["copies"] = p.copies();
         out["priced"] = checked && on;
         out["claims"] = claims_of(p, on.has_value());
-        out["executed"] = shown.has_value();
-        out["shrunk"] = arguments.shrink;
-        if (ran) out["micro_batches"] = ran->plan.micro_batches;
-        if (shown) add_differences(out, *shown);
+        add_extent(out, ran);
+        if (ran && ran->at_once) out["micro_batches"] = ran->at_once->plan.micro_batches;
+        if (ran) add_differences(out, ran->shown);
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
@@ -71,8 +69,10 @@ int run_verify_pipeline(verify_arguments const& arguments) {
             print_extent(on ? "priced again: every second and byte is as planned"
                             : "times, memory and status agree with each other",
                          claims_of(p, on.has_value()));
-        if (ran && arguments.shrink) std::cout << "run with smaller dimensions: " << shape_of(ran->plan) << std::endl;
-        if (shown) print_differences(*shown);
+        if (ran) print_pieces(*ran);
+        if (ran && ran->at_once && ran->is_shrunk)
+            std::cout << "run with smaller dimensions: " << shape_of(ran->at_once->plan) << std::endl;
+        if (ran) print_differences(ran->shown);
     }
     return conclude(arguments, problem);
 }

@@ -11,11 +11,14 @@
 #include <heddle/base/printable.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
-#include <heddle/execute/prove.hpp>
-#include <heddle/execute/size.hpp>
+#include <heddle/execute/prove_pieces.hpp>
+#include <heddle/execute/prove_pipeline.hpp>
+#include <heddle/execute/shrink_pipeline.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <iostream>
@@ -51,16 +54,13 @@ inline void check_ranks(verify_arguments const& arguments, std::size_t ranks) {
                                               std::to_string(most) + " can be run; see --no-run");
 }
 
-inline void check_size(verify_arguments const& arguments, execution_size const& size) {
-    constexpr execution_size most{bytes(4e9), flops(2e11)};
-    if (size.memory <= most.memory && size.work <= most.work) return;
-    char text[160];
-    std::snprintf(text, sizeof text,
-                  "running it takes about %.3g GB and %.3g Gflop, more than %.3g GB or %.3g Gflop; %s",
-                  size.memory.value / 1e9, size.work.value / 1e9, most.memory.value / 1e9, most.work.value / 1e9,
-                  arguments.shrink ? "it does not shrink any further"
-                                   : "run it smaller with --shrink, or not at all with --no-run");
-    throw input_error(arguments.model, text);
+/// What may be run at once, whole or with smaller dimensions: kernels may take twice the memory of tensors, and a core is
+/// given half a minute.
+inline execution_size most_at_once(verify_arguments const& arguments) {
+    return {bytes(arguments.run_memory / 3), flops(2e10)};
+}
+inline bool fits(execution_size const& size, execution_size const& most) {
+    return size.memory <= most.memory && size.work <= most.work;
 }
 
 /// Runs a plan of either kind, with its program, beside the single device.
@@ -69,6 +69,35 @@ proof run(verify_arguments const& arguments, Planned const& planned) {
     try {
         return prove(planned.program, planned.plan, eigen_kernels<double>(), {.seed = arguments.seed});
     } catch (input_error const& e) { throw input_error(arguments.model, e.what()); }
+}
+
+/// How a plan of either kind was run, and what that showed.
+template <class Planned>
+struct executed_plan {
+    proof shown;
+    bool is_shrunk = false;
+    /// Unless it was run piece by piece.
+    std::optional<Planned> at_once{};
+    std::optional<piecewise_proof> pieces{};
+
+    [[nodiscard]] double share() const { return pieces ? pieces->share() : 1; }
+};
+
+/// Whole, with smaller dimensions, or in pieces, whichever is the first that may be. `size_of(planned)` is an
+/// `execution_size`, `smaller(options)` a planned program with smaller dimensions.
+template <class Planned, class SizeOf, class Smaller>
+executed_plan<Planned> execute(verify_arguments const& arguments, Planned whole, SizeOf&& size_of, Smaller&& smaller) {
+    auto const most = most_at_once(arguments);
+    if (!arguments.shrink && fits(size_of(whole), most)) return {cli::run(arguments, whole), false, std::move(whole)};
+    shrink_options const less{.memory = std::min(most.memory, shrink_options{}.memory)};
+    if (auto small = smaller(less); fits(size_of(small), most))
+        return {cli::run(arguments, small), true, std::move(small)};
+    auto pieces = prove_in_pieces(whole.program, whole.plan, eigen_kernels<double>(),
+                                  {.most = {most.memory, flops(4e9)},
+                                   .shrink = less,
+                                   .seconds = arguments.run_seconds,
+                                   .each = {.seed = arguments.seed}});
+    return {pieces.shown, true, {}, std::move(pieces)};
 }
 
 /// Begins the object of `--json`.
@@ -94,8 +123,32 @@ inline void add_differences(nlohmann::ordered_json& out, proof const& shown) {
     out["worst_tensor"] = shown.worst_tensor;
 }
 inline void print_differences(proof const& shown) {
-    std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown.loss, shown.ranks, shown.expected_loss);
+    if (std::isfinite(shown.expected_loss)) // not of pieces
+        std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown.loss, shown.ranks,
+                    shown.expected_loss);
     std::printf("largest relative error %.2g, in %s\n", shown.worst_error, printable(shown.worst_tensor).c_str());
+}
+
+/// How much was run, and how.
+template <class Planned>
+void add_extent(nlohmann::ordered_json& out, std::optional<executed_plan<Planned>> const& ran) {
+    out["executed"] = ran ? ran->share() : 0;
+    out["shrunk"] = ran && ran->is_shrunk;
+    out["pieces"] = ran && ran->pieces ? ran->pieces->pieces : 0;
+}
+template <class Planned>
+void print_pieces(executed_plan<Planned> const& ran) {
+    if (!ran.pieces) return;
+    std::printf("run in %zu pieces with smaller dimensions: %zu of %zu distinct steps, %.4g %%; shares %s\n",
+                ran.pieces->pieces, ran.pieces->executed, ran.pieces->distinct, 100 * ran.share(),
+                ran.pieces->has_planned_counts ? "as planned" : "of the finest cuts rounded");
+    std::fflush(stdout);
+}
+/// What was not run, and why.
+template <class Planned>
+void add_warnings(std::vector<std::string>& warnings, executed_plan<Planned> const& ran) {
+    if (!ran.pieces) return;
+    for (auto const& step : ran.pieces->left) warnings.push_back("not run: " + step);
 }
 
 } // namespace heddle::cli

@@ -181,9 +181,11 @@
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/optimizer.hpp>
+#include <heddle/execute/piece.hpp>
 #include <heddle/execute/pipeline.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/execute/prove_pieces.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/random.hpp>
 #include <heddle/execute/random_sources.hpp>

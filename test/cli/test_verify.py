@@ -156,14 +156,37 @@ class Verify(CommandLine):
         self.assertEqual((text.returncode, text.stderr), (0, ""))
         for fragment in ("valid: ", "on 4 ranks", "largest relative error", "bytes executed"):
             self.assertIn(fragment, text.stdout)
-        self.refused(run("verify", "--plan", out, "--model", MODEL, "--json"), "vit_2", "GB", "--shrink")
+        chosen = json.loads(run("verify", "--plan", out, "--model", MODEL, "--json").stdout)
+        self.assertEqual((chosen["valid"], chosen["executed"], chosen["shrunk"], chosen["pieces"]), (True, 1, True, 0))
+
+    def test_verify_runs_in_pieces_what_is_too_large(self):
+        out = self.path / "plan.json"
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        verify = ("verify", "--plan", out, "--model", MODEL)
+        memory, result = 4e6, {"pieces": 0}
+        while result["pieces"] == 0:
+            memory *= 0.8
+            verified = run(*verify, "--run-memory", memory, "--json")
+            self.assertEqual((verified.returncode, verified.stderr), (0, ""))
+            result = json.loads(verified.stdout)
+        self.assertEqual((result["valid"], result["executed"], result["shrunk"], result["loss"], result["warnings"]), (True, 1, True, None, []))
+        self.assertGreater(result["pieces"], 1)
+        self.assertLess(result["max_relative_error"], 1e-10)
+        self.assertGreater(sum(collective["executed_bytes"] for collective in result["collectives"].values()), 0)
+        text = run(*verify, "--run-memory", memory).stdout
+        self.assertIn(f"run in {result['pieces']} pieces", text)
+        self.assertIn(", 100 %", text)
+        for options, why in ((("--run-memory", 1), "more memory or work"), (("--run-memory", memory, "--run-seconds", 1e-9), "time is up")):
+            nothing = json.loads(run(*verify, *options, "--json").stdout)
+            self.assertEqual((nothing["valid"], nothing["executed"], nothing["pieces"]), (True, 0, 0))
+            self.assertIn(why, nothing["warnings"][0])
 
     def test_verify_runs_a_small_model_whole(self):
         model, out = json.loads(pathlib.Path("examples/formats/model.json").read_text()), self.path / "plan.json"
         known = self.write("model.json", model)
         self.assertEqual(run("plan", "--model", known, "--cluster", CLUSTER, "--out", out).returncode, 0)
         result = run("verify", "--plan", out, "--model", known, "--json")
-        self.assertEqual((result.returncode, json.loads(result.stdout)["shrunk"]), (0, False))
+        self.assertEqual((result.returncode, json.loads(result.stdout)["shrunk"], json.loads(result.stdout)["executed"]), (0, False, 1))
         model["rules"]["my.scale"] = "(b d), (d) -> (b d)"  # linear in nothing: no sum of products
         unknown = self.write("unknown.json", model)
         self.assertEqual(run("plan", "--model", unknown, "--cluster", CLUSTER, "--out", out).returncode, 0)

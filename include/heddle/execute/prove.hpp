@@ -117,6 +117,9 @@ private:
 
 [[nodiscard]] std::string rounded(double number, int digits);
 
+/// Nothing can be compared with what is no number.
+void require_finite(program const& p, iteration_result<double> const& expected);
+
 /// Collects errors and keeps the first problem.
 class proof_builder {
 public:
@@ -145,9 +148,10 @@ private:
 /// same random data in double precision.
 ///
 /// An error is max |a - b| over the largest entry of the gradients of the parameter's layer (names up to the last dot).
-/// A plan is proven false by an error above the tolerance, a missing or non-finite gradient, or ranks that carry other
-/// bytes than the plan's cost charges.
-/// *Precondition:* `verify(p, what)`. *Throws* `input_error` that names the operator if the backend cannot run one.
+/// Proven false: an error above the tolerance, a missing or non-finite gradient, ranks that carry other bytes than the
+/// plan's cost charges.
+/// *Precondition:* `verify(p, what)`. *Throws* `input_error` naming the operator if the backend cannot run one, or if a
+/// single device gives no finite loss and gradients of these data.
 /// *Complexity.* About `size_of_execution`.
 template <kernel_backend<double> Backend>
 [[nodiscard]] proof prove(program const& p, plan const& what, Backend const& backend,
@@ -163,6 +167,7 @@ template <kernel_backend<double> Backend>
     auto const indexed = index_for(p, what);
     auto const sources = random_sources<double>(p, options.seed);
     auto const expected = run_on_random_sources(p, sources, backend, options.seed);
+    detail::require_finite(p, expected);
     source_values<double> gradients;
     for (auto const& [t, gradient] : expected.gradients) gradients.emplace(t, gradient.second);
 
@@ -272,6 +277,17 @@ HEDDLE_INLINE std::string rounded(double number, int digits) {
 HEDDLE_INLINE void proof_builder::compare_loss(double loss) {
     proof_.loss = loss;
     note(std::abs(loss - expected_.loss) / scale_.of_loss(expected_.loss), program_.tensor(program_.loss()).name);
+}
+
+HEDDLE_INLINE void require_finite(program const& p, iteration_result<double> const& expected) {
+    auto const require = [](bool good, std::string const& name) {
+        if (!good)
+            throw input_error("'" + name + "'", "a single device gives no finite number of it on random data, "
+                                                "expected data that it is a function of");
+    };
+    require(std::isfinite(expected.loss), p.tensor(p.loss()).name);
+    for (auto const& [t, gradient] : expected.gradients)
+        require(algorithm::all_of(gradient.second.data, [](double x) { return std::isfinite(x); }), p.tensor(t).name);
 }
 
 HEDDLE_INLINE void proof_builder::compare_gradients(iteration_result<double> const& result,

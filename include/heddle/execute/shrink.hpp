@@ -6,6 +6,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/cost/step.hpp>
 #include <heddle/execute/detail/size_ties.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/plan/verify.hpp>
@@ -29,7 +30,7 @@ struct planned_program {
 
 struct shrink_options {
     /// If the planned atoms make it larger than this, the finest cuts are made coarser.
-    bytes memory{5e8};
+    bytes memory{2e8};
 };
 
 namespace detail {
@@ -37,6 +38,9 @@ namespace detail {
 /// Returns the cuts with at most `most` atoms, a divisor of those that they have, and with shares rounded. A cut stays
 /// if no divisor leaves every device that has atoms some.
 [[nodiscard]] std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most);
+
+/// The ways in which shards move, of a step of the same instruction.
+void copy_ways(step_work const& from, step_work& to);
 
 /// Returns a plan of `p` with these cuts for a program that differs from `p` in extents alone; nothing if it differs in
 /// structure. Predictions are left out.
@@ -85,6 +89,15 @@ HEDDLE_INLINE std::vector<atom_class> coarser(std::vector<atom_class> cuts, exte
     return cuts;
 }
 
+HEDDLE_INLINE void copy_ways(step_work const& from, step_work& to) {
+    std::vector<std::optional<uneven>> ways;
+    for_each_transfer(from, [&](transfer const& t) { ways.push_back(t.how); });
+    auto next = ways.begin();
+    for_each_transfer(to, [&](transfer& t) {
+        if (next != ways.end()) t.how = *next++;
+    });
+}
+
 HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what,
                                                   std::vector<atom_class> cuts) {
     auto const after = index_for(small, what);
@@ -95,8 +108,10 @@ HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, prog
     made.ratios = what.ratios;
     made.cuts = std::move(cuts);
     made.stages = what.stages;
-    for (auto const& s : what.steps)
+    for (auto const& s : what.steps) {
         made.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
+        copy_ways(s.step, made.steps.back().step);
+    }
     if (!verify(after, made)) return {};
     return made;
 }
@@ -127,10 +142,12 @@ HEDDLE_INLINE std::optional<planned_program> shrink_to(program const& p, indexed
     auto const kept =
         training.interleaves() ? cuts_of_whole_batch(p, training.micro_batches, cuts) : std::optional(cuts);
     if (!kept) return {};
-    auto small = p.resized(size_ties(p, *kept).small_extents());
-    auto made = plan_of_smaller(indexed, small, what, std::move(cuts));
-    if (!made) return {};
-    return planned_program{std::move(small), *std::move(made)};
+    try {
+        auto small = p.resized(size_ties(p, *kept).small_extents());
+        auto made = plan_of_smaller(indexed, small, what, std::move(cuts));
+        if (!made) return {};
+        return planned_program{std::move(small), *std::move(made)};
+    } catch (input_error const&) { return {}; } // extents that rules do not agree about
 }
 
 } // namespace heddle::detail

@@ -73,7 +73,9 @@ HEDDLE_INLINE pipelined_program shrink(program const& p, pipeline_plan const& wh
         group.cuts = detail::coarser(std::move(group.cuts), 4 * static_cast<extent>(devices));
         algorithm::copy(group.cuts, std::back_inserter(all));
     }
-    result.program = p.resized(detail::size_ties(p, all).small_extents());
+    try {
+        result.program = p.resized(detail::size_ties(p, all).small_extents());
+    } catch (input_error const&) { return {p, what}; } // extents that rules do not agree about
     for (auto& [devices, group] : plan.groups) {
         auto made = detail::plan_of_smaller(indexed, result.program, group, group.cuts);
         if (!made) return {p, what};

@@ -285,6 +285,26 @@ TEST_CASE("classes of places that are computed stay whole") {
     }
 }
 
+TEST_CASE("a dimension that two views divide in ways without a common refinement stays as it is") {
+    program_builder b;
+    auto const x = b.input("x", {6, 56, 10}), w = b.parameter("w", {10});
+    auto const y = b.apply("mul", "(a s c), (c) -> (a s c); 0*1", {x, w});
+    std::vector<tensor_id> sums;
+    for (extent const inner : {7, 2}) {
+        auto const parts =
+            b.apply("view", "(a (i j) c) -> (a i j c); 0", {y}, {.extents = {{"j", inner}}, .is_view = true});
+        sums.push_back(b.apply("sum", "(a i j c) -> (); 0", {b.apply("tanh", "(a i j c) -> (a i j c)", {parts})}));
+    }
+    auto const p = b.finish(b.apply("add", "(), () -> (); 0 + 1", sums));
+    auto const indexed = index_program(p);
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
+        check_shrunk(p, plan, shrink(p, plan));
+    }
+}
+
 TEST_CASE("what is not known of an operator stays whole") {
     program_builder builder;
     auto const x = builder.parameter("x", {20, 30});

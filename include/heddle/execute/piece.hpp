@@ -1,0 +1,731 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Some steps of a plan as a plan of their own, which can be run where the whole plan is too large.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/execute/shrink.hpp>
+#include <heddle/execute/size.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+#include <heddle/theory/micro_batch.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A range of a plan's steps as a plan, with the program that it is of.
+struct plan_piece {
+    planned_program what;
+    /// The plan's steps that it has, ascending.
+    std::vector<std::size_t> steps;
+};
+
+/// The pieces of one plan.
+///
+/// A piece has the computations of a range of steps, and whatever reads and conversions bring their operands from where
+/// they were read or computed, with the plan's forms, loops, counts of atoms and ways of moving shards. A value that is
+/// computed before the range enters as a parameter, or an input if it has no cotangent, in the form that it was
+/// computed in: devices hold independent summands of a partial one. The loss is a sum of products: each value that
+/// later steps use, in the form that it is computed in, times a parameter of its own, of which the devices hold
+/// independent summands if the value is replicated. So the gradients of the first are the cotangents that the piece
+/// gives for independent cotangents of its results, and those of the second are its results, element by element: if a
+/// set of pieces that has every step agrees with a single device, forward and adjoint, then by composition so does the
+/// plan.
+///
+/// Of micro-batches that take turns a piece runs one, of a device group one device.
+class plan_pieces {
+public:
+    /// *Precondition:* `verify(p, what)`. Keeps a reference to the plan.
+    plan_pieces(program const& p, plan const& what);
+
+    /// Steps that bear on the loss, ascending.
+    [[nodiscard]] std::vector<std::size_t> const& steps() const { return steps_; }
+    /// Of a computation, its step and the reads and conversions that it takes; of another step, nothing.
+    [[nodiscard]] std::vector<std::size_t> const& of_computation(std::size_t n) const { return taken_[n]; }
+    /// Whether a step computes.
+    [[nodiscard]] bool computes(std::size_t n) const {
+        return plan_.steps[n].instruction.what == instruction::kind::compute;
+    }
+    /// The piece of steps [first, last). Nothing if it has no computation, or if factors have a meaning that only
+    /// operators outside give them.
+    /// *Complexity.* That of the plan, and of indexing the piece.
+    [[nodiscard]] std::optional<plan_piece> of(std::size_t first, std::size_t last) const;
+    /// What a step is and the forms of all that it touches, its extents and counts among them: steps of one text run
+    /// alike, but for data.
+    [[nodiscard]] std::string kind_of(std::size_t n) const;
+
+private:
+    [[nodiscard]] std::string text_of(tensor_id t, tensor_form f) const;
+    void collect();
+
+    program program_;
+    indexed_program indexed_;
+    plan const& plan_;
+    std::vector<std::size_t> step_of_, steps_;
+    std::vector<std::vector<std::size_t>> taken_;
+};
+
+namespace detail {
+
+/// Builds a piece: its program while it walks the steps, then the plan, when the program's factors are known.
+class piece_builder {
+public:
+    piece_builder(program const& p, indexed_program const& indexed, plan const& what,
+                  std::vector<std::size_t> const& step_of, std::size_t first, std::size_t last);
+
+    [[nodiscard]] std::vector<std::size_t> const& steps() const { return steps_; }
+    [[nodiscard]] std::optional<planned_program> build();
+
+private:
+    using held = std::pair<tensor_id, tensor_form>;
+    /// A form by the factor that it cuts, whose number the piece's program will tell.
+    struct placed_form {
+        tensor_form as;
+        factor place{};
+    };
+    /// An instruction of the piece. Its loop is the one that a factor of an operand, or else of a result, is in.
+    struct draft {
+        instruction::kind what;
+        tensor_id tensor = 0;
+        placed_form from{}, to{};
+        bool is_resharded = false;
+        operator_id op = 0;
+        std::vector<placed_form> operands{}, results{};
+        bool has_loop = false, loop_of_result = false;
+        std::size_t loop_of = 0;
+        factor loop{};
+        /// The plan's step, if it is one.
+        std::optional<std::size_t> step_work{};
+    };
+
+    [[nodiscard]] bool is_inside(std::size_t n) const { return n >= first_ && n < last_; }
+    [[nodiscard]] bool is_used_after(tensor_id t) const;
+    [[nodiscard]] placed_form place(tensor_id t, tensor_form f) const;
+
+    // ---- which steps
+
+    void choose();
+    void choose_loss();
+
+    // ---- program and drafts
+
+    void add_source(tensor_id t);
+    void add_compute(std::size_t n);
+    void add_conversion(std::size_t n);
+    void enter(tensor_id t, tensor_form f);
+    /// The product of a value with a parameter, partial.
+    tensor_id leave(held const& what);
+    /// A source for the boundary of the piece: `t` itself, or independent summands of it.
+    tensor_id add_boundary(tensor_id t, std::string const& name, bool is_trained, bool in_summands);
+    void read(tensor_id t, placed_form const& f);
+    /// The last operator that was added, split along a loop if `loop` names one of its first operand.
+    void compute(std::vector<placed_form> operands, placed_form const& result, factor const* loop = nullptr);
+    /// A rule's dimensions of a tensor, an index for each factor.
+    [[nodiscard]] std::string dimensions(tensor_id t, index_extents& extents) const;
+    [[nodiscard]] tensor_id apply(char const* kind, std::string const& rule, std::vector<tensor_id> operands,
+                                  operator_options options, segment_number segment);
+    [[nodiscard]] extent summands() const { return std::max<extent>(2, static_cast<extent>(plan_.devices.size())); }
+    /// The factor of a boundary's summands.
+    [[nodiscard]] factor summand(segment_number s) const { return {0, summands(), 1, s}; }
+    /// Cuts a new tensor as the plan does another one.
+    void cut_like(tensor_id made, held original);
+
+    // ---- plan
+
+    /// The form by the number of its factor in the piece; nothing if there is none.
+    [[nodiscard]] std::optional<tensor_form> number_of(tensor_id t, placed_form const& f) const;
+    /// The same, and where there is none the tensor is to leave the piece: the product has all factors.
+    [[nodiscard]] std::optional<tensor_form> resolve(tensor_id t, placed_form const& f);
+    [[nodiscard]] std::optional<instruction> resolve(draft const& d);
+    [[nodiscard]] std::optional<planned_program> try_to_build();
+    /// Of an attempt, all but what leaves.
+    void forget();
+    void miss(held const& what);
+    [[nodiscard]] std::vector<atom_class> cuts() const;
+
+    program const& program_;
+    indexed_program const& indexed_;
+    plan const& plan_;
+    std::vector<std::size_t> const& step_of_;
+    std::size_t first_, last_;
+    std::set<std::pair<tensor_id, std::uint16_t>> needed_;
+    std::vector<std::size_t> steps_;
+    /// Values computed before that a step enters, by number; values that leave.
+    std::map<std::size_t, std::vector<held>> entering_;
+    std::vector<held> leaving_;
+
+    program_builder builder_;
+    std::vector<segment_number> segments_;
+    std::map<tensor_id, tensor_id> number_;
+    /// By new tensor, the plan's and a form in which the piece has it first.
+    std::map<tensor_id, held> first_held_;
+    /// What the piece is to give too, for a tensor to have the cotangent or the factors that it has in the plan.
+    std::vector<held> missed_;
+    /// Where its factors are those of a segment.
+    std::map<tensor_id, segment_number> segment_of_;
+    std::vector<draft> drafts_;
+    /// New tensors by the plan's class that cuts one of their factors.
+    std::map<std::size_t, std::vector<std::pair<tensor_id, factor>>> members_;
+    std::map<cut_factor, std::size_t> class_of_;
+    std::vector<std::pair<tensor_id, factor>> summed_;
+    indexed_program made_;
+};
+
+/// What each step keeps for the backward pass that was not kept before; a parameter in the form that it is stored in,
+/// or that is resharded, is no extra memory.
+void note_saved(indexed_program const& p, std::vector<plan_step>& steps);
+
+} // namespace detail
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE piece_builder::piece_builder(program const& p, indexed_program const& indexed, plan const& what,
+                                           std::vector<std::size_t> const& step_of, std::size_t first, std::size_t last)
+    : program_(p), indexed_(indexed), plan_(what), step_of_(step_of), first_(first), last_(last) {
+    for (std::size_t c = 0; c < what.cuts.size(); ++c)
+        for (auto const& m : what.cuts[c].members) class_of_[m] = c;
+    choose();
+}
+
+HEDDLE_INLINE bool piece_builder::is_used_after(tensor_id t) const {
+    return algorithm::any_of(indexed_.tensors[t].consumers, [&](operator_id o) { return !is_inside(step_of_[o]); });
+}
+
+HEDDLE_INLINE piece_builder::placed_form piece_builder::place(tensor_id t, tensor_form f) const {
+    return {f, f.is_shard() ? indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())] : factor{}};
+}
+
+HEDDLE_INLINE void piece_builder::choose_loss() {
+    std::optional<tensor_form> end;
+    auto const note = [&](tensor_id t, tensor_form f) {
+        if (t == indexed_.loss &&
+            (f == tensor_form::partial() || (f == tensor_form::mirrored() && end != tensor_form::partial())))
+            end = f;
+    };
+    for (std::size_t n = 0; n < plan_.steps.size(); ++n) {
+        auto const& i = plan_.steps[n].instruction;
+        if (i.what == instruction::kind::convert) note(i.tensor, i.to);
+        if (i.what != instruction::kind::compute) continue;
+        auto const& results = indexed_.operators[i.op].results;
+        for (std::size_t k = 0; k < results.size(); ++k) {
+            note(results[k], i.results[k]);
+            if (results[k] == indexed_.loss && !is_inside(n)) return;
+        }
+    }
+    if (!end) return;
+    needed_.insert({indexed_.loss, end->code()});
+    leaving_.emplace_back(indexed_.loss, *end);
+}
+
+HEDDLE_INLINE void piece_builder::choose() {
+    using enum instruction::kind;
+    choose_loss();
+    for (std::size_t n = plan_.steps.size(); n-- > 0;) {
+        auto const& i = plan_.steps[n].instruction;
+        bool chosen = false;
+        if (i.what == compute) {
+            auto const& op = indexed_.operators[i.op];
+            chosen = is_inside(n);
+            for (std::size_t k = 0; k < op.results.size(); ++k)
+                if (held const result{op.results[k], i.results[k]}; chosen && is_used_after(result.first))
+                    leaving_.push_back(result);
+                else if (!chosen && needed_.contains({result.first, result.second.code()}))
+                    entering_[n].push_back(result);
+            for (std::size_t k = 0; chosen && k < op.operands.size(); ++k)
+                needed_.insert({op.operands[k], i.operands[k].code()});
+        } else if (i.what == reshard) {
+            chosen = is_inside(step_of_[indexed_.tensors[i.tensor].consumers.front()]);
+        } else {
+            chosen = needed_.contains({i.tensor, i.to.code()});
+            if (chosen && i.what != instruction::kind::read) needed_.insert({i.tensor, i.from.code()});
+        }
+        if (chosen) steps_.push_back(n);
+    }
+    std::ranges::reverse(steps_);
+}
+
+HEDDLE_INLINE std::string piece_builder::dimensions(tensor_id t, index_extents& extents) const {
+    auto const& tensor = indexed_.tensors[t];
+    std::string text;
+    for (std::size_t d = 0; d < tensor.info.shape.size(); ++d) {
+        std::string indices;
+        std::size_t count = 0;
+        for (auto const& f : tensor.factors)
+            if (f.dimension == d && f.segment == tensor.factors.front().segment) {
+                auto name = "d" + std::to_string(d) + "f" + std::to_string(count);
+                extents[name] = f.extent;
+                indices += (count++ > 0 ? " " : "") + name;
+            }
+        if (d > 0) text += ' ';
+        text += count == 0 ? "1" : count == 1 ? indices : "(" + indices + ")";
+    }
+    return text;
+}
+
+HEDDLE_INLINE tensor_id piece_builder::apply(char const* kind, std::string const& rule, std::vector<tensor_id> operands,
+                                             operator_options options, segment_number segment) {
+    segments_.push_back(segment);
+    return builder_.apply(kind, rule, std::move(operands), std::move(options));
+}
+
+HEDDLE_INLINE void piece_builder::cut_like(tensor_id made, held original) {
+    auto const [t, f] = original;
+    if (!f.is_shard()) return;
+    if (auto const c = class_of_.find({t, f.factor()}); c != class_of_.end())
+        members_[c->second].emplace_back(made, place(t, f).place);
+}
+
+HEDDLE_INLINE void piece_builder::read(tensor_id t, placed_form const& f) {
+    drafts_.push_back({.what = instruction::kind::read, .tensor = t, .from = f, .to = f});
+}
+
+HEDDLE_INLINE void piece_builder::compute(std::vector<placed_form> operands, placed_form const& result,
+                                          factor const* loop) {
+    drafts_.push_back({.what = instruction::kind::compute,
+                       .op = static_cast<operator_id>(builder_.operators().size() - 1),
+                       .operands = std::move(operands),
+                       .results = {result},
+                       .has_loop = loop != nullptr,
+                       .loop = loop ? *loop : factor{}});
+}
+
+HEDDLE_INLINE void piece_builder::add_source(tensor_id t) {
+    auto const& info = program_.tensor(t);
+    auto const [slot, is_new] = number_.try_emplace(t);
+    if (!is_new) return;
+    slot->second = info.role == tensor_role::input ? builder_.input(info.name, info.shape, info.type)
+                   : info.role == tensor_role::buffer
+                       ? builder_.buffer(info.name, info.shape, info.type)
+                       : builder_.parameter(info.name, info.shape, info.type, info.trainable);
+}
+
+HEDDLE_INLINE tensor_id piece_builder::add_boundary(tensor_id t, std::string const& name, bool is_trained,
+                                                    bool in_summands) {
+    auto const& info = program_.tensor(t);
+    auto dims = info.shape;
+    if (in_summands) dims.insert(dims.begin(), summands());
+    return is_trained ? builder_.parameter(info.name + name, std::move(dims),
+                                           is_floating(info.type) ? info.type : element_type::float32)
+                      : builder_.input(info.name + name, std::move(dims), info.type);
+}
+
+HEDDLE_INLINE void piece_builder::enter(tensor_id t, tensor_form f) {
+    bool const in_summands = f == tensor_form::partial();
+    auto const as = place(t, f);
+    auto const source = add_boundary(t, ".before", indexed_.tensors[t].has_cotangent, in_summands);
+    operator_options options;
+    options.name = program_.tensor(t).name;
+    auto const dims = dimensions(t, options.extents);
+    auto const rule = in_summands ? "(part" + std::string(dims.empty() ? "" : " ") + dims + ") -> (" + dims + "); 0"
+                                  : "(" + dims + ") -> (" + dims + "); 0";
+    auto const segment = as.place.segment;
+    number_[t] = apply(in_summands ? "sum" : "clone", rule, {source}, std::move(options), segment);
+    first_held_.emplace(number_[t], held(t, f));
+    auto const part = summand(segment);
+    if (in_summands) {
+        summed_.emplace_back(source, part);
+        read(source, {tensor_form::shard(0), part});
+        compute({{tensor_form::shard(0), part}}, as, &part);
+    } else {
+        cut_like(source, {t, f});
+        read(source, as);
+        compute({as}, as, f.is_shard() ? &as.place : nullptr);
+    }
+}
+
+HEDDLE_INLINE tensor_id piece_builder::leave(held const& what) {
+    auto const& [t, f] = what;
+    auto const as = place(t, f);
+    auto const in = segment_of_.find(t);
+    auto const segment = f.is_shard() || in == segment_of_.end() ? as.place.segment : in->second;
+    bool const in_summands = f == tensor_form::replicated();
+    tensor_id value = number_.at(t);
+    if (!indexed_.tensors[t].has_cotangent) { // whose value alone matters
+        operator_options options;
+        options.name = program_.tensor(t).name + ".value";
+        options.result_type = element_type::float32;
+        options.stops_gradient = true;
+        auto const dims = dimensions(t, options.extents);
+        value = apply("detach", "(" + dims + ") -> (" + dims + "); 0", {value}, std::move(options), segment);
+        cut_like(value, {t, f});
+        compute({as}, as, f.is_shard() ? &as.place : nullptr);
+    }
+    auto const weight = add_boundary(t, ".after", true, in_summands);
+    operator_options options;
+    options.name = program_.tensor(t).name + ".product";
+    auto const dims = dimensions(t, options.extents);
+    auto const rule =
+        "(" + std::string(in_summands ? dims.empty() ? "part" : "part " : "") + dims + "), (" + dims + ") -> (); 0*1";
+    auto const product = apply("einsum", rule, {weight, value}, std::move(options), segment);
+    auto const part = summand(segment);
+    if (in_summands) {
+        summed_.emplace_back(weight, part);
+        read(weight, {tensor_form::shard(0), part});
+        compute({{tensor_form::shard(0), part}, as}, {tensor_form::partial()}, &part);
+    } else if (f.is_shard()) {
+        cut_like(weight, {t, f});
+        read(weight, as);
+        compute({as, as}, {tensor_form::partial()}, &as.place);
+    } else if (f == tensor_form::partial()) {
+        read(weight, {tensor_form::replicated()});
+        compute({{tensor_form::replicated()}, as}, {tensor_form::partial()});
+    } else {
+        read(weight, as);
+        compute({as, as}, as);
+        drafts_.push_back(
+            {.what = instruction::kind::convert, .tensor = product, .from = as, .to = {tensor_form::partial()}});
+    }
+    return product;
+}
+
+HEDDLE_INLINE void piece_builder::add_compute(std::size_t n) {
+    auto const& i = plan_.steps[n].instruction;
+    auto const& work = program_.work(i.op);
+    draft d{.what = instruction::kind::compute, .step = n};
+    std::vector<tensor_id> operands;
+    operator_options options{.name = program_.name(i.op),
+                             .category = work.category,
+                             .forward = work.forward,
+                             .backward = work.backward,
+                             .extra_saved = work.extra_saved,
+                             .saved_operands = work.saved_operands,
+                             .saved_results = work.saved_results,
+                             .sparse_operands = work.sparse_operands,
+                             .is_view = work.is_view,
+                             .stops_gradient = work.stops_gradient,
+                             .attributes = program_.attributes(i.op)};
+    auto const of = program_.operands(i.op), to = program_.results(i.op);
+    for (std::size_t k = 0; k < of.size(); ++k) {
+        operands.push_back(number_.at(of[k]));
+        d.operands.push_back(place(of[k], i.operands[k]));
+    }
+    for (std::size_t k = 0; k < to.size(); ++k) {
+        options.results.push_back(program_.tensor(to[k]).shape);
+        options.result_types.push_back(program_.tensor(to[k]).type);
+        d.results.push_back(place(to[k], i.results[k]));
+    }
+    if (i.loop >= 0) {
+        auto const& loop = indexed_.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
+        auto const has = [](factor_number f) { return f != no_factor; };
+        auto const k = algorithm::find_if(loop.operands, has);
+        d.has_loop = true;
+        d.loop_of_result = k == loop.operands.end();
+        auto const& numbers = d.loop_of_result ? loop.results : loop.operands;
+        d.loop_of = static_cast<std::size_t>(algorithm::find_if(numbers, has) - numbers.begin());
+        d.loop = indexed_.tensors[(d.loop_of_result ? to : of)[d.loop_of]]
+                     .factors[static_cast<std::size_t>(numbers[d.loop_of])];
+    }
+    d.op = static_cast<operator_id>(builder_.operators().size());
+    segments_.push_back(indexed_.operators[i.op].segment);
+    auto const made =
+        builder_.apply_multi(program_.kind(i.op), program_.rule(i.op), std::move(operands), std::move(options));
+    for (std::size_t k = 0; k < to.size(); ++k) {
+        number_[to[k]] = made[k];
+        first_held_.emplace(made[k], held(to[k], i.results[k]));
+    }
+    drafts_.push_back(std::move(d));
+}
+
+HEDDLE_INLINE void piece_builder::add_conversion(std::size_t n) {
+    auto const& i = plan_.steps[n].instruction;
+    if (i.what == instruction::kind::read) {
+        add_source(i.tensor);
+        first_held_.emplace(number_.at(i.tensor), held(i.tensor, i.to));
+    }
+    drafts_.push_back({.what = i.what,
+                       .tensor = number_.at(i.tensor),
+                       .from = place(i.tensor, i.from),
+                       .to = place(i.tensor, i.to),
+                       .is_resharded = i.is_resharded,
+                       .step = n});
+}
+
+HEDDLE_INLINE std::optional<planned_program> piece_builder::build() {
+    if (leaving_.empty()) return {};
+    auto made = try_to_build();
+    if (missed_.empty()) return made;
+    algorithm::copy(missed_, std::back_inserter(leaving_));
+    forget();
+    made = try_to_build();
+    return missed_.empty() ? std::move(made) : std::nullopt;
+}
+
+HEDDLE_INLINE void piece_builder::forget() {
+    builder_ = {};
+    segments_.clear();
+    number_.clear();
+    first_held_.clear();
+    drafts_.clear();
+    members_.clear();
+    summed_.clear();
+    missed_.clear();
+}
+
+HEDDLE_INLINE void piece_builder::miss(held const& what) {
+    if (algorithm::find(missed_, what) == missed_.end()) missed_.push_back(what);
+}
+
+HEDDLE_INLINE std::optional<planned_program> piece_builder::try_to_build() {
+    auto next = steps_.begin();
+    for (std::size_t n = 0; n < plan_.steps.size(); ++n) {
+        if (auto const found = entering_.find(n); found != entering_.end())
+            for (auto const& [t, f] : found->second) enter(t, f);
+        if (next == steps_.end() || *next != n) continue;
+        ++next;
+        if (plan_.steps[n].instruction.what == instruction::kind::compute) add_compute(n);
+        else add_conversion(n);
+    }
+    std::vector<tensor_id> products;
+    for (auto const& what : leaving_) products.push_back(leave(what));
+    tensor_id loss = products.front();
+    if (products.size() > 1) {
+        std::string operands, terms;
+        for (std::size_t k = 0; k < products.size(); ++k) {
+            operands += k > 0 ? ", ()" : "()";
+            terms += (k > 0 ? " + " : "") + std::to_string(k);
+        }
+        loss = apply("einsum", operands + " -> (); " + terms, products, {.name = "loss"}, 0);
+        compute(std::vector<placed_form>(products.size(), {tensor_form::partial()}), {tensor_form::partial()});
+    }
+    auto const most = algorithm::any_of(segments_, [](auto s) { return s > 0; });
+    planned_program result{std::move(builder_).finish(loss), {}};
+    made_ = index_program(result.program, most ? segments_ : std::vector<segment_number>{});
+    for (auto const& [t, original] : first_held_)
+        if (indexed_.tensors[original.first].has_cotangent && !made_.tensors[t].has_cotangent) miss(original);
+    auto& made = result.plan = blank_plan(made_);
+    made.provenance = plan_.provenance;
+    made.provenance.training.micro_batches = 1;
+    made.devices = plan_.devices;
+    for (auto& d : made.devices) d.group_size = 1;
+    made.ratios = plan_.ratios;
+    made.ratios.resize(segment_count(made_));
+    made.cuts = cuts();
+    for (auto const& d : drafts_) {
+        auto const i = resolve(d);
+        if (!i) {
+            if (missed_.empty()) return {};
+            continue; // there may be more
+        }
+        auto& s = made.steps.emplace_back(plan_step{*i, make_step(made_, *i, made.provenance.training), {}});
+        if (d.step) copy_ways(plan_.steps[*d.step].step, s.step);
+    }
+    note_saved(made_, made.steps);
+    return result;
+}
+
+HEDDLE_INLINE std::optional<tensor_form> piece_builder::number_of(tensor_id t, placed_form const& f) const {
+    if (!f.as.is_shard()) return f.as;
+    auto const& factors = made_.tensors[t].factors;
+    auto const found = algorithm::find(factors, f.place);
+    if (found == factors.end()) return {};
+    return tensor_form::shard(static_cast<factor_number>(found - factors.begin()));
+}
+
+HEDDLE_INLINE std::optional<tensor_form> piece_builder::resolve(tensor_id t, placed_form const& f) {
+    auto const found = number_of(t, f);
+    if (auto const original = first_held_.find(t); !found && original != first_held_.end()) {
+        segment_of_.emplace(original->second.first, f.place.segment);
+        miss(original->second);
+    }
+    return found;
+}
+
+HEDDLE_INLINE std::optional<instruction> piece_builder::resolve(draft const& d) {
+    instruction i;
+    i.what = d.what;
+    i.tensor = d.tensor;
+    i.is_resharded = d.is_resharded;
+    if (d.what != instruction::kind::compute) {
+        auto const from = resolve(d.tensor, d.from), to = resolve(d.tensor, d.to);
+        if (!from || !to) return {};
+        i.from = *from;
+        i.to = *to;
+        return i;
+    }
+    i.op = d.op;
+    auto const& op = made_.operators[d.op];
+    auto const all = [&](std::vector<tensor_id> const& tensors, std::vector<placed_form> const& forms,
+                         form_list& into) {
+        for (std::size_t k = 0; k < forms.size(); ++k) {
+            auto const f = resolve(tensors[k], forms[k]);
+            if (!f) return false;
+            into.push_back(*f);
+        }
+        return true;
+    };
+    if (!all(op.operands, d.operands, i.operands) || !all(op.results, d.results, i.results)) return {};
+    if (!d.has_loop) return i;
+    auto const cut =
+        number_of((d.loop_of_result ? op.results : op.operands)[d.loop_of], {tensor_form::shard(0), d.loop});
+    if (!cut) return {};
+    auto const loop = algorithm::find_if(op.loops, [&](split_loop const& l) {
+        return (d.loop_of_result ? l.results : l.operands)[d.loop_of] == cut->factor();
+    });
+    if (loop == op.loops.end()) return {};
+    i.loop = static_cast<std::int16_t>(loop - op.loops.begin());
+    return i;
+}
+
+HEDDLE_INLINE std::vector<atom_class> piece_builder::cuts() const {
+    std::vector<atom_class> result;
+    auto const add = [&](atom_class& to, tensor_id t, factor const& place) {
+        auto const f = number_of(t, {tensor_form::shard(0), place});
+        if (f && algorithm::find(to.members, cut_factor{t, f->factor()}) == to.members.end())
+            to.members.push_back({t, f->factor()});
+    };
+    for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
+        auto const& cut = plan_.cuts[c];
+        atom_class mine{cut.atoms, {}, cut.counts, cut.segment};
+        for (auto const& m : cut.members)
+            if (auto const t = number_.find(m.tensor); t != number_.end())
+                add(mine, t->second, indexed_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)]);
+        if (auto const more = members_.find(c); more != members_.end())
+            for (auto const& [t, place] : more->second) add(mine, t, place);
+        if (!mine.members.empty()) result.push_back(std::move(mine));
+    }
+    auto const devices = plan_.devices.size();
+    for (auto const& [t, part] : summed_)
+        add(result.emplace_back(
+                atom_class{static_cast<extent>(devices), {}, std::vector<extent>(devices, 1), part.segment}),
+            t, part);
+    return result;
+}
+
+HEDDLE_INLINE void note_saved(indexed_program const& p, std::vector<plan_step>& steps) {
+    std::map<tensor_id, tensor_form> stored;
+    std::set<std::pair<tensor_id, tensor_form>> resharded, saved;
+    for (auto const& s : steps) {
+        auto const& i = s.instruction;
+        if (i.what == instruction::kind::read && p.tensors[i.tensor].is_parameter()) stored.emplace(i.tensor, i.to);
+        if (i.what == instruction::kind::reshard) resharded.insert({i.tensor, i.from});
+    }
+    for (auto& s : steps)
+        for_each_saved(p, s.instruction, [&](tensor_id t, tensor_form f) {
+            auto const home = stored.find(t);
+            bool const is_home =
+                home != stored.end() && (home->second == f || (home->second.is_whole() && f.is_whole()));
+            if (!is_home && !resharded.contains({t, f}) && saved.insert({t, f}).second) s.saved.emplace_back(t, f);
+        });
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE plan_pieces::plan_pieces(program const& p, plan const& what)
+    : program_(what.provenance.training.interleaves() ? micro_batch_of(p, what.provenance.training.micro_batches) : p),
+      indexed_(index_program(program_, what.segments)), plan_(what), step_of_(program_.operator_count()) {
+    for (std::size_t n = 0; n < what.steps.size(); ++n)
+        if (computes(n)) step_of_[what.steps[n].instruction.op] = n;
+    steps_ = detail::piece_builder(program_, indexed_, plan_, step_of_, 0, what.steps.size()).steps();
+    collect();
+}
+
+HEDDLE_INLINE void plan_pieces::collect() {
+    using enum instruction::kind;
+    taken_.resize(plan_.steps.size());
+    std::map<std::pair<tensor_id, tensor_form>, std::size_t> made_by;
+    std::size_t loss = 0;
+    for (auto n : steps_) {
+        auto const& i = plan_.steps[n].instruction;
+        if (i.what == reshard) {
+            taken_[step_of_[indexed_.tensors[i.tensor].consumers.front()]].push_back(n);
+        } else if (i.what != compute) {
+            made_by[{i.tensor, i.to}] = n;
+            if (i.tensor == indexed_.loss) taken_[loss].push_back(n);
+        } else {
+            auto const& op = indexed_.operators[i.op];
+            taken_[n].push_back(n);
+            for (std::size_t k = 0; k < op.operands.size(); ++k)
+                for (std::pair from(op.operands[k], i.operands[k]);;) {
+                    auto const step = made_by.find(from);
+                    if (step == made_by.end()) break;
+                    taken_[n].push_back(step->second);
+                    auto const& way = plan_.steps[step->second].instruction;
+                    if (way.what == read) break;
+                    from.second = way.from;
+                }
+            if (algorithm::find(op.results, indexed_.loss) != op.results.end()) loss = n;
+        }
+    }
+}
+
+HEDDLE_INLINE std::optional<plan_piece> plan_pieces::of(std::size_t first, std::size_t last) const {
+    detail::piece_builder builder(program_, indexed_, plan_, step_of_, first, last);
+    auto made = builder.build();
+    if (!made) return {};
+    return plan_piece{*std::move(made), builder.steps()};
+}
+
+HEDDLE_INLINE std::string plan_pieces::text_of(tensor_id t, tensor_form f) const {
+    auto const& tensor = indexed_.tensors[t];
+    std::string text = name(tensor.info.type);
+    for (extent e : tensor.info.shape) text += ' ' + std::to_string(e);
+    text += tensor.has_cotangent ? " differentiated " : " ";
+    if (!f.is_shard()) return text + to_string(f);
+    auto const& place = tensor.factors[static_cast<std::size_t>(f.factor())];
+    text += "cut " + std::to_string(place.dimension) + ' ' + std::to_string(place.extent) + ' ' +
+            std::to_string(place.stride) + ':';
+    for (auto const& cut : plan_.cuts)
+        if (algorithm::find(cut.members, cut_factor{t, f.factor()}) != cut.members.end())
+            for (extent count : cut.counts) text += ' ' + std::to_string(count * (place.extent / cut.atoms));
+    return text;
+}
+
+HEDDLE_INLINE std::string plan_pieces::kind_of(std::size_t n) const {
+    auto const& [i, s, saved] = plan_.steps[n];
+    std::string text = std::to_string(static_cast<int>(i.what));
+    auto const add = [&](auto const&... parts) { ((text += '|' + parts), ...); };
+    for_each_transfer(s, [&](transfer const& t) {
+        text += t.how ? std::to_string(static_cast<int>(*t.how)) + ',' : std::string(",");
+    });
+    if (i.what != instruction::kind::compute) {
+        add(text_of(i.tensor, i.from), text_of(i.tensor, i.to), std::to_string(i.is_resharded),
+            std::to_string(static_cast<int>(indexed_.tensors[i.tensor].info.role)));
+        return text;
+    }
+    auto const& op = indexed_.operators[i.op];
+    auto const& rule = program_.rule(i.op);
+    add(program_.kind(i.op), std::to_string(i.loop));
+    for (std::size_t k = 0; k < i.operands.size(); ++k) add(text_of(op.operands[k], i.operands[k]));
+    for (std::size_t k = 0; k < i.results.size(); ++k) add(text_of(op.results[k], i.results[k]));
+    for (auto const* side : {&rule.operands, &rule.results})
+        for (auto const& access : *side) {
+            text += '|';
+            for (auto const& dimension : access) {
+                for (auto index : dimension) text += std::to_string(index) + ' ';
+                text += ',';
+            }
+        }
+    for (auto const& index : rule.indices)
+        add(std::to_string(index.extent), std::to_string(static_cast<int>(index.kind)));
+    for (auto const& term : rule.terms) {
+        text += '|';
+        for (auto k : term) text += std::to_string(k) + '*';
+    }
+    for (auto const& [attribute, numbers] : program_.attributes(i.op)) {
+        add(attribute);
+        for (double number : numbers) text += ' ' + std::to_string(number);
+    }
+    return text;
+}
+
+} // namespace heddle
+
+#endif
