@@ -4,7 +4,7 @@
 set -eu
 wanted=${1-}
 set -- libboost-graph-dev libboost-container-dev libeigen3-dev coinor-libclp-dev coinor-libipopt-dev libmetis-dev nlohmann-json3-dev libcli11-dev \
-    zlib1g-dev pkg-config cmake ninja-build g++
+    zlib1g-dev libzip-dev pkg-config cmake ninja-build g++
 case $wanted in
 core) ;;
 test) set -- "$@" doctest-dev librapidcheck-dev libbenchmark-dev clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev python3 python3-torch python3-torchvision libtorch-dev ;;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle model: what a model file holds.
 #include "commands.hpp"
+#include "plan_input.hpp"
 
 #include <heddle/base/printable.hpp>
 #include <heddle/json/model.hpp>
@@ -56,7 +57,7 @@ object to_json(json::model const& model, program_summary const& s) {
 } // namespace
 
 int run_model(model_arguments const& arguments) {
-    auto const model = json::read_model(arguments.model);
+    auto const model = read_model(arguments.model);
     auto const summary = summarise(model.program);
     if (arguments.json) {
         std::cout << to_json(model, summary).dump() << '\n';

@@ -24,6 +24,9 @@ struct plan_input {
     provenance from;
 };
 
+/// A model file: an exported program or a traced graph, as its content says.
+json::model read_model(std::string const& path);
+
 /// Reads a model of which there is a plan, with the batch and element type that were planned. Adds a warning if the
 /// model has changed since.
 json::model read_planned_model(std::string const& path, provenance const& from);

@@ -3,16 +3,16 @@
 /// @brief Random programs of every operator of the catalogue.
 #pragma once
 
-#include <support/place_growth.hpp>
+#include <support/source_growth.hpp>
 
 #include <array>
 
 namespace heddle::test {
 
 /// Grows a program by recipes, one for each kind of operator.
-class catalogue_growth : public place_growth {
+class catalogue_growth : public source_growth {
 public:
-    using place_growth::place_growth;
+    using source_growth::source_growth;
 
     /// Applies this many recipes, then a loss that depends on every value.
     program build(int recipes) {
@@ -48,10 +48,10 @@ private:
                  "atan",  "sinh",       "cosh",       "erfc",        "sin",      "cos",       "erf",  "square",
                  "pow",   "mish",       "logsigmoid", "log_sigmoid", "softsign", "tanhshrink"},
                 &self::smooth_function);
-            add({"abs",   "clamp",       "clamp_min", "clamp_max",  "floor_divide", "remainder",
-                 "relu6", "hardsigmoid", "hardswish", "selu",       "leaky_relu",   "elu",
-                 "celu",  "softplus",    "hardtanh",  "softshrink", "hardshrink",   "threshold",
-                 "sign",  "floor",       "ceil",      "trunc",      "round",        "logical_not"},
+            add({"abs",         "clamp",      "clamp_min",   "clamp_max",  "floor_divide", "remainder", "relu6",
+                 "hardsigmoid", "hardswish",  "selu",        "leaky_relu", "elu",          "celu",      "softplus",
+                 "hardtanh",    "softshrink", "hardshrink",  "threshold",  "sign",         "floor",     "ceil",
+                 "trunc",       "round",      "logical_not", "isnan",      "isinf"},
                 &self::bent_function);
             add({"dropout1d", "dropout2d", "dropout3d", "stochastic_depth"}, &self::drop);
             add({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"}, &self::compare);
@@ -122,6 +122,12 @@ private:
             add({"rnn_tanh_cell", "rnn_relu_cell", "lstm_cell", "gru_cell"}, &self::cell);
             add({"rnn_tanh", "rnn_relu", "lstm", "gru"}, &self::recurrent_layers);
             add({"top_2_gating", "switch_gating"}, &self::gating);
+            add({"arange", "full", "rand", "randn"}, &self::source);
+            add({"acos", "asin", "acosh", "asinh", "atanh"}, &self::narrow_function);
+            add({"histc"}, &self::histogram);
+            add({"grouped_mm"}, &self::grouped_product);
+            add({"index_put"}, &self::put);
+            add({"complex_mul"}, &self::complex_product);
             add({"append_cls_token", "get_cls_token"}, &self::class_token);
             return made;
         }();

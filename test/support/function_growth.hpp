@@ -28,6 +28,7 @@ protected:
         auto x = operand();
         if (among(kind, {"rsqrt", "reciprocal", "log1p", "log2", "log10", "pow"})) x = positive(x);
         if (among(kind, {"expm1", "exp2", "sinh", "cosh", "tan"})) x = same("tanh", x);
+        if (kind == "pow" && random_.chance(0.3)) return keep(same(kind, x, {T(broadcasting(x))}));
         if (kind == "pow")
             return keep(same(kind, x, {random_.of(std::vector<literal>{number(2), real(0.5), real(-1)})}));
         keep(same(kind, x));

@@ -237,14 +237,16 @@ protected:
         keep(not_plain(call(kind, {T(ids), T(table)}, result, named)));
     }
     void embedding_bag(std::string const& kind) {
-        tensor_shape const lines = sizes(2);
+        bool const by_runs = random_.chance(0.3);
+        tensor_shape const lines = by_runs ? tensor_shape{size() + 3} : sizes(2);
         auto const table = weight({size(), size()});
         bool const is_weighted = random_.chance(0.4);
         keywords named{{"mode", text(is_weighted || random_.chance(0.5) ? "sum" : "mean")}};
         if (is_weighted) named["per_sample_weights"] = T(weight(lines));
         if (random_.chance(0.3)) named["padding_idx"] = number(-1);
-        keep(
-            not_plain(call(kind, {T(input(lines, element_type::int64)), T(table)}, {lines[0], dims(table)[1]}, named)));
+        extent const count = by_runs ? size() : lines[0];
+        if (by_runs) named["offsets"] = T(input({count}, element_type::int64));
+        keep(not_plain(call(kind, {T(input(lines, element_type::int64)), T(table)}, {count, dims(table)[1]}, named)));
     }
 };
 

@@ -15,6 +15,7 @@
 #include <heddle/execute/detail/recurrent_kernels.hpp>
 #include <heddle/execute/detail/reduction_kernels.hpp>
 #include <heddle/execute/detail/routing_kernels.hpp>
+#include <heddle/execute/detail/source_kernels.hpp>
 #include <heddle/execute/detail/window_kernels.hpp>
 
 #include <string_view>
@@ -103,6 +104,7 @@ eigen_kernels<Scalar>::eigen_kernels() {
     detail::add_attention_kernels(table_);
     detail::add_lookup_kernels(table_);
     detail::add_routing_kernels(table_);
+    detail::add_source_kernels(table_);
 }
 
 static_assert(kernel_backend<eigen_kernels<float>, float> && kernel_backend<eigen_kernels<double>, double>);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/program/detail/composed_calls.hpp>
 #include <heddle/program/operators.hpp>
 
 #include <algorithm>
@@ -30,13 +31,18 @@ public:
     /// The user's rules, which go before the catalogue's.
     rule_table rules;
 
-    /// Adds an operator and returns its results. *Throws* `input_error` as `add_call` does.
+    /// Adds the operator of a call, or several where the catalogue has it as such, and returns its results. *Throws*
+    /// `input_error`, as `add_call` does.
     ///
     /// If there is a concatenation of the first operands already, a concatenation extends it: after `cat(a, b)`,
     /// `cat(a, b, c)` becomes `cat(cat(a, b), c)`. So where every layer takes all layers before it, as in DenseNet, not
     /// all their results are in use at once, and plans are found soon. The values are the same, and as many elements
     /// are read, written and kept.
     std::vector<tensor_id> add(traced_call call) {
+        if (!rules.contains(call.target))
+            if (auto composed =
+                    detail::composition(builder, call, [&](traced_call step) { return add(std::move(step)); }).run())
+                return *std::move(composed);
         auto const joined = concatenated(call);
         if (joined) shorten(call, *joined);
         auto added = add_call(builder, call, rules);

@@ -17,6 +17,8 @@
 #include <heddle/program/detail/pointwise_operators.hpp>
 #include <heddle/program/detail/product_operators.hpp>
 #include <heddle/program/detail/reduction_operators.hpp>
+#include <heddle/program/detail/routed_operators.hpp>
+#include <heddle/program/detail/source_operators.hpp>
 #include <heddle/program/detail/view_operators.hpp>
 #include <heddle/program/detail/window_operators.hpp>
 
@@ -260,6 +262,22 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"tril", triangle},
         {"topk", largest},
         {"one_hot", one_hot},
+        {"index_put", index_put},
+        {"histc", histogram},
+        {"grouped_mm", grouped_product},
+
+        {"arange", range_of},
+        {"full", [](call_view const& c) { return filled(c, value_at(c, 1, "fill_value")); }},
+        {"rand", [](call_view const& c) { return drawn(c, "rand"); }},
+        {"randn", [](call_view const& c) { return drawn(c, "randn"); }},
+
+        {"acos", [](call_view const& c) { return function_of(c, 6); }},
+        {"asin", [](call_view const& c) { return function_of(c, 6); }},
+        {"acosh", [](call_view const& c) { return function_of(c, 8); }},
+        {"asinh", [](call_view const& c) { return function_of(c, 8); }},
+        {"atanh", [](call_view const& c) { return function_of(c, 8); }},
+        {"isnan", step_of},
+        {"isinf", step_of},
     };
     return table;
 }
@@ -281,6 +299,21 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"logical_xor", [](call_view const& c) { return truth_function(c, "ne", true); }},
         {"zeros_like", [](call_view const& c) { return filled_like(c, 0); }},
         {"ones_like", [](call_view const& c) { return filled_like(c, 1); }},
+        {"empty_like", [](call_view const& c) { return filled_like(c, 0); }},
+        {"zero", [](call_view const& c) { return filled_like(c, 0); }},
+        {"fill", [](call_view const& c) { return filled_like(c, value_at(c, 1, "value")); }},
+        {"zeros", [](call_view const& c) { return filled(c, 0); }},
+        {"ones", [](call_view const& c) { return filled(c, 1); }},
+        {"empty", [](call_view const& c) { return filled(c, 0); }},
+        {"empty_strided", [](call_view const& c) { return filled(c, 0); }},
+        {"empty_permuted", [](call_view const& c) { return filled(c, 0); }},
+        {"new_zeros", [](call_view const& c) { return filled(c, 0); }},
+        {"new_ones", [](call_view const& c) { return filled(c, 1); }},
+        {"new_empty", [](call_view const& c) { return filled(c, 0); }},
+        {"new_empty_strided", [](call_view const& c) { return filled(c, 0); }},
+        {"new_full", [](call_view const& c) { return filled(c, value_at(c, 2, "fill_value")); }},
+        {"scalar_tensor", [](call_view const& c) { return filled(c, value_at(c, 0, "s")); }},
+        {"linspace", linear_space},
     };
     return table;
 }
@@ -310,6 +343,12 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"less_equal", "le"},
         {"not_equal", "ne"},
         {"_threshold", "threshold"},
+        {"_grouped_mm", "grouped_mm"},
+        {"numpy_T", "t"},
+        {"_adaptive_avg_pool2d", "adaptive_avg_pool2d"},
+        {"_adaptive_avg_pool3d", "adaptive_avg_pool3d"},
+        {"_unsafe_view", "reshape"},
+        {"_reshape_alias", "reshape"},
         {"floordiv", "floor_divide"},
         {"mod", "remainder"},
         {"long", "to"},
@@ -343,6 +382,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"append_cls_token", append_class_token},
         {"get_cls_token", get_class_token},
         {"stochastic_depth", stochastic_depth},
+        {"complex_mul", complex_product},
     };
     return table;
 }

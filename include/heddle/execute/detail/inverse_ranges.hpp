@@ -132,6 +132,10 @@ HEDDLE_INLINE std::map<std::string_view, inverse_range> const& inverse_ranges() 
         {"masked_fill", chosen},
         {"getitem", first},
         {"index", first},
+        {"index_put",
+         [](range const& r, step s) -> found {
+             return s.operand == 0 || s.operand + 1 == s.of.operands(s.op).size() ? r : range{};
+         }},
         {"index_select", first},
         {"gather", first},
         {"clamp", bounded},

@@ -258,6 +258,41 @@ operator_kernel<Scalar> replacing_kernel() {
             }};
 }
 
+/// The first operand with elements of the last at the places that those between hold, of one dimension each: in place
+/// of what is there, where of equal places the last counts, or added to it.
+template <class Scalar>
+operator_kernel<Scalar> putting_kernel() {
+    /// Calls `visit(in the tensor, in what is put)`.
+    auto const for_each_place = [](kernel_call const& call, tensor_view<Scalar> x, auto const& visit) {
+        auto const indexed = x.first(x.size() - 1);
+        for_each_indexed(call, x[0]->dims, joint_places(call, indexed), false, visit, indexed.size() - 1);
+    };
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                auto y = *x[0];
+                bool const adds = call.flag("accumulate");
+                for_each_place(call, x,
+                               [&](extent to, extent from) { y[to] = (adds ? y[to] : Scalar(0)) + (*x.back())[from]; });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                gradients<Scalar> result(x.size());
+                result[0] = *g[0];
+                auto& dv = result.back().emplace(x.back()->dims);
+                bool const adds = call.flag("accumulate");
+                std::vector<extent> last(g[0]->data.size(), -1);
+                for_each_place(call, x, [&](extent to, extent from) {
+                    if (adds) dv[from] = (*g[0])[to];
+                    last[static_cast<std::size_t>(to)] = from;
+                });
+                for (std::size_t to = 0; !adds && to < last.size(); ++to)
+                    if (last[to] >= 0) {
+                        dv[last[to]] = g[0]->data[to];
+                        result[0]->data[to] = 0;
+                    }
+                return result;
+            }};
+}
+
 /// Calls `visit(id number, row)` for every id whose row of the table this rank holds.
 template <class Scalar, class Visitor>
 void for_each_row(kernel_call const& call, tensor_view<Scalar> x, Visitor&& visit) {
@@ -295,21 +330,40 @@ operator_kernel<Scalar> embedding_kernel() {
             }};
 }
 
-/// Computes sums of each line's rows, times a third operand, or means; the row `padding_idx` does not count. Ids
-/// outside a part of the table give zeros.
+/// Sums of each line's rows, times an operand's factors, or means; the row `padding_idx` does not count. Lines are rows
+/// of ids, or runs that begin where an operand says. Ids outside a part of the table give zeros.
 template <class Scalar>
 operator_kernel<Scalar> embedding_bag_kernel() {
-    /// Calls `visit(id number, line, row, factor)` for every id whose row counts and is held.
+    /// Calls `visit(id number, line, row, factor)` for every id whose row counts and is held, line by line.
     auto const for_each_summand = [](kernel_call const& call, tensor_view<Scalar> x, auto const& visit) {
-        extent const size = x[0]->dims[1], padding = static_cast<extent>(call.number("padding_idx", -1));
-        std::vector<Scalar> counts(static_cast<std::size_t>(x[0]->dims[0]));
-        for (extent n = 0; n < x[0]->elements(); ++n)
-            if (static_cast<extent>((*x[0])[n]) != padding) ++counts[static_cast<std::size_t>(n / size)];
+        extent const padding = static_cast<extent>(call.number("padding_idx", -1)), ids = x[0]->elements();
+        std::vector<extent> rows(static_cast<std::size_t>(ids), -1);
         for_each_row(call, x, [&](extent n, extent id, extent row) {
-            if (id == padding) return;
-            Scalar const share = call.flag("is_mean") ? 1 / counts[static_cast<std::size_t>(n / size)] : Scalar(1);
-            visit(n, n / size, row, x.size() > 2 ? (*x[2])[n] : share);
+            if (id != padding) rows[static_cast<std::size_t>(n)] = row;
         });
+        auto const begins = call.operand("offsets"), factors = call.operand("factors");
+        auto const& held = call.results[0][0];
+        for (extent line = 0, lines = call.result_shape(0)[0]; line < lines; ++line) {
+            extent first = 0, end = 0;
+            if (begins) {
+                auto const& at = *x[*begins];
+                extent const bag = held ? (*held)[static_cast<std::size_t>(line)] : line;
+                auto const begin = [&](extent b) {
+                    return b < at.elements() ? std::clamp<extent>(static_cast<extent>(at[b]), 0, ids) : ids;
+                };
+                first = begin(bag);
+                end = begin(bag + 1);
+            } else {
+                first = line * x[0]->dims[1];
+                end = first + x[0]->dims[1];
+            }
+            Scalar count = 0;
+            for (extent n = first; n < end; ++n)
+                if (static_cast<extent>((*x[0])[n]) != padding) ++count;
+            for (extent n = first; n < end; ++n)
+                if (extent const row = rows[static_cast<std::size_t>(n)]; row >= 0)
+                    visit(n, line, row, factors ? (*x[*factors])[n] : call.flag("is_mean") ? 1 / count : Scalar(1));
+        }
     };
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
@@ -321,13 +375,15 @@ operator_kernel<Scalar> embedding_bag_kernel() {
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 gradients<Scalar> result(x.size());
-                for (std::size_t k = 1; k < x.size(); ++k) result[k] = dense_tensor<Scalar>(x[k]->dims);
+                auto const factors = call.operand("factors");
+                result[1] = dense_tensor<Scalar>(x[1]->dims);
+                if (factors) result[*factors] = dense_tensor<Scalar>(x[*factors]->dims);
                 extent const width = x[1]->dims[1];
                 for_each_summand(call, x, [&](extent n, extent line, extent row, Scalar factor) {
                     for (extent w = 0; w < width; ++w) {
                         Scalar const cotangent = (*g[0])[line * width + w];
                         (*result[1])[row * width + w] += factor * cotangent;
-                        if (x.size() > 2) (*result[2])[n] += cotangent * (*x[1])[row * width + w];
+                        if (factors) (*result[*factors])[n] += cotangent * (*x[1])[row * width + w];
                     }
                 });
                 return result;
@@ -350,6 +406,7 @@ void add_lookup_kernels(kernel_table<Scalar>& table) {
     table["index_add"] = scatter_kernel<Scalar>(false);
     table["scatter_add"] = scatter_kernel<Scalar>(true);
     table["scatter"] = replacing_kernel<Scalar>();
+    table["index_put"] = putting_kernel<Scalar>();
 }
 
 } // namespace heddle::detail

@@ -209,6 +209,11 @@ void add_functions(kernel_table<Scalar>& table) {
     set("sin", [](Scalar x) { return std::sin(x); }, [](Scalar x, Scalar) { return std::cos(x); });
     set("cos", [](Scalar x) { return std::cos(x); }, [](Scalar x, Scalar) { return -std::sin(x); });
     set("tan", [](Scalar x) { return std::tan(x); }, [](Scalar, Scalar y) { return 1 + y * y; });
+    set("acos", [](Scalar x) { return std::acos(x); }, [](Scalar x, Scalar) { return -1 / std::sqrt(1 - x * x); });
+    set("asin", [](Scalar x) { return std::asin(x); }, [](Scalar x, Scalar) { return 1 / std::sqrt(1 - x * x); });
+    set("acosh", [](Scalar x) { return std::acosh(x); }, [](Scalar x, Scalar) { return 1 / std::sqrt(x * x - 1); });
+    set("asinh", [](Scalar x) { return std::asinh(x); }, [](Scalar x, Scalar) { return 1 / std::sqrt(x * x + 1); });
+    set("atanh", [](Scalar x) { return std::atanh(x); }, [](Scalar x, Scalar) { return 1 / (1 - x * x); });
     set("atan", [](Scalar x) { return std::atan(x); }, [](Scalar x, Scalar) { return 1 / (1 + x * x); });
     set("sinh", [](Scalar x) { return std::sinh(x); }, [](Scalar x, Scalar) { return std::cosh(x); });
     set("cosh", [](Scalar x) { return std::cosh(x); }, [](Scalar x, Scalar) { return std::sinh(x); });
@@ -334,6 +339,36 @@ void add_functions(kernel_table<Scalar>& table) {
     table["gelu"] = gelu<Scalar>();
 }
 
+/// Of pairs of numbers in the last dimension, broadcast.
+template <class Scalar>
+operator_kernel<Scalar> complex_product_kernel() {
+    /// Calls `visit(in one operand, in the other, in the result)`, the numbers of first elements of pairs.
+    auto const for_each_pair = [](kernel_call const& call, tensor_shape const& result, auto const& visit) {
+        auto const left = broadcast_places(call, 0, result), right = broadcast_places(call, 1, result);
+        for (std::size_t n = 0; n < left.size(); n += 2) visit(left[n], right[n], static_cast<extent>(n));
+    };
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                auto const &a = *x[0], &b = *x[1];
+                for_each_pair(call, y.dims, [&](extent i, extent j, extent n) {
+                    y[n] = a[i] * b[j] - a[i + 1] * b[j + 1];
+                    y[n + 1] = a[i] * b[j + 1] + a[i + 1] * b[j];
+                });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                gradients<Scalar> result{dense_tensor<Scalar>(x[0]->dims), dense_tensor<Scalar>(x[1]->dims)};
+                auto const &a = *x[0], &b = *x[1], &d = *g[0];
+                for_each_pair(call, d.dims, [&](extent i, extent j, extent n) {
+                    (*result[0])[i] += d[n] * b[j] + d[n + 1] * b[j + 1];
+                    (*result[0])[i + 1] += d[n + 1] * b[j] - d[n] * b[j + 1];
+                    (*result[1])[j] += d[n] * a[i] + d[n + 1] * a[i + 1];
+                    (*result[1])[j + 1] += d[n + 1] * a[i] - d[n] * a[i + 1];
+                });
+                return result;
+            }};
+}
+
 template <class Scalar>
 void add_pointwise_kernels(kernel_table<Scalar>& table) {
     add_functions(table);
@@ -352,6 +387,8 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     step("ceil", [](Scalar x) { return std::ceil(x); });
     step("trunc", [](Scalar x) { return std::trunc(x); });
     step("round", [](Scalar x) { return std::nearbyint(x); });
+    step("isnan", [](Scalar x) { return Scalar(std::isnan(x) ? 1 : 0); });
+    step("isinf", [](Scalar x) { return Scalar(std::isinf(x) ? 1 : 0); });
     step("logical_not", [](Scalar x) { return Scalar(x == 0 ? 1 : 0); });
     auto const extreme = [&](char const* kind, auto before) { // of equals each has half the derivative
         table[kind] = broadcast_kernel<Scalar>(
@@ -431,6 +468,13 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     drawn("rand_like", [](random_key key, std::uint64_t n, Scalar) { return random_unit(key, n); });
     drawn("randn_like", [](random_key key, std::uint64_t n, Scalar) { return random_normal(key, n); });
     drawn("bernoulli", [](random_key key, std::uint64_t n, Scalar p) { return random_unit(key, n) < p ? 1 : 0; });
+    table["power"] =
+        broadcast_kernel<Scalar>([](kernel_call const&, numbers const& e) { return std::pow(e[0], e[1]); },
+                                 [](kernel_call const&, numbers const& e, Scalar g) {
+                                     return numbers{e[1] == 0 ? Scalar(0) : g * e[1] * std::pow(e[0], e[1] - 1),
+                                                    e[0] > 0 ? g * std::pow(e[0], e[1]) * std::log(e[0]) : Scalar(0)};
+                                 });
+    table["complex_mul"] = complex_product_kernel<Scalar>();
     table["prelu"] =
         broadcast_kernel<Scalar>([](kernel_call const&, numbers const& e) { return e[0] > 0 ? e[0] : e[1] * e[0]; },
                                  [](kernel_call const&, numbers const& e, Scalar g) {

@@ -112,10 +112,82 @@ operator_kernel<Scalar> routing_kernel(int choices) {
             }};
 }
 
+/// How many elements there are in each part of a range that is held; its end belongs to the last.
+template <class Scalar>
+operator_kernel<Scalar> histogram_kernel() {
+    return piecewise_constant<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+        dense_tensor<Scalar> y(call.result_shape(0));
+        extent const bins = call.whole_shape(call.rule->results[0])[0];
+        double const low = call.number("min", 0), high = call.number("max", 1);
+        auto const& held = call.results[0][0];
+        for (auto const e : x[0]->data) {
+            if (!(e >= low && e <= high)) continue;
+            auto const bin =
+                std::min<extent>(static_cast<extent>((e - low) / (high - low) * static_cast<double>(bins)), bins - 1);
+            if (!held) y[bin] += 1;
+            else if (auto const found = algorithm::lower_bound(*held, bin); found != held->end() && *found == bin)
+                y[found - held->begin()] += 1;
+        }
+        return {std::move(y)};
+    });
+}
+
+/// Runs of rows, each times a matrix of its own; the third operand holds where the runs end. A part of the matrices
+/// leaves the rows of the others zero.
+template <class Scalar>
+operator_kernel<Scalar> grouped_product_kernel() {
+    /// Calls `visit(first row, row count, matrix)` for each run, as far as its rows and its matrix are held.
+    auto const for_each_run = [](kernel_call const& call, tensor_view<Scalar> x, auto const& visit) {
+        auto const &rows = call.operands[0][0], &matrices = call.operands[1][0];
+        extent const count = x[0]->dims[0];
+        auto const number = [&](extent row) { return rows ? (*rows)[static_cast<std::size_t>(row)] : row; };
+        extent first = 0;
+        for (extent m = 0; m < x[2]->elements(); ++m) {
+            auto const end = static_cast<extent>((*x[2])[m]);
+            extent after = first;
+            while (after < count && number(after) < end) ++after;
+            auto place = m;
+            if (matrices) {
+                auto const found = algorithm::lower_bound(*matrices, m);
+                place = found != matrices->end() && *found == m ? found - matrices->begin() : -1;
+            }
+            if (place >= 0 && after > first) visit(first, after - first, place);
+            first = std::max(first, after);
+        }
+    };
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                extent const k = x[0]->dims[1], m = x[1]->dims[2];
+                if (k == 0 || m == 0) return {std::move(y)};
+                for_each_run(call, x, [&](extent first, extent count, extent matrix) {
+                    matrix_map<Scalar>(y.data.data() + first * m, count, m).noalias() =
+                        const_matrix_map<Scalar>(x[0]->data.data() + first * k, count, k) *
+                        const_matrix_map<Scalar>(x[1]->data.data() + matrix * k * m, k, m);
+                });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                gradients<Scalar> result(3);
+                auto& dx = result[0].emplace(x[0]->dims);
+                auto& dw = result[1].emplace(x[1]->dims);
+                extent const k = x[0]->dims[1], m = x[1]->dims[2];
+                if (k == 0 || m == 0) return result;
+                for_each_run(call, x, [&](extent first, extent count, extent matrix) {
+                    const_matrix_map<Scalar> const rows(x[0]->data.data() + first * k, count, k),
+                        weight(x[1]->data.data() + matrix * k * m, k, m), dy(g[0]->data.data() + first * m, count, m);
+                    matrix_map<Scalar>(dx.data.data() + first * k, count, k).noalias() = dy * weight.transpose();
+                    matrix_map<Scalar>(dw.data.data() + matrix * k * m, k, m).noalias() = rows.transpose() * dy;
+                });
+                return result;
+            }};
+}
+
 template <class Scalar>
 void add_routing_kernels(kernel_table<Scalar>& table) {
     table["top_2_gating"] = routing_kernel<Scalar>(2);
     table["switch_gating"] = routing_kernel<Scalar>(1);
+    table["histc"] = histogram_kernel<Scalar>();
+    table["grouped_mm"] = grouped_product_kernel<Scalar>();
 }
 
 } // namespace heddle::detail

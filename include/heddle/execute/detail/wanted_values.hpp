@@ -188,10 +188,11 @@ HEDDLE_INLINE void value_requests::visit(operator_id o) {
             for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
     else if (among({"embedding", "embedding_bag"})) ask(program_.operands(o)[0], below(operand_shape(o, 1)[0]));
     else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
-    else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow"}))
+    else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow", "power"}))
         operand(o, 0).restrict_to(probability_range);
     else if (among({"gather", "index_select", "index_add", "scatter_add", "scatter", "getitem", "index"}))
         places(o, among({"getitem", "index"}));
+    else if (kind == "index_put") places(o, true);
     else if (kind == "one_hot")
         ask(program_.operands(o)[0], below(program_.tensor(program_.results(o)[0]).shape.back()));
     else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
@@ -208,7 +209,8 @@ HEDDLE_INLINE void value_requests::visit(operator_id o) {
 HEDDLE_INLINE void value_requests::places(operator_id o, bool is_index) {
     auto const axis = attribute(o, "dim");
     if (!axis) return;
-    auto const first = static_cast<std::size_t>(*axis), count = program_.operands(o).size();
+    std::size_t const values = program_.kind(o) == "index_put" ? 1 : 0; // that are put there
+    auto const first = static_cast<std::size_t>(*axis), count = program_.operands(o).size() - values;
     if (attribute(o, "is_mask"))
         return ask(program_.operands(o)[1], program_.tensor(program_.results(o)[0]).shape[first]);
     for (std::size_t k = 1; k < (is_index ? count : std::min<std::size_t>(count, 2)); ++k) {

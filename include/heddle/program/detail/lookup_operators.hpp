@@ -257,27 +257,38 @@ inline description embedding(call_view const& c) {
     return op;
 }
 
-/// Sums or averages a table's rows for each line of ids. It is parallel along lines and features; the vocabulary is
-/// summed.
+/// The sum or mean of a table's rows for each line of ids, or for each run of them, which begin at `offsets`: parallel
+/// along lines and features, the vocabulary is summed. For runs all ids and places are whole.
 inline description embedding_bag(call_view const& c) {
-    auto const input = c.find_tensor(0, "input"), weight = c.find_tensor(1, "weight");
-    if (!input || !weight || c.find(2, "offsets")) return {};
+    auto const input = c.find_tensor(0, "input"), weight = c.find_tensor(1, "weight"),
+               begins = c.find_tensor(2, "offsets");
+    if (!input || !weight) return {};
     tensor_shape const &ids = c.shape_of(*input), &table = c.shape_of(*weight);
-    if (ids.size() != 2 || table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false))
+    if (ids.size() != (begins ? 1 : 2) || table.size() != 2 || c.find(3, "max_norm") ||
+        c.flag(5, "scale_grad_by_freq", false))
         return {};
     std::string const mode = c.text(6, "mode", "mean");
     auto const factors = c.find_tensor(8, "per_sample_weights");
     if (mode != "sum" && (mode != "mean" || factors)) return {};
-    entries const bag{entry("b", ids[0]), entry("!k", ids[1])};
+    if (begins && c.shape_of(*begins).size() != 1) return {};
+    extent const lines = begins ? c.shape_of(*begins)[0] - (c.flag(9, "include_last_offset", false) ? 1 : 0) : ids[0];
+    if (lines < 1) return {};
+    entries const bag = begins ? entries{entry("_", ids[0])} : entries{entry("b", ids[0]), entry("!k", ids[1])};
     std::vector<entries> accesses{bag, {entry("v", table[0]), entry("d", table[1])}};
     described_operator op{{}, {*input, *weight}};
     op.options.saved_operands = operand_numbers{0};
-    if (factors) {
-        op.operands.push_back(*factors);
-        accesses.push_back(bag);
-        op.options.saved_operands = operand_numbers{0, 1, 2};
-    }
-    op.rule = rule_text(accesses, {{bag[0], accesses[1][1]}}, factors ? "1*2" : "1");
+    auto const add = [&](std::optional<tensor_id> t, entries access, char const* name) {
+        if (!t) return;
+        op.operands.push_back(*t);
+        accesses.push_back(std::move(access));
+        name_operand(op, name);
+        op.options.saved_operands->push_back(static_cast<std::uint8_t>(op.operands.size() - 1));
+    };
+    add(factors, bag, "factors");
+    if (factors) op.options.saved_operands->insert(op.options.saved_operands->begin() + 1, 1);
+    if (begins) add(begins, {entry("_", c.shape_of(*begins)[0])}, "offsets");
+    op.rule = rule_text(accesses, {{entry("b", lines), accesses[1][1]}}, factors ? "1*2" : "1");
+    op.options.results = {{lines, table[1]}};
     op.options.forward = flops(element_count(ids) * static_cast<double>(table[1]) * (factors ? 2 : 1));
     op.options.backward = (factors ? 2 : 1) * *op.options.forward;
     op.options.sparse_operands = {1};

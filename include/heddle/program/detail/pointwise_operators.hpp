@@ -52,10 +52,13 @@ inline description function_of(call_view const& c, double flops_per_element,
     }
     return op;
 }
+inline description power_of_tensors(call_view const& c);
+
 /// Raises each element to a power.
 inline description power(call_view const& c) {
-    if (!c.find_tensor(0, "input") || !c.number(1, "exponent")) return {};
-    return function_of(c, 8, {{1, "exponent", 1}});
+    if (!c.find_tensor(0, "input")) return {};
+    if (c.find_tensor(1, "exponent")) return power_of_tensors(c);
+    return c.number(1, "exponent") ? function_of(c, 8, {{1, "exponent", 1}}) : description{};
 }
 /// Replaces each element that is not above a threshold by another number.
 inline description threshold(call_view const& c) {
@@ -199,6 +202,14 @@ inline description function_of_two(call_view const& c) {
     if (!x || !y) return {};
     auto op = broadcast_operator(c, {*x, *y}, "");
     op.options.saved_operands = operand_numbers{0, 1};
+    return op;
+}
+
+inline description power_of_tensors(call_view const& c) {
+    auto op = broadcast_operator(c, {c.tensor(0, "input"), c.tensor(1, "exponent")}, "");
+    op.kind = "power";
+    op.options.saved_operands = operand_numbers{0, 1};
+    op.options.saved_results = {0};
     return op;
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
-#include <heddle/program/detail/described_operator.hpp>
+#include <heddle/program/detail/pointwise_operators.hpp>
 
 #include <cctype>
 #include <map>
@@ -236,6 +236,26 @@ inline description bilinear(call_view const& c) {
     op.rule = rule_text(operands, {result}, op.operands.size() > 3 ? "0*1*2 + 3" : "0*1*2");
     op.kind = "einsum";
     op.options.category = operator_class::matmul;
+    return op;
+}
+
+/// Of complex numbers, pairs in a last dimension that is whole: linear in each operand.
+inline description complex_product(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input"), y = c.tensor(1, "other");
+    for (auto const t : {x, y})
+        if (c.shape_of(t).empty() || c.shape_of(t).back() != 2) return {};
+    auto op = broadcast_operator(c, {x, y}, "0*1");
+    tensor_shape const whole = broadcast(c, {x, y});
+    entries result = numbered(whole);
+    result.back() = "_";
+    std::vector<entries> operands;
+    for (auto const t : {x, y}) operands.push_back(broadcast_access(result, c.shape_of(t)));
+    op.rule = rule_text(operands, {result}, "0*1");
+    op.options.results = {whole};
+    op.options.forward = flops(3 * element_count(whole));
+    op.options.backward =
+        flops(3 * element_count(whole) * ((c.is_differentiable(x) ? 1 : 0) + (c.is_differentiable(y) ? 1 : 0)));
+    op.options.saved_operands = operand_numbers{0, 1};
     return op;
 }
 

@@ -67,6 +67,13 @@ inline constexpr std::size_t most_items = 65536; // among the arguments of a cal
     return sizeof(t) + t.name.size() + t.shape.size() * sizeof(extent);
 }
 
+/// What a model is called that does not say: its file without folder and extensions.
+[[nodiscard]] inline std::string stem_of(std::string const& file) {
+    std::filesystem::path stem = std::filesystem::path(file).filename();
+    while (stem.has_extension()) stem = stem.stem();
+    return printable(stem.string());
+}
+
 inline tensor_shape read_shape(element const& e) {
     if (e.size() > most_dimensions) e.expected("at most " + std::to_string(most_dimensions) + " extents");
     tensor_shape result;
@@ -137,9 +144,7 @@ private:
         auto const meta = file_.root().find("meta");
         if (meta && meta->value().is_object())
             if (auto const found = meta->find("model"); found && found->value().is_string()) return found->text();
-        std::filesystem::path stem = std::filesystem::path(file_.name()).filename();
-        while (stem.has_extension()) stem = stem.stem();
-        return printable(stem.string());
+        return stem_of(file_.name());
     }
 
     void check_identity(element const& node, std::size_t number) {
@@ -392,6 +397,10 @@ private:
 
 } // namespace detail
 
+/// Reads a model from a document. *Throws* `input_error`.
+[[nodiscard]] inline model parse_model(document const& file) {
+    return detail::guarded(file.name(), [&] { return detail::model_reader(file).read(); });
+}
 /// Reads a model from text; `name` stands in messages.
 /// *Throws* `input_error`.
 [[nodiscard]] inline model parse_model(std::string_view text, std::string const& name = "model") {

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
-#include <heddle/libtorch/detail/aten_calls.hpp>
 #include <heddle/libtorch/detail/jit_nodes.hpp>
 #include <heddle/libtorch/detail/observed_calls.hpp>
 #include <heddle/libtorch/detail/tensor_values.hpp>
+#include <heddle/program/aten_calls.hpp>
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>

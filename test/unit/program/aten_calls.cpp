@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/libtorch/detail/aten_calls.hpp>
+#include <heddle/program/aten_calls.hpp>
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,6 @@
 #include <vector>
 
 using namespace heddle;
-using libtorch::detail::aten_argument;
-using libtorch::detail::functional_call_of;
 
 namespace {
 

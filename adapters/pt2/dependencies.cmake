@@ -1,0 +1,5 @@
+find_package(PkgConfig QUIET)
+if(PKG_CONFIG_FOUND)
+    pkg_check_modules(libzip QUIET IMPORTED_TARGET libzip)
+endif()
+set(heddle_pt2_dependencies heddle::json PkgConfig::libzip)

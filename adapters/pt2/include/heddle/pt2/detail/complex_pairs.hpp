@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Operators on complex tensors, which in a program are pairs of numbers in a last dimension of their own.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/program/aten_calls.hpp>
+#include <heddle/program/call_recorder.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::pt2::detail {
+
+/// A call that takes or gives complex tensors.
+struct complex_call {
+    std::string name, qualified;
+    std::vector<aten_argument> arguments;
+    /// Of the first tensor, without the dimension of the pairs.
+    std::size_t rank = 0;
+    /// Of each tensor among the arguments, in order.
+    std::vector<bool> is_pair;
+    /// Of the results as they are stored.
+    std::vector<traced_call::result> results;
+};
+
+/// Adds the operators of such a call, one by one.
+class pair_operators {
+public:
+    pair_operators(call_recorder& recorder, complex_call call) : recorder_(recorder), call_(std::move(call)) {
+        for (auto const& a : call_.arguments) collect_tensors(a.value, operands_);
+        all_pairs_ = algorithm::find(call_.is_pair, false) == call_.is_pair.end();
+    }
+
+    /// The results, or none where there is no rule for these arguments.
+    std::optional<std::vector<std::optional<tensor_id>>> add() {
+        if (!call_.qualified.starts_with("aten::") || operands_.empty() || call_.results.empty()) return {};
+        auto const name = heddle::detail::plain_name(call_.qualified);
+        constexpr std::array<std::string_view, 28> moved{"view",        "reshape",    "unsqueeze",
+                                                         "squeeze",     "transpose",  "permute",
+                                                         "flatten",     "expand",     "slice",
+                                                         "select",      "index",      "cat",
+                                                         "stack",       "clone",      "_to_copy",
+                                                         "to",          "contiguous", "detach",
+                                                         "alias",       "repeat",     "split",
+                                                         "chunk",       "unbind",     "neg",
+                                                         "roll",        "flip",       "split_with_sizes",
+                                                         "index_select"};
+        if (name == "view_as_real" || name == "view_as_complex") return one(operands_[0]);
+        if (name == "real" || name == "imag") return one(part(operands_[0], name == "imag"));
+        if (name == "complex" && operands_.size() == 2) return one(joined(operands_[0], operands_[1]));
+        if (name == "polar" && operands_.size() == 2)
+            return one(joined(two("torch.mul", operands_[0], one_of("torch.cos", operands_[1])),
+                              two("torch.mul", operands_[0], one_of("torch.sin", operands_[1]))));
+        if (name == "conj" || name == "_conj" || name == "conj_physical")
+            return one(joined(part(operands_[0], false), one_of("torch.neg", part(operands_[0], true))));
+        if (name == "abs") {
+            auto const re = part(operands_[0], false), im = part(operands_[0], true);
+            return one(one_of("torch.sqrt", two("torch.add", one_of("torch.square", re), one_of("torch.square", im))));
+        }
+        if (algorithm::find(moved, name) != moved.end() && all_pairs_but_places(name)) return plain();
+        if (name == "add" || name == "sub") return all_pairs_ && operands_.size() == 2 ? plain() : none();
+        if (name == "mul" || name == "div") return product(name);
+        return {};
+    }
+
+private:
+    using result_ids = std::optional<std::vector<std::optional<tensor_id>>>;
+
+    [[nodiscard]] static result_ids none() { return {}; }
+    [[nodiscard]] static result_ids one(tensor_id id) { return std::vector<std::optional<tensor_id>>{id}; }
+
+    [[nodiscard]] tensor_info info(tensor_id t) const { return recorder_.builder.tensor(t); }
+    /// An index into the first tensor is of integers.
+    [[nodiscard]] bool all_pairs_but_places(std::string_view name) const {
+        if (name != "index" && name != "index_select") return all_pairs_;
+        return call_.is_pair.front() && algorithm::count(call_.is_pair, true) == 1;
+    }
+
+    std::vector<tensor_id> call(std::string target, functional_call made, std::vector<traced_call::result> results) {
+        traced_call traced;
+        traced.name = call_.name + (count_ == 0 ? "" : "_" + std::to_string(count_));
+        ++count_;
+        traced.target = std::move(target);
+        for (auto const& name : made.keyword_order) collect_tensors(made.keywords.at(name), traced.operands);
+        traced.keywords = std::move(made.keywords);
+        traced.results = std::move(results);
+        return recorder_.add(std::move(traced));
+    }
+    tensor_id one_of(std::string target, tensor_id x) {
+        functional_call made;
+        made.add("input", {literal::tensor{x}});
+        return call(std::move(target), std::move(made), {{info(x).shape, info(x).type}}).front();
+    }
+    tensor_id two(std::string target, tensor_id x, tensor_id y) {
+        functional_call made;
+        made.add("input", {literal::tensor{x}});
+        made.add("other", {literal::tensor{y}});
+        auto const &a = info(x).shape, &b = info(y).shape;
+        tensor_shape result = a.size() < b.size() ? b : a;
+        for (auto const& dims : {a, b})
+            for (std::size_t d = dims.size(), r = result.size(); d > 0; --d, --r)
+                if (dims[d - 1] != 1) result[r - 1] = dims[d - 1];
+        return call(std::move(target), std::move(made), {{std::move(result), info(x).type}}).front();
+    }
+    /// The first or second number of each pair.
+    tensor_id part(tensor_id x, bool second) {
+        functional_call made;
+        tensor_shape dims = info(x).shape;
+        made.add("input", {literal::tensor{x}});
+        made.add("index", heddle::detail::index_at(static_cast<std::int64_t>(dims.size()) - 1,
+                                                   literal{std::int64_t{second ? 1 : 0}}));
+        dims.pop_back();
+        return call("operator.getitem", std::move(made), {{std::move(dims), info(x).type}}).front();
+    }
+    tensor_id joined(tensor_id re, tensor_id im) {
+        functional_call made;
+        made.add("tensors", {literal::list{{literal::tensor{re}}, {literal::tensor{im}}}});
+        made.add("dim", {std::int64_t{-1}});
+        tensor_shape dims = info(re).shape;
+        dims.push_back(2);
+        return call("torch.stack", std::move(made), {{std::move(dims), info(re).type}}).front();
+    }
+
+    /// With the last dimension, which the call does not know of, left as it is.
+    result_ids plain() {
+        auto const name = heddle::detail::plain_name(call_.qualified);
+        auto const rank = static_cast<std::int64_t>(call_.rank);
+        for (auto& a : call_.arguments) {
+            auto* number = std::get_if<std::int64_t>(&a.value.value);
+            auto* list = std::get_if<literal::list>(&a.value.value);
+            if (number && (a.name == "dim" || a.name.starts_with("dim") || a.name.ends_with("_dim"))) {
+                if (*number < 0) *number += rank + (name == "unsqueeze" || name == "stack" ? 1 : 0);
+            } else if (list && (a.name == "dims" || a.name == "dim")) {
+                for (auto& item : *list)
+                    if (auto* d = std::get_if<std::int64_t>(&item.value); d && *d < 0) *d += rank;
+                if (name == "permute") list->push_back({rank});
+            } else if (list && (a.name == "size" || a.name == "shape")) {
+                list->push_back({std::int64_t{name == "expand" ? -1 : 2}});
+            } else if (list && a.name == "repeats") {
+                list->push_back({std::int64_t{1}});
+            }
+        }
+        if (name == "flatten") {
+            bool const ends = algorithm::any_of(call_.arguments, [](auto const& a) { return a.name == "end_dim"; });
+            if (!ends) call_.arguments.push_back({"end_dim", {rank - 1}});
+        }
+        auto made = functional_call_of(call_.qualified, std::move(call_.arguments), call_.rank);
+        auto const target = std::move(made.target);
+        auto const ids = call(target, std::move(made), call_.results);
+        return std::vector<std::optional<tensor_id>>(ids.begin(), ids.end());
+    }
+
+    /// Of pairs their complex product; by real numbers each of a pair.
+    result_ids product(std::string_view name) {
+        if (operands_.size() == 1) return plain();
+        if (operands_.size() != 2 || (name == "div" && call_.is_pair[1])) return {};
+        if (all_pairs_) {
+            functional_call made;
+            made.add("input", {literal::tensor{operands_[0]}});
+            made.add("other", {literal::tensor{operands_[1]}});
+            return one(call("heddle.complex_mul", std::move(made), call_.results).front());
+        }
+        auto const real = operands_[call_.is_pair[0] ? 1 : 0], pair = operands_[call_.is_pair[0] ? 0 : 1];
+        functional_call wider;
+        tensor_shape dims = info(real).shape;
+        wider.add("input", {literal::tensor{real}});
+        wider.add("dim", {std::int64_t{-1}});
+        dims.push_back(1);
+        auto const each = call("torch.unsqueeze", std::move(wider), {{std::move(dims), info(real).type}}).front();
+        return one(two("torch." + std::string(name), pair, each));
+    }
+
+    call_recorder& recorder_;
+    complex_call call_;
+    std::vector<tensor_id> operands_;
+    bool all_pairs_ = true;
+    std::size_t count_ = 0;
+};
+
+inline std::optional<std::vector<std::optional<tensor_id>>> add_pairs(call_recorder& recorder, complex_call call) {
+    return pair_operators(recorder, std::move(call)).add();
+}
+
+} // namespace heddle::pt2::detail

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Calls that are several operators of the catalogue.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/program/operators.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// Makes one call of several. Where it returns nothing, it has added nothing.
+class composition {
+public:
+    using adder = std::function<std::vector<tensor_id>(traced_call)>;
+    using results = std::optional<std::vector<tensor_id>>;
+
+    composition(program_builder const& builder, traced_call const& call, adder add)
+        : builder_(builder), view_(call, builder), add_(std::move(add)) {}
+
+    results run() {
+        if (!is_torch_module(split_target(call().target).first) || call().results.empty()) return {};
+        static std::map<std::string_view, results (composition::*)()> const table{
+            {"all", &composition::truth_of_all},
+            {"any", &composition::truth_of_all},
+            {"as_strided", &composition::strided},
+            {"bernoulli", &composition::bernoulli},
+            {"broadcast_tensors", &composition::broadcast_all},
+            {"clamp", &composition::clamped},
+            {"copy", &composition::copied},
+            {"diff", &composition::differences},
+            {"div", &composition::rounded_quotient},
+            {"elu", &composition::scaled_elu},
+            {"embedding_bag", &composition::bags_of_one_length},
+            {"floor_divide", &composition::rounded_quotient},
+            {"fmod", &composition::remainder},
+            {"frac", &composition::fraction},
+            {"index_put", &composition::put_by_mask},
+            {"logical_xor", &composition::exclusive},
+            {"normal", &composition::drawn_in_place},
+            {"pow", &composition::power_of_number},
+            {"randint", &composition::random_integers},
+            {"randperm", &composition::random_order},
+            {"reflection_pad1d", &composition::padded},
+            {"reflection_pad2d", &composition::padded},
+            {"reflection_pad3d", &composition::padded},
+            {"remainder", &composition::remainder},
+            {"replication_pad1d", &composition::padded},
+            {"replication_pad2d", &composition::padded},
+            {"replication_pad3d", &composition::padded},
+            {"scatter_reduce", &composition::scattered_sum},
+            {"select_scatter", &composition::with_piece},
+            {"slice_scatter", &composition::with_piece},
+            {"uniform", &composition::drawn_in_place},
+        };
+        auto const found = table.find(kind_of(call().target));
+        return found == table.end() ? results{} : (this->*found->second)();
+    }
+
+private:
+    using arguments = std::initializer_list<std::pair<char const*, literal>>;
+
+    [[nodiscard]] traced_call const& call() const { return view_.call(); }
+    [[nodiscard]] traced_call::result const& result() const { return call().results.front(); }
+    [[nodiscard]] tensor_shape const& shape_of(tensor_id t) const { return builder_.tensor(t).shape; }
+    [[nodiscard]] element_type type_of(tensor_id t) const { return builder_.tensor(t).type; }
+    [[nodiscard]] static literal of(tensor_id t) { return {literal::tensor{t}}; }
+    [[nodiscard]] static literal whole(std::int64_t i) { return {i}; }
+    [[nodiscard]] static literal list_of(std::vector<std::int64_t> const& numbers) {
+        literal::list items;
+        for (auto n : numbers) items.push_back({n});
+        return {std::move(items)};
+    }
+    [[nodiscard]] static results one(tensor_id t) { return std::vector{t}; }
+
+    std::vector<tensor_id> steps(char const* target, arguments given, std::vector<traced_call::result> made) {
+        traced_call step;
+        step.name = call().name + (count_ == 0 ? "" : "_" + std::to_string(count_));
+        ++count_;
+        step.target = target;
+        for (auto const& [name, value] : given) {
+            collect_tensors(value, step.operands);
+            step.keywords.emplace(name, value);
+        }
+        step.results = std::move(made);
+        return add_(std::move(step));
+    }
+    tensor_id step(char const* target, arguments given, tensor_shape dims, element_type type) {
+        return steps(target, given, {{std::move(dims), type}}).front();
+    }
+    /// An operator element by element on one tensor.
+    tensor_id on(char const* target, tensor_id x) { return step(target, {{"input", of(x)}}, shape_of(x), type_of(x)); }
+    tensor_id in_type(tensor_id x, element_type type) {
+        return type_of(x) == type ? x : step("torch.to", {{"input", of(x)}}, shape_of(x), type);
+    }
+    tensor_id in_shape(tensor_id x, tensor_shape const& dims) {
+        return shape_of(x) == dims ? x : step("torch.reshape", {{"input", of(x)}}, dims, type_of(x));
+    }
+    /// What a quotient is computed in.
+    [[nodiscard]] element_type real_type() const {
+        return is_floating(result().type) ? result().type : element_type::float32;
+    }
+    tensor_id piece(tensor_id x, std::size_t axis, extent first, extent end) {
+        tensor_shape dims = shape_of(x);
+        if (first == 0 && end == dims[axis]) return x;
+        dims[axis] = end - first;
+        literal::list index(axis, literal{literal::slice{}});
+        index.push_back({literal::slice{first, end, {}}});
+        return step("operator.getitem", {{"input", of(x)}, {"index", {std::move(index)}}}, dims, type_of(x));
+    }
+    tensor_id joined(std::vector<tensor_id> const& pieces, std::size_t axis, tensor_shape dims) {
+        if (pieces.size() == 1) return pieces.front();
+        literal::list items;
+        for (auto p : pieces) items.push_back(of(p));
+        return step("torch.cat", {{"tensors", {std::move(items)}}, {"dim", whole(static_cast<std::int64_t>(axis))}},
+                    std::move(dims), type_of(pieces.front()));
+    }
+
+    // Numbers.
+
+    /// Whether any element is true, or all are.
+    results truth_of_all() {
+        auto const x = view_.tensor(0, "input");
+        auto const truth =
+            type_of(x) == element_type::boolean
+                ? x
+                : step("torch.ne", {{"input", of(x)}, {"other", whole(0)}}, shape_of(x), element_type::boolean);
+        auto const dims = view_.integers(1, "dim");
+        char const* const target = kind_of(call().target) == "any" ? "torch.amax" : "torch.amin";
+        return one(step(target,
+                        {{"input", of(truth)}, {"dim", list_of(dims)}, {"keepdim", {view_.flag(2, "keepdim", false)}}},
+                        result().shape, result().type));
+    }
+    results clamped() {
+        auto const least = view_.find_tensor(1, "min"), most = view_.find_tensor(2, "max");
+        if (!least && !most) return {};
+        if ((view_.find(1, "min") && !least) || (view_.find(2, "max") && !most)) return {};
+        tensor_id x = view_.tensor(0, "input");
+        if (least) x = step("torch.maximum", {{"input", of(x)}, {"other", of(*least)}}, result().shape, result().type);
+        if (most) x = step("torch.minimum", {{"input", of(x)}, {"other", of(*most)}}, result().shape, result().type);
+        return one(x);
+    }
+    /// With the quotient of tensors, or one that is rounded towards zero.
+    results rounded_quotient() {
+        bool const is_floor_divide = kind_of(call().target) == "floor_divide";
+        auto const mode = is_floor_divide ? "floor" : view_.text(2, "rounding_mode", "");
+        auto const by = view_.find_tensor(1, "other");
+        auto const x = view_.find_tensor(0, "input");
+        if (!x || (mode != "floor" && mode != "trunc") || (mode == "floor" && !by)) return {};
+        auto const* other = view_.find(1, "other");
+        if (!other) return {};
+        auto const q = step("torch.div", {{"input", of(*x)}, {"other", *other}}, result().shape, real_type());
+        return one(in_type(on(mode == "floor" ? "torch.floor" : "torch.trunc", q), result().type));
+    }
+    /// What is left by a tensor, or, with the sign of what it is of, by a number.
+    results remainder() {
+        bool const truncates = kind_of(call().target) == "fmod";
+        auto const x = view_.find_tensor(0, "input"), by = view_.find_tensor(1, "other");
+        auto const* other = view_.find(1, "other");
+        if (!x || !other || (!truncates && !by)) return {};
+        auto const q = step("torch.div", {{"input", of(*x)}, {"other", *other}}, result().shape, real_type());
+        auto const times = on(truncates ? "torch.trunc" : "torch.floor", q);
+        auto const taken = step("torch.mul", {{"input", of(times)}, {"other", *other}}, result().shape, real_type());
+        return one(step("torch.sub", {{"input", of(*x)}, {"other", of(taken)}}, result().shape, result().type));
+    }
+    results fraction() {
+        auto const x = view_.tensor(0, "input");
+        return one(
+            step("torch.sub", {{"input", of(x)}, {"other", of(on("torch.trunc", x))}}, result().shape, result().type));
+    }
+    results power_of_number() {
+        auto const base = view_.number(0, "input");
+        auto const exponent = view_.find_tensor(1, "exponent");
+        if (!base || !exponent) return {};
+        auto const same = step("torch.full_like", {{"input", of(*exponent)}, {"fill_value", {*base}}},
+                               shape_of(*exponent), result().type);
+        return one(
+            step("torch.pow", {{"input", of(same)}, {"exponent", of(*exponent)}}, result().shape, result().type));
+    }
+    results scaled_elu() {
+        auto const scale = view_.number(2, "scale").value_or(1), before = view_.number(3, "input_scale").value_or(1);
+        if (!call().keywords.contains("scale") || (scale == 1 && before == 1)) return {};
+        auto x = view_.tensor(0, "input");
+        auto const times = [&](tensor_id t, double by) {
+            return by == 1 ? t : step("torch.mul", {{"input", of(t)}, {"other", {by}}}, result().shape, result().type);
+        };
+        x = step("torch.elu", {{"input", of(times(x, before))}, {"alpha", {view_.number(1, "alpha").value_or(1)}}},
+                 result().shape, result().type);
+        return one(times(x, scale));
+    }
+    results exclusive() {
+        auto const x = view_.find_tensor(0, "input"), y = view_.find_tensor(1, "other");
+        if (!x || !y || (type_of(*x) == element_type::boolean && type_of(*y) == element_type::boolean)) return {};
+        auto const truth = [&](tensor_id t) {
+            return step("torch.ne", {{"input", of(t)}, {"other", whole(0)}}, shape_of(t), element_type::boolean);
+        };
+        return one(
+            step("torch.ne", {{"input", of(truth(*x))}, {"other", of(truth(*y))}}, result().shape, result().type));
+    }
+    /// Of neighbours along a dimension.
+    results differences() {
+        if (view_.integer(1, "n", 1) != 1) return {};
+        auto const x = view_.tensor(0, "input");
+        if (type_of(x) == element_type::boolean) return {};
+        auto const axis = view_.axis(view_.integer(2, "dim", -1), shape_of(x).size());
+        tensor_shape dims = shape_of(x);
+        std::vector<tensor_id> pieces{x};
+        if (auto const before = view_.find_tensor(3, "prepend")) pieces.insert(pieces.begin(), *before);
+        if (auto const after = view_.find_tensor(4, "append")) pieces.push_back(*after);
+        dims[axis] = 0;
+        for (auto t : pieces) {
+            if (shape_of(t).size() != dims.size()) return {};
+            dims[axis] += shape_of(t)[axis];
+        }
+        if (dims[axis] < 2) return {};
+        auto const all = joined(pieces, axis, dims);
+        auto const later = piece(all, axis, 1, dims[axis]), earlier = piece(all, axis, 0, dims[axis] - 1);
+        return one(step("torch.sub", {{"input", of(later)}, {"other", of(earlier)}}, result().shape, result().type));
+    }
+
+    // Random numbers.
+
+    results bernoulli() {
+        auto const p = view_.number(1, "p");
+        if (!p) return {};
+        auto const x = view_.tensor(0, "input");
+        auto const type = is_floating(type_of(x)) ? type_of(x) : element_type::float32;
+        auto const same = step("torch.full_like", {{"input", of(x)}, {"fill_value", {*p}}}, shape_of(x), type);
+        return one(step("torch.bernoulli", {{"input", of(same)}}, result().shape, result().type));
+    }
+    /// In the place of a tensor, uniform in a range or of a normal distribution.
+    results drawn_in_place() {
+        bool const is_uniform = kind_of(call().target) == "uniform";
+        auto const x = view_.find_tensor(0, "input");
+        if (!x || shape_of(*x) != result().shape || view_.find_tensor(1, "std")) return {};
+        double const first = view_.number(1, is_uniform ? "from" : "mean").value_or(0),
+                     second = view_.number(2, is_uniform ? "to" : "std").value_or(1);
+        auto const u = step(is_uniform ? "torch.rand_like" : "torch.randn_like", {{"input", of(*x)}}, result().shape,
+                            result().type);
+        return one(placed(u, is_uniform ? second - first : second, first));
+    }
+    tensor_id placed(tensor_id x, double factor, double offset) {
+        if (factor != 1) x = step("torch.mul", {{"input", of(x)}, {"other", {factor}}}, shape_of(x), type_of(x));
+        if (offset != 0) x = step("torch.add", {{"input", of(x)}, {"other", {offset}}}, shape_of(x), type_of(x));
+        return x;
+    }
+    results random_integers() {
+        auto const low = view_.number(0, "low"), high = view_.number(1, "high");
+        if (!call().keywords.contains("high") || !high) return {};
+        auto const u = step("torch.rand", {}, result().shape, element_type::float32);
+        double const from = low.value_or(0);
+        auto const drawn = on("torch.floor", placed(u, *high - from, 0));
+        return one(in_type(placed(drawn, 1, from), result().type));
+    }
+    results random_order() {
+        if (result().shape.size() != 1) return {};
+        auto const u = step("torch.rand", {}, result().shape, element_type::float32);
+        return one(steps("torch.sort", {{"input", of(u)}}, {{result().shape, element_type::float32}, result()})[1]);
+    }
+
+    // Places.
+
+    results strided() {
+        auto const x = view_.tensor(0, "input");
+        auto const sizes = view_.integers(1, "size"), strides = view_.integers(2, "stride");
+        extent dense = 1;
+        if (sizes.size() != strides.size() || view_.integer(3, "storage_offset", 0) != 0) return {};
+        for (std::size_t d = sizes.size(); d-- > 0; dense *= sizes[d])
+            if (sizes[d] != 1 && strides[d] != dense) return {};
+        bool const same =
+            element_count(shape_of(x)) == element_count(result().shape) && algorithm::equal(sizes, result().shape);
+        return same ? one(step("torch.reshape", {{"input", of(x)}}, result().shape, result().type)) : results{};
+    }
+    results broadcast_all() {
+        std::vector<tensor_id> made;
+        for (std::size_t k = 0; k < call().operands.size() && k < call().results.size(); ++k) {
+            auto const x = call().operands[k];
+            auto const& dims = call().results[k].shape;
+            made.push_back(shape_of(x) == dims ? x : step("torch.expand", {{"input", of(x)}}, dims, type_of(x)));
+        }
+        return made;
+    }
+    results copied() {
+        auto const from = view_.find_tensor(1, "src");
+        if (!from) return {};
+        auto const& dims = result().shape;
+        auto const x =
+            shape_of(*from) == dims ? *from : step("torch.expand", {{"input", of(*from)}}, dims, type_of(*from));
+        return one(in_type(x, result().type));
+    }
+    /// With a slice, or a place, of a dimension replaced.
+    results with_piece() {
+        bool const is_place = kind_of(call().target) == "select_scatter";
+        auto const x = view_.tensor(0, "input"), value = view_.tensor(1, "src");
+        tensor_shape const dims = shape_of(x);
+        auto const axis = view_.axis(view_.integer(2, "dim", 0), dims.size());
+        extent const size = dims[axis];
+        auto const bound = [&](std::int64_t at) { return std::clamp<extent>(at < 0 ? at + size : at, 0, size); };
+        extent const first = bound(is_place ? view_.integer(3, "index") : view_.integer(3, "start", 0));
+        extent const end = is_place ? first + 1 : bound(view_.integer(4, "end", size));
+        tensor_shape part = dims;
+        part[axis] = end - first;
+        if ((!is_place && view_.integer(5, "step", 1) != 1) || first >= end || end > size ||
+            element_count(part) != element_count(shape_of(value)) || result().shape != dims)
+            return {};
+        std::vector<tensor_id> pieces;
+        if (first > 0) pieces.push_back(piece(x, axis, 0, first));
+        pieces.push_back(in_shape(value, part));
+        if (end < size) pieces.push_back(piece(x, axis, end, size));
+        return one(joined(pieces, axis, dims));
+    }
+    /// A mask of the first dimensions that one number, or a tensor that broadcasts, takes the place of.
+    results put_by_mask() {
+        auto const* indices = view_.find(1, "indices");
+        auto const* items = indices ? indices->as<literal::list>() : nullptr;
+        auto const x = view_.tensor(0, "input"), value = view_.tensor(2, "values");
+        if (!items || view_.flag(3, "accumulate", false)) return put_broadcast();
+        auto const* mask = items->size() == 1 ? items->front().as<literal::tensor>() : nullptr;
+        if (!mask || type_of(mask->id) != element_type::boolean || element_count(shape_of(value)) != 1)
+            return put_broadcast();
+        tensor_shape dims = shape_of(mask->id);
+        if (dims.size() > shape_of(x).size()) return {};
+        dims.resize(shape_of(x).size(), 1);
+        auto const wide = in_shape(mask->id, dims);
+        return one(step("torch.where", {{"condition", of(wide)}, {"input", of(in_shape(value, {}))}, {"other", of(x)}},
+                        result().shape, result().type));
+    }
+    /// Values that broadcast to the places they are put at, as tensors of that shape.
+    results put_broadcast() {
+        auto const* indices = view_.find(1, "indices");
+        auto const* items = indices ? indices->as<literal::list>() : nullptr;
+        auto const x = view_.tensor(0, "input"), value = view_.tensor(2, "values");
+        if (!items) return {};
+        std::vector<tensor_id> places;
+        tensor_shape put;
+        for (std::size_t n = 0; n < items->size(); ++n)
+            if (auto const* t = (*items)[n].as<literal::tensor>()) {
+                if (type_of(t->id) == element_type::boolean) return {};
+                places.push_back(t->id);
+            }
+        if (places.empty() || items->size() != places.size() || places.size() > shape_of(x).size()) return {};
+        put = broadcast(view_, places);
+        put.insert(put.end(), shape_of(x).begin() + static_cast<std::ptrdiff_t>(places.size()), shape_of(x).end());
+        if (shape_of(value) == put || shape_of(value).size() > put.size()) return {};
+        auto const wide = step("torch.expand", {{"input", of(value)}}, put, type_of(value));
+        return one(step("torch.index_put",
+                        {{"input", of(x)},
+                         {"indices", *indices},
+                         {"values", of(wide)},
+                         {"accumulate", {view_.flag(3, "accumulate", false)}}},
+                        result().shape, result().type));
+    }
+    results scattered_sum() {
+        if (view_.text(4, "reduce", "") != "sum" || !view_.flag(5, "include_self", true)) return {};
+        return one(step("torch.scatter_add",
+                        {{"input", of(view_.tensor(0, "input"))},
+                         {"dim", whole(view_.integer(1, "dim"))},
+                         {"index", of(view_.tensor(2, "index"))},
+                         {"src", of(view_.tensor(3, "src"))}},
+                        result().shape, result().type));
+    }
+    results padded() {
+        auto const kind = kind_of(call().target);
+        return one(step("torch.pad",
+                        {{"input", of(view_.tensor(0, "input"))},
+                         {"pad", list_of(view_.integers(1, "padding"))},
+                         {"mode", {std::string(kind.starts_with("reflection") ? "reflect" : "replicate")}}},
+                        result().shape, result().type));
+    }
+    /// Bags that begin at equal distances are lines of ids.
+    results bags_of_one_length() {
+        auto const ids = view_.find_tensor(0, "input"), weight = view_.find_tensor(1, "weight"),
+                   offsets = view_.find_tensor(2, "offsets");
+        if (!ids || !weight || !offsets || shape_of(*ids).size() != 1 || shape_of(*offsets).size() != 1) return {};
+        extent const bags = shape_of(*offsets)[0] - (view_.flag(9, "include_last_offset", false) ? 1 : 0);
+        if (bags < 1 || shape_of(*ids)[0] % bags != 0) return {};
+        auto const length = shape_of(*ids)[0] / bags;
+        auto const made = algorithm::find_if(builder_.operators(), [&](operator_info const& op) {
+            return op.kind == "arange" && op.results.front() == *offsets;
+        });
+        if (made == builder_.operators().end() || made->attributes.at("start").front() != 0 ||
+            made->attributes.at("step").front() != static_cast<double>(length))
+            return {};
+        traced_call lines = call();
+        auto const table = in_shape(*ids, {bags, length});
+        lines.keywords.erase("offsets");
+        lines.keywords.erase("include_last_offset");
+        lines.keywords.insert_or_assign("input", of(table));
+        lines.operands.clear();
+        for (auto const& [name, value] : lines.keywords) collect_tensors(value, lines.operands);
+        if (lines.keywords.contains("per_sample_weights") && view_.find_tensor(8, "per_sample_weights"))
+            lines.keywords.insert_or_assign("per_sample_weights",
+                                            of(in_shape(*view_.find_tensor(8, "per_sample_weights"), {bags, length})));
+        lines.arguments.clear();
+        lines.results.resize(1);
+        return add_(std::move(lines));
+    }
+
+    program_builder const& builder_;
+    call_view view_;
+    adder add_;
+    std::size_t count_ = 0;
+};
+
+} // namespace heddle::detail
