@@ -55,9 +55,7 @@ public:
     /// Of a computation, its step and the reads and conversions that it takes; of another step, nothing.
     [[nodiscard]] std::vector<std::size_t> const& of_computation(std::size_t n) const { return taken_[n]; }
     /// Whether a step computes.
-    [[nodiscard]] bool computes(std::size_t n) const {
-        return plan_.steps[n].instruction.what == instruction::kind::compute;
-    }
+    [[nodiscard]] bool computes(std::size_t n) const { return plan_.steps[n].instruction.is<instruction::compute>(); }
     /// The piece of steps [first, last). Nothing if it has no computation, or if factors have a meaning that only
     /// operators outside give them.
     /// *Complexity.* That of the plan, and of indexing the piece.
@@ -97,17 +95,15 @@ private:
     };
     /// An instruction of the piece. Its loop is the one that a factor of an operand, or else of a result, is in.
     struct draft {
-        instruction::kind what;
-        tensor_id tensor = 0;
+        /// Its forms are told by places until the program is there.
+        instruction what;
         placed_form from{}, to{};
-        bool is_resharded = false;
-        operator_id op = 0;
         std::vector<placed_form> operands{}, results{};
         bool has_loop = false, loop_of_result = false;
         std::size_t loop_of = 0;
         factor loop{};
         /// The plan's step, if it is one.
-        std::optional<std::size_t> step_work{};
+        std::optional<std::size_t> step{};
     };
 
     [[nodiscard]] bool is_inside(std::size_t n) const { return n >= first_ && n < last_; }
@@ -220,11 +216,12 @@ HEDDLE_INLINE void piece_builder::choose_loss() {
     };
     for (std::size_t n = 0; n < plan_.steps.size(); ++n) {
         auto const& i = plan_.steps[n].instruction;
-        if (i.what == instruction::kind::convert) note(i.tensor, i.to);
-        if (i.what != instruction::kind::compute) continue;
-        auto const& results = indexed_.operators[i.op].results;
+        if (auto const* convert = i.as<instruction::convert>()) note(convert->tensor, convert->to);
+        auto const* const compute = i.as<instruction::compute>();
+        if (!compute) continue;
+        auto const& results = indexed_.operators[compute->op].results;
         for (std::size_t k = 0; k < results.size(); ++k) {
-            note(results[k], i.results[k]);
+            note(results[k], compute->results[k]);
             if (results[k] == indexed_.loss && !is_inside(n)) return;
         }
     }
@@ -234,26 +231,25 @@ HEDDLE_INLINE void piece_builder::choose_loss() {
 }
 
 HEDDLE_INLINE void piece_builder::choose() {
-    using enum instruction::kind;
     choose_loss();
     for (std::size_t n = plan_.steps.size(); n-- > 0;) {
         auto const& i = plan_.steps[n].instruction;
         bool chosen = false;
-        if (i.what == compute) {
-            auto const& op = indexed_.operators[i.op];
+        if (auto const* compute = i.as<instruction::compute>()) {
+            auto const& op = indexed_.operators[compute->op];
             chosen = is_inside(n);
             for (std::size_t k = 0; k < op.results.size(); ++k)
-                if (held const result{op.results[k], i.results[k]}; chosen && is_used_after(result.first))
+                if (held const result{op.results[k], compute->results[k]}; chosen && is_used_after(result.first))
                     leaving_.push_back(result);
                 else if (!chosen && needed_.contains({result.first, result.second.code()}))
                     entering_[n].push_back(result);
             for (std::size_t k = 0; chosen && k < op.operands.size(); ++k)
-                needed_.insert({op.operands[k], i.operands[k].code()});
-        } else if (i.what == reshard) {
-            chosen = is_inside(step_of_[indexed_.tensors[i.tensor].consumers.front()]);
+                needed_.insert({op.operands[k], compute->operands[k].code()});
+        } else if (auto const& [t, from, to] = *i.change(); i.is<instruction::reshard>()) {
+            chosen = is_inside(step_of_[indexed_.tensors[t].consumers.front()]);
         } else {
-            chosen = needed_.contains({i.tensor, i.to.code()});
-            if (chosen && i.what != instruction::kind::read) needed_.insert({i.tensor, i.from.code()});
+            chosen = needed_.contains({t, to.code()});
+            if (chosen && !i.is<instruction::read>()) needed_.insert({t, from.code()});
         }
         if (chosen) steps_.push_back(n);
     }
@@ -292,13 +288,12 @@ HEDDLE_INLINE void piece_builder::cut_like(tensor_id made, held original) {
 }
 
 HEDDLE_INLINE void piece_builder::read(tensor_id t, placed_form const& f) {
-    drafts_.push_back({.what = instruction::kind::read, .tensor = t, .from = f, .to = f});
+    drafts_.push_back({.what = instruction::read(t, f.as), .from = f, .to = f});
 }
 
 HEDDLE_INLINE void piece_builder::compute(std::vector<placed_form> operands, placed_form const& result,
                                           factor const* loop) {
-    drafts_.push_back({.what = instruction::kind::compute,
-                       .op = static_cast<operator_id>(builder_.operators().size() - 1),
+    drafts_.push_back({.what = instruction::compute{static_cast<operator_id>(builder_.operators().size() - 1), {}, {}},
                        .operands = std::move(operands),
                        .results = {result},
                        .has_loop = loop != nullptr,
@@ -388,16 +383,17 @@ HEDDLE_INLINE tensor_id piece_builder::leave(held const& what) {
     } else {
         read(weight, as);
         compute({as, as}, as);
-        drafts_.push_back(
-            {.what = instruction::kind::convert, .tensor = product, .from = as, .to = {tensor_form::partial()}});
+        drafts_.push_back({.what = instruction::convert(product, as.as, tensor_form::partial()),
+                           .from = as,
+                           .to = {tensor_form::partial()}});
     }
     return product;
 }
 
 HEDDLE_INLINE void piece_builder::add_compute(std::size_t n) {
-    auto const& i = plan_.steps[n].instruction;
+    auto const& i = *plan_.steps[n].instruction.as<instruction::compute>();
     auto const& work = program_.work(i.op);
-    draft d{.what = instruction::kind::compute, .step = n};
+    draft d{.what = instruction::compute{static_cast<operator_id>(builder_.operators().size()), {}, {}}, .step = n};
     std::vector<tensor_id> operands;
     operator_options options{.name = program_.name(i.op),
                              .category = work.category,
@@ -431,7 +427,6 @@ HEDDLE_INLINE void piece_builder::add_compute(std::size_t n) {
         d.loop = indexed_.tensors[(d.loop_of_result ? to : of)[d.loop_of]]
                      .factors[static_cast<std::size_t>(numbers[d.loop_of])];
     }
-    d.op = static_cast<operator_id>(builder_.operators().size());
     segments_.push_back(indexed_.operators[i.op].segment);
     auto const made =
         builder_.apply_multi(program_.kind(i.op), program_.rule(i.op), std::move(operands), std::move(options));
@@ -444,16 +439,14 @@ HEDDLE_INLINE void piece_builder::add_compute(std::size_t n) {
 
 HEDDLE_INLINE void piece_builder::add_conversion(std::size_t n) {
     auto const& i = plan_.steps[n].instruction;
-    if (i.what == instruction::kind::read) {
-        add_source(i.tensor);
-        first_held_.emplace(number_.at(i.tensor), held(i.tensor, i.to));
+    auto const& [t, from, to] = *i.change();
+    if (i.is<instruction::read>()) {
+        add_source(t);
+        first_held_.emplace(number_.at(t), held(t, to));
     }
-    drafts_.push_back({.what = i.what,
-                       .tensor = number_.at(i.tensor),
-                       .from = place(i.tensor, i.from),
-                       .to = place(i.tensor, i.to),
-                       .is_resharded = i.is_resharded,
-                       .step = n});
+    draft d{.what = i, .from = place(t, from), .to = place(t, to), .step = n};
+    d.what.change()->tensor = number_.at(t);
+    drafts_.push_back(std::move(d));
 }
 
 HEDDLE_INLINE std::optional<planned_program> piece_builder::build() {
@@ -488,7 +481,7 @@ HEDDLE_INLINE std::optional<planned_program> piece_builder::try_to_build() {
             for (auto const& [t, f] : found->second) enter(t, f);
         if (next == steps_.end() || *next != n) continue;
         ++next;
-        if (plan_.steps[n].instruction.what == instruction::kind::compute) add_compute(n);
+        if (plan_.steps[n].instruction.is<instruction::compute>()) add_compute(n);
         else add_conversion(n);
     }
     std::vector<tensor_id> products;
@@ -547,19 +540,16 @@ HEDDLE_INLINE std::optional<tensor_form> piece_builder::resolve(tensor_id t, pla
 }
 
 HEDDLE_INLINE std::optional<instruction> piece_builder::resolve(draft const& d) {
-    instruction i;
-    i.what = d.what;
-    i.tensor = d.tensor;
-    i.is_resharded = d.is_resharded;
-    if (d.what != instruction::kind::compute) {
-        auto const from = resolve(d.tensor, d.from), to = resolve(d.tensor, d.to);
+    auto i = d.what;
+    if (auto* const change = i.change()) {
+        auto const from = resolve(change->tensor, d.from), to = resolve(change->tensor, d.to);
         if (!from || !to) return {};
-        i.from = *from;
-        i.to = *to;
+        change->from = *from;
+        change->to = *to;
         return i;
     }
-    i.op = d.op;
-    auto const& op = made_.operators[d.op];
+    auto& computed = *i.as<instruction::compute>();
+    auto const& op = made_.operators[computed.op];
     auto const all = [&](std::vector<tensor_id> const& tensors, std::vector<placed_form> const& forms,
                          form_list& into) {
         for (std::size_t k = 0; k < forms.size(); ++k) {
@@ -569,7 +559,7 @@ HEDDLE_INLINE std::optional<instruction> piece_builder::resolve(draft const& d) 
         }
         return true;
     };
-    if (!all(op.operands, d.operands, i.operands) || !all(op.results, d.results, i.results)) return {};
+    if (!all(op.operands, d.operands, computed.operands) || !all(op.results, d.results, computed.results)) return {};
     if (!d.has_loop) return i;
     auto const cut =
         number_of((d.loop_of_result ? op.results : op.operands)[d.loop_of], {tensor_form::shard(0), d.loop});
@@ -578,7 +568,7 @@ HEDDLE_INLINE std::optional<instruction> piece_builder::resolve(draft const& d) 
         return (d.loop_of_result ? l.results : l.operands)[d.loop_of] == cut->factor();
     });
     if (loop == op.loops.end()) return {};
-    i.loop = static_cast<std::int16_t>(loop - op.loops.begin());
+    computed.loop = static_cast<std::int16_t>(loop - op.loops.begin());
     return i;
 }
 
@@ -612,8 +602,9 @@ HEDDLE_INLINE void note_saved(indexed_program const& p, std::vector<plan_step>& 
     std::set<std::pair<tensor_id, tensor_form>> resharded, saved;
     for (auto const& s : steps) {
         auto const& i = s.instruction;
-        if (i.what == instruction::kind::read && p.tensors[i.tensor].is_parameter()) stored.emplace(i.tensor, i.to);
-        if (i.what == instruction::kind::reshard) resharded.insert({i.tensor, i.from});
+        if (auto const* read = i.as<instruction::read>(); read && p.tensors[read->tensor].is_parameter())
+            stored.emplace(read->tensor, read->to);
+        if (auto const* reshard = i.as<instruction::reshard>()) resharded.insert({reshard->tensor, reshard->from});
     }
     for (auto& s : steps)
         for_each_saved(p, s.instruction, [&](tensor_id t, tensor_form f) {
@@ -632,34 +623,34 @@ HEDDLE_INLINE plan_pieces::plan_pieces(program const& p, plan const& what)
     : program_(what.provenance.training.interleaves() ? micro_batch_of(p, what.provenance.training.micro_batches) : p),
       indexed_(index_program(program_, what.segments)), plan_(what), step_of_(program_.operator_count()) {
     for (std::size_t n = 0; n < what.steps.size(); ++n)
-        if (computes(n)) step_of_[what.steps[n].instruction.op] = n;
+        if (auto const* compute = what.steps[n].instruction.as<instruction::compute>()) step_of_[compute->op] = n;
     steps_ = detail::piece_builder(program_, indexed_, plan_, step_of_, 0, what.steps.size()).steps();
     collect();
 }
 
 HEDDLE_INLINE void plan_pieces::collect() {
-    using enum instruction::kind;
     taken_.resize(plan_.steps.size());
     std::map<std::pair<tensor_id, tensor_form>, std::size_t> made_by;
     std::size_t loss = 0;
     for (auto n : steps_) {
         auto const& i = plan_.steps[n].instruction;
-        if (i.what == reshard) {
-            taken_[step_of_[indexed_.tensors[i.tensor].consumers.front()]].push_back(n);
-        } else if (i.what != compute) {
-            made_by[{i.tensor, i.to}] = n;
-            if (i.tensor == indexed_.loss) taken_[loss].push_back(n);
+        if (auto const* reshard = i.as<instruction::reshard>()) {
+            taken_[step_of_[indexed_.tensors[reshard->tensor].consumers.front()]].push_back(n);
+        } else if (auto const* change = i.change()) {
+            made_by[{change->tensor, change->to}] = n;
+            if (change->tensor == indexed_.loss) taken_[loss].push_back(n);
         } else {
-            auto const& op = indexed_.operators[i.op];
+            auto const& compute = *i.as<instruction::compute>();
+            auto const& op = indexed_.operators[compute.op];
             taken_[n].push_back(n);
             for (std::size_t k = 0; k < op.operands.size(); ++k)
-                for (std::pair from(op.operands[k], i.operands[k]);;) {
+                for (std::pair from(op.operands[k], compute.operands[k]);;) {
                     auto const step = made_by.find(from);
                     if (step == made_by.end()) break;
                     taken_[n].push_back(step->second);
                     auto const& way = plan_.steps[step->second].instruction;
-                    if (way.what == read) break;
-                    from.second = way.from;
+                    if (way.is<instruction::read>()) break;
+                    from.second = way.change()->from;
                 }
             if (algorithm::find(op.results, indexed_.loss) != op.results.end()) loss = n;
         }
@@ -690,21 +681,24 @@ HEDDLE_INLINE std::string plan_pieces::text_of(tensor_id t, tensor_form f) const
 
 HEDDLE_INLINE std::string plan_pieces::kind_of(std::size_t n) const {
     auto const& [i, s, saved] = plan_.steps[n];
-    std::string text = std::to_string(static_cast<int>(i.what));
+    std::string text = std::to_string(static_cast<int>(i.type()));
     auto const add = [&](auto const&... parts) { ((text += '|' + parts), ...); };
     for_each_transfer(s, [&](transfer const& t) {
         text += t.how ? std::to_string(static_cast<int>(*t.how)) + ',' : std::string(",");
     });
-    if (i.what != instruction::kind::compute) {
-        add(text_of(i.tensor, i.from), text_of(i.tensor, i.to), std::to_string(i.is_resharded),
-            std::to_string(static_cast<int>(indexed_.tensors[i.tensor].info.role)));
+    if (auto const* change = i.change()) {
+        auto const* const unshard = i.as<instruction::unshard>();
+        add(text_of(change->tensor, change->from), text_of(change->tensor, change->to),
+            std::to_string(unshard && unshard->is_resharded),
+            std::to_string(static_cast<int>(indexed_.tensors[change->tensor].info.role)));
         return text;
     }
-    auto const& op = indexed_.operators[i.op];
-    auto const& rule = program_.rule(i.op);
-    add(program_.kind(i.op), std::to_string(i.loop));
-    for (std::size_t k = 0; k < i.operands.size(); ++k) add(text_of(op.operands[k], i.operands[k]));
-    for (std::size_t k = 0; k < i.results.size(); ++k) add(text_of(op.results[k], i.results[k]));
+    auto const& compute = *i.as<instruction::compute>();
+    auto const& op = indexed_.operators[compute.op];
+    auto const& rule = program_.rule(compute.op);
+    add(program_.kind(compute.op), std::to_string(compute.loop));
+    for (std::size_t k = 0; k < compute.operands.size(); ++k) add(text_of(op.operands[k], compute.operands[k]));
+    for (std::size_t k = 0; k < compute.results.size(); ++k) add(text_of(op.results[k], compute.results[k]));
     for (auto const* side : {&rule.operands, &rule.results})
         for (auto const& access : *side) {
             text += '|';
@@ -719,7 +713,7 @@ HEDDLE_INLINE std::string plan_pieces::kind_of(std::size_t n) const {
         text += '|';
         for (auto k : term) text += std::to_string(k) + '*';
     }
-    for (auto const& [attribute, numbers] : program_.attributes(i.op)) {
+    for (auto const& [attribute, numbers] : program_.attributes(compute.op)) {
         add(attribute);
         for (double number : numbers) text += ' ' + std::to_string(number);
     }

@@ -214,7 +214,8 @@ HEDDLE_INLINE void piece_prover::leave(range r, std::string const& why) {
     for (auto n = r.first; n < r.last; ++n)
         if (is_open(n)) {
             left_.insert(kinds_of(n));
-            out_.left.push_back("'" + what_.operators[what_.steps[n].instruction.op] + "': " + why);
+            out_.left.push_back("'" + what_.operators[what_.steps[n].instruction.as<instruction::compute>()->op] +
+                                "': " + why);
         }
 }
 

@@ -57,7 +57,7 @@ private:
     }
     /// Notes what an operator uses a range of and needs whole, where every part can compute it whole, as it has no
     /// cotangent: labels in another shape. Returns whether there was any.
-    [[nodiscard]] bool make_whole(indexed_operator const& op, instruction const& i);
+    [[nodiscard]] bool make_whole(indexed_operator const& op, instruction::compute const& i);
 
     void split(operator_id o);
 
@@ -118,7 +118,7 @@ HEDDLE_INLINE batch_split batch_splitter::run() {
     return std::move(out_);
 }
 
-HEDDLE_INLINE bool batch_splitter::make_whole(indexed_operator const& op, instruction const& i) {
+HEDDLE_INLINE bool batch_splitter::make_whole(indexed_operator const& op, instruction::compute const& i) {
     bool any = false;
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         auto const& tensor = program_.tensors[op.operands[k]];

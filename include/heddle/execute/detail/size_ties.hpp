@@ -453,7 +453,7 @@ HEDDLE_INLINE void size_ties::pick(operator_id o) {
     if (count.size() != rank(o, 0)) return keep_lone_indices(o);
     for (std::size_t d = 0; d < count.size(); ++d) {
         bool is_even = false;
-        for (auto const name : {"pieces" + std::to_string(d), "step" + std::to_string(d)}) {
+        for (auto const& name : {"pieces" + std::to_string(d), "step" + std::to_string(d)}) {
             if (!has_index(o, name)) continue;
             keep_index(o, name);
             is_even = true;

@@ -142,7 +142,7 @@ public:
         auto const& place = to_.emplace_back(indices_[from_.size()]);
         if (count > 1 && step == 1 && size() % count == 0 && start % count == 0)
             return take(in_pieces(place, number), start / count, 1, 1, size() / count);
-        if (count > 1 && size() == step_work * count)
+        if (count > 1 && size() == step * count)
             return take("(" + place + " !step" + number + ")", start, 0, step);
         to_.back() = entry("_", count);
         take("_", start, count, step);
