@@ -13,6 +13,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -60,14 +61,16 @@ public:
     [[nodiscard]] tensor_id id(at::Tensor const& t) { return values_.id(t, place()); }
     [[nodiscard]] bool is_traced(at::Tensor const& t) const { return values_.is_traced(t); }
 
-    /// Adds an operator whose results have the shapes of `results`, which hold them from here on.
+    /// Adds an operator whose results have the shapes of `results`, or of the first of them.
     std::vector<tensor_id> record(functional_call call, std::vector<at::Tensor> const& results) {
         traced_call traced;
         traced.name = unique_name(call.target);
         traced.target = std::move(call.target);
         for (auto const& name : call.keyword_order) collect_tensors(call.keywords.at(name), traced.operands);
         traced.keywords = std::move(call.keywords);
-        for (auto const& t : results) traced.results.push_back({shape_of(t), element_type_of(t, traced.name)});
+        auto const count = std::min(call.result_count.value_or(results.size()), results.size());
+        for (std::size_t r = 0; r < count; ++r)
+            traced.results.push_back({shape_of(results[r]), element_type_of(results[r], traced.name)});
         return recorder_.add(traced);
     }
 
@@ -193,7 +196,7 @@ private:
     // ---- operators
 
     void hold(std::vector<tensor_id> const& ids, std::vector<at::Tensor> const& tensors) {
-        for (std::size_t i = 0; i < tensors.size(); ++i) values_.define(tensors[i], ids.at(i));
+        for (std::size_t i = 0; i < std::min(ids.size(), tensors.size()); ++i) values_.define(tensors[i], ids[i]);
     }
 
     std::vector<c10::IValue> apply(torch::jit::Node const& node, std::vector<c10::IValue> arguments) {
