@@ -167,16 +167,19 @@ template <kernel_backend<double> Backend>
 }
 
 /// The same of the tensor groups of a pipeline plan. What stages and copies send each other is no part of a piece: each
-/// boundary of stages is a distinct step that is left out.
+/// boundary of stages is a distinct step that is left out, and so are the gradients of copies.
 template <kernel_backend<double> Backend>
 [[nodiscard]] piecewise_proof prove_in_pieces(program const& p, pipeline_plan const& what, Backend const& backend,
                                               piecewise_options const& options = {}) {
     piecewise_proof all;
     for (auto const& [degree, group] : what.groups) all += prove_in_pieces(p, group, backend, options);
-    for (std::size_t s = 1; s < what.stages.size(); ++s) {
+    auto const leave = [&](std::string why) {
         ++all.distinct;
-        all.left.push_back("stage " + std::to_string(s) + ": pieces do not send what enters it");
-    }
+        all.left.push_back(std::move(why));
+    };
+    for (std::size_t s = 1; s < what.stages.size(); ++s)
+        leave("stage " + std::to_string(s) + ": pieces do not send what enters it");
+    if (what.copies() > 1) leave("copies: pieces do not add up their gradients");
     return all;
 }
 
