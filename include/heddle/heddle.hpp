@@ -63,12 +63,15 @@
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/instruction_filter.hpp>
+#include <heddle/theory/loosened_program.hpp>
 #include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
+#include <heddle/theory/operator_order.hpp>
 #include <heddle/theory/preparations.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>
+#include <heddle/theory/searched_program.hpp>
 #include <heddle/theory/theory.hpp>
 #include <heddle/theory/view_conversions.hpp>
 

@@ -49,6 +49,13 @@ struct factor {
 using factor_number = std::int16_t;
 inline constexpr factor_number no_factor = -1;
 
+/// What a search makes of a tensor that is in use at a cut.
+enum class tensor_at_cuts : std::uint8_t {
+    held,  ///< any of its forms may be held, and converted
+    fixed, ///< it has a form for each way to compute an operator, and keeps it
+    free   ///< nothing is: it is had in any form, for nothing, where it is used
+};
+
 struct indexed_tensor {
     tensor_info info;
     std::vector<heddle::factor> factors;
@@ -65,6 +72,8 @@ struct indexed_tensor {
     /// The factor that device groups cut among their devices, or `no_factor` if each device has the whole tensor; see
     /// `split_inside`.
     factor_number inside = no_factor;
+    /// Of programs made to be searched; see `searched_program`.
+    tensor_at_cuts at_cuts = tensor_at_cuts::held;
 
     [[nodiscard]] bool is_source() const { return info.role != tensor_role::value; }
     [[nodiscard]] bool is_parameter() const { return info.role == tensor_role::parameter; }
@@ -82,6 +91,12 @@ struct split_loop {
     bytes statistic{};
 };
 
+/// A way to compute an operator that is there beside its loops: forms by their codes, of operands and of results.
+struct listed_computation {
+    std::vector<std::uint16_t> operands, results;
+    std::int16_t loop = -1;
+};
+
 struct indexed_operator {
     std::string name;
     operator_work work;
@@ -92,6 +107,8 @@ struct indexed_operator {
     segment_number segment = 0;
     /// The loop that device groups split among their devices, or -1 if each device does all of it.
     std::int16_t inside_loop = -1;
+    /// If there are any, all the ways to compute it; of programs made to be searched.
+    std::vector<listed_computation> listed{};
 };
 
 /// Tells whether a loop cuts a term of an operator's result: an operand that the term lists has the loop; if the term

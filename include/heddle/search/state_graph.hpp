@@ -126,10 +126,11 @@ private:
 
 /// Explores all states reachable from the initial one. At most `width()` states of a level are kept, those found first;
 /// `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend on
-/// the time that is left.
+/// the time that is left. Once states were left out, at most `width_after` are kept of the levels that follow.
 /// *Complexity.* Linear in states and links of levels that are not alike, expected, and in levels.
 template <layered_space Space, std::invocable Width>
-[[nodiscard]] state_graph<typename Space::action> explore(Space& space, Width&& width) {
+[[nodiscard]] state_graph<typename Space::action> explore(
+    Space& space, Width&& width, std::size_t width_after = std::numeric_limits<std::size_t>::max()) {
     using state_type = typename Space::state;
     using graph_type = state_graph<typename Space::action>;
     graph_type graph;
@@ -155,7 +156,7 @@ template <layered_space Space, std::invocable Width>
         }
     };
     auto const explore_level = [&](std::size_t level, std::vector<state_type> const& states) {
-        std::size_t const most = width();
+        std::size_t const most = graph.is_complete ? width() : std::min<std::size_t>(width(), width_after);
         auto& segment = graph.segments.emplace_back();
         std::unordered_map<state_type, std::uint32_t> number;
         std::vector<state_type> next;

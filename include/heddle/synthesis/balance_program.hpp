@@ -113,11 +113,7 @@ HEDDLE_INLINE program_steps ratio_balancer::steps_at(move_list const& path, rati
             result.saved.push_back({saved_bytes(by.space.program().tensors[t], f, by.training.micro_batches),
                                     f.is_shard() ? share_ref{t, f.factor()} : share_ref{}});
     }
-    std::size_t first = 0;
-    for (auto move : path) {
-        if (by.space.moves()[move].begins_stage) result.stage_starts.push_back(first);
-        first += by.space.moves()[move].instructions.size();
-    }
+    result.stage_starts = stages_of(path, by.space);
     return result;
 }
 

@@ -26,6 +26,12 @@ struct pinned_tensor {
     std::optional<factor> cut{};
 };
 
+[[nodiscard]] inline std::vector<tensor_id> tensors_of(std::vector<pinned_tensor> const& pinned) {
+    std::vector<tensor_id> tensors;
+    for (auto const& pin : pinned) tensors.push_back(pin.tensor);
+    return tensors;
+}
+
 /// Looks up the factors of pinned shards. *Precondition:* forms are those of the program `p` in one segment.
 void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinned);
 

@@ -28,6 +28,9 @@ namespace heddle {
 class planned_prices {
 public:
     planned_prices(stage_programs const& programs, plan const& p);
+    /// Prices of the programs that bound those at hand. *Precondition:* there are any.
+    struct of_bounding {};
+    planned_prices(stage_programs const& programs, plan const& p, of_bounding);
     planned_prices(planned_prices const&) = delete;
     planned_prices& operator=(planned_prices const&) = delete;
 
@@ -63,6 +66,13 @@ HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, pla
             most_clocks),
       priced(programs.space(), programs.graph(), programs.steps(), model, largest_shares(shares, devices.of_device),
              programs.training()) {}
+
+HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, plan const& p, of_bounding)
+    : shares(programs.bounding()->program.program(), p.ratios, programs.bounding()->program.with_late(p.cuts)),
+      devices(parted(programs, p)), model(programs.cluster(), devices.classes, main_type(programs.program()),
+                                          programs.training().bucket, most_clocks),
+      priced(*programs.bounding()->space, programs.bounding()->graph, programs.bounding()->steps, model,
+             largest_shares(shares, devices.of_device), programs.training()) {}
 
 HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, device_types const& types) const {
     auto result = per_type;

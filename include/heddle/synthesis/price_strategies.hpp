@@ -70,11 +70,11 @@ template <time_accumulator Accumulator>
     std::string const otherwise =
         other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
     priced_strategies found;
-    for (auto const& b : baselines_of(programs.program())) {
+    for (auto const& b : baselines_of(programs.given())) {
         auto const is_late = [&] { return run.until.is_over() && !record.is_empty(); };
         if (is_late()) break;
         record.tell("baseline " + b.at_even);
-        auto const graph = programs.explore(b.allowed);
+        auto const graph = programs.explore_given(b.allowed);
         if (auto const obstacle = detail::obstacle_to(programs, b, graph); !obstacle.empty()) {
             found.baselines[b.at_even] = found.baselines[b.at_proportional] = std::nullopt;
             found.warnings.push_back("no baseline '" + b.at_even + "': " + obstacle);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/synthesis/alternation.hpp>
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/planned_prices.hpp>
@@ -12,8 +13,13 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace heddle {
 
@@ -25,7 +31,11 @@ template <time_accumulator Accumulator>
     constexpr int rounds = 4;
     auto const& programs = run.programs;
     auto const speeds = programs.compute_proportional_ratios().front();
+    auto const* bounding = programs.bounding();
     auto const bound_by = [&](multipliers const& weights) {
+        if (bounding)
+            return global_lower_bound(*bounding->space, bounding->graph, bounding->steps, programs.model(), weights,
+                                      speeds, rounds);
         return global_lower_bound(programs.space(), programs.graph(), programs.steps(), programs.model(), weights,
                                   speeds, rounds);
     };
@@ -35,6 +45,53 @@ template <time_accumulator Accumulator>
         bound = bound_by(weights);
     algorithm::fill(weights.memory, 0.0);
     return std::max(bound, bound_by(weights));
+}
+
+/// Of bounding programs, the computations that are part of one whose bound is at most `most`.
+/// *Complexity.* Linear in the levels times their links and moves.
+[[nodiscard]] computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
+                                                  relaxation const& under, double offset, double most);
+
+/// A bound by programs that bound those at hand, at the shares of the best plan. What no program as cheap as the plan
+/// has is left out on the way, which leaves programs few enough for narrower bounds, or for none.
+/// *Precondition:* there are such programs.
+template <time_accumulator Accumulator>
+[[nodiscard]] double bound_by_bounding(stage_run<Accumulator>& run) {
+    constexpr int rounds = 4;
+    auto& programs = run.programs;
+    double bound = 0;
+    double const cost = run.record.best().cost();
+    std::optional<multipliers> weights; // of the tightest relaxation so far
+    for (int round = 0; round < rounds && programs.bounding(); ++round) {
+        planned_prices const at(programs, run.record.best(), planned_prices::of_bounding{});
+        auto const improve = [&](std::optional<multipliers> const& start) {
+            return improve_bounds<Accumulator>(at.priced, 2 * run.options.synthesis.relaxation_rounds, start,
+                                               run.until);
+        };
+        auto bounds = improve(weights);
+        if (round == 0 && run.weights) // prices of memory may be far from those that go with these shares
+            if (auto others = improve(at.spread(*run.weights, programs.types()));
+                others.lower_bound > bounds.lower_bound)
+                bounds = std::move(others);
+        if (bounds.memory_binds && !programs.has_all()) {
+            run.memory_binds = true; // a bound that prices memory is for programs of the graph alone
+            programs.take_all();
+            continue;
+        }
+        bound = std::max(bound, std::min(bounds.lower_bound, cost));
+        if (bound >= cost * (1 - 1e-4) || bounds.tightest.empty() || run.until.is_over()) break;
+        program_clock<Accumulator> const clock(at.priced);
+        auto const& under = bounds.tightest.front();
+        weights = under.weights;
+        double offset = -std::numeric_limits<double>::infinity();
+        if constexpr (Accumulator::relaxation != relaxation_kind::none)
+            offset = clock.time().relaxed(clock.time().initial(), under.weights.time, 0) - under.credit;
+        form_table forms; // of programs that fit
+        if (bounds.path) programs.add_forms(*programs.bounding(), *bounds.path, forms);
+        programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)),
+                           std::move(forms));
+    }
+    return bound;
 }
 
 /// Runs the last search, if one with a twentieth of its limits pays.
@@ -69,8 +126,19 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
     auto options = run.options.synthesis;
     options.relaxation_rounds *= searches ? 4 : 2;
     if (!searches) options.search.limits.labels = 0;
+    constexpr bool is_relaxed = Accumulator::relaxation != relaxation_kind::none;
+    std::optional<double> at_any_ratios;
+    bool is_reduced = false;
     for (int left = 4;; --left) {
         if (run.memory_binds) programs.take_all(); // a bound that prices memory is for programs of the graph alone
+        if (std::exchange(is_reduced, false)) programs.take_again();
+        double bounded = 0;
+        if (programs.bounding() && !run.until.is_over()) {
+            if (is_relaxed && run.weights) at_any_ratios = detail::bound_at_any_ratios(run);
+            bounded = detail::bound_by_bounding(run);
+            is_reduced = true; // at these shares
+            left = std::min(left, 2);
+        }
         planned_prices const at(programs, record.best());
         options.start = record.path();
         if (searches && run.weights) options.weights = at.spread(*run.weights, programs.types());
@@ -78,15 +146,15 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
             searches ? detail::search_while_it_pays(run, at.priced, options) : run.synthesise(at.priced, options);
         if (found.memory_binds && !programs.has_all()) {
             run.memory_binds = true;
+            is_reduced = false;
             continue;
         }
         if (searches) run.which_limit = found.which_limit;
         double const cost = record.best().cost();
-        assert(found.lower_bound <= cost * (1 + 1e-9));
-        record.best().lower_bound = programs.is_complete() ? std::min(found.lower_bound, cost) : 0;
+        assert(is_reduced || found.lower_bound <= cost * (1 + 1e-9));
+        record.best().lower_bound = std::max(bounded, programs.is_complete() ? std::min(found.lower_bound, cost) : 0);
         if (left == 0 || !found.path || found.cost.seconds >= cost * (1 - 1e-9)) break;
-        auto [p, now] = realise(*found.path, programs.space(), programs.steps(), programs.cluster(),
-                                record.best().ratios, run.options.training);
+        auto [p, now] = programs.realise_on_devices(*found.path, record.best().ratios, run.options.training);
         if (!now.fits || p.cost() >= cost) break;
         std::string const origin = "integral shares, round " + std::to_string(5 - left);
         record.take(origin, std::move(p), *found.path, ratio_table(record.ratios()));
@@ -94,9 +162,9 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
         if (auto const balanced = by.balance_at(record.path(), record.ratios()))
             record.consider(origin + ", ratios", record.path(), *balanced);
     }
-    bool const is_relaxed = Accumulator::relaxation != relaxation_kind::none;
-    if (!is_relaxed || !programs.is_complete() || !run.weights || run.until.is_over()) return;
-    record.best().global_lower_bound = std::min(detail::bound_at_any_ratios(run), record.best().lower_bound);
+    if (!is_relaxed || !programs.has_bound() || !run.weights || run.until.is_over()) return;
+    if (!at_any_ratios) at_any_ratios = detail::bound_at_any_ratios(run);
+    record.best().global_lower_bound = std::min(*at_any_ratios, record.best().lower_bound);
 }
 
 /// Proves by a search of all programs at the plan's shares, if weights alone give a loose bound.
@@ -112,7 +180,9 @@ void prove_by_search(stage_run<Accumulator>& run) {
     for (int left = 4;; --left) {
         if (run.memory_binds) programs.take_all();
         record.best().lower_bound = 0;
-        if (!programs.is_complete() || run.out_of_time()) return;
+        if (run.out_of_time()) return;
+        if (programs.bounding()) record.best().lower_bound = detail::bound_by_bounding(run);
+        if (programs.bounding() || !programs.is_complete()) return;
         double const cost = record.best().cost();
         planned_prices const at(programs, record.best());
         if (run.weights) options.weights = at.spread(*run.weights, programs.types());
@@ -133,3 +203,52 @@ void prove_by_search(stage_run<Accumulator>& run) {
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
+                                                  relaxation const& under, double offset, double most) {
+    auto const& graph = priced.graph();
+    auto const& space = priced.space();
+    constexpr auto none = ~operator_id{0};
+    std::vector<operator_id> useful_of(space.instructions().size(), none); // the last kind of which it was found to be
+    std::vector<std::uint32_t> computed;                                   // by move, its computation
+    for (auto const& move : space.moves()) {
+        computed.push_back(0);
+        for (auto i : move.instructions)
+            if (space.instructions()[i].is<instruction::compute>()) computed.back() = i;
+    }
+    computation_set useful;
+    auto const count = space.program().operators.size();
+    std::vector<double> here{0.0}, there;
+    std::vector<double> price(space.moves().size());
+    std::vector<std::size_t> priced_at(space.moves().size(), graph.level_count());
+    for (std::size_t level = 0; level + 2 < graph.level_count(); ++level) {
+        auto const& segment = graph.from_level(level);
+        there.assign(graph.first_of_level[level + 2] - graph.first_of_level[level + 1],
+                     std::numeric_limits<double>::infinity());
+        for (std::size_t n = 0; n < here.size(); ++n)
+            for (auto const& link : segment.out(n)) {
+                double const rest = under.paths.to_goal({static_cast<std::uint32_t>(level + 1), link.to});
+                for (auto a : graph.bundle(link.bundle)) {
+                    if (std::exchange(priced_at[a], level) != level)
+                        price[a] = weighted_price(priced, under.weights, level, a);
+                    double const so_far = here[n] + price[a];
+                    there[link.to] = std::min(there[link.to], so_far);
+                    if (offset + so_far + rest > most || space.operator_of(level, a) >= count) continue;
+                    auto const i = computed[a];
+                    auto const kind = programs.space().kind(space.operator_of(level, a));
+                    if (std::exchange(useful_of[i], kind) != kind)
+                        useful[kind].insert(codes_of(*space.instructions()[i].as<instruction::compute>()));
+                }
+            }
+        here.swap(there);
+    }
+    return useful;
+}
+
+} // namespace heddle::detail
+
+#endif

@@ -51,8 +51,16 @@ bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_
 
 } // namespace detail
 
-/// Returns a plan for a path at ratios per device: atoms are apportioned, memory is relieved, and the cost is computed
-/// device by device. The caller sets status and bound.
+/// The stages of a path, by the first of their steps.
+[[nodiscard]] std::vector<std::size_t> stages_of(move_list const& path, cut_space const& space);
+
+/// A plan of some steps at ratios per device: atoms apportioned, memory relieved, cost re-evaluated device by device.
+/// Status and bound are left to the caller.
+[[nodiscard]] std::pair<plan, plan_cost> realise(indexed_program const& program, std::vector<plan_step> steps,
+                                                 std::vector<std::size_t> stages, cluster const& c, ratio_table ratios,
+                                                 training_options const& training);
+
+/// The same for a path.
 [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space,
                                                  std::span<step_work const> steps, cluster const& c, ratio_table ratios,
                                                  training_options const& training);
@@ -223,19 +231,24 @@ HEDDLE_INLINE bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t
 
 namespace heddle {
 
-HEDDLE_INLINE std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space,
-                                                 std::span<step_work const> steps, cluster const& c, ratio_table ratios,
+HEDDLE_INLINE std::vector<std::size_t> stages_of(move_list const& path, cut_space const& space) {
+    std::vector<std::size_t> stages;
+    for (std::size_t level = 0, n = 0; level < path.size(); n += space.moves()[path[level++]].instructions.size())
+        if (space.moves()[path[level]].begins_stage) stages.push_back(n);
+    return stages;
+}
+
+HEDDLE_INLINE std::pair<plan, plan_cost> realise(indexed_program const& program, std::vector<plan_step> steps,
+                                                 std::vector<std::size_t> stages, cluster const& c, ratio_table ratios,
                                                  training_options const& training) {
-    auto const& program = space.program();
     plan p = blank_plan(program);
     p.provenance.training = training;
     auto const types = c.devices();
     auto const sizes = c.group_sizes();
     for (std::size_t d = 0; d < types.size(); ++d)
         p.devices.push_back({c.types[types[d]].name, c.types[types[d]].memory, sizes[d]});
-    p.steps = steps_of(path, space, steps);
-    for (std::size_t level = 0, n = 0; level < path.size(); n += space.moves()[path[level++]].instructions.size())
-        if (space.moves()[path[level]].begins_stage) p.stages.push_back(n);
+    p.steps = std::move(steps);
+    p.stages = std::move(stages);
     std::vector<instruction> instructions;
     for (auto const& s : p.steps) instructions.push_back(s.instruction);
     p.ratios = std::move(ratios);
@@ -247,6 +260,13 @@ HEDDLE_INLINE std::pair<plan, plan_cost> realise(move_list const& path, cut_spac
     p.time = cost.time;
     p.memory = cost.memory;
     return {std::move(p), std::move(cost)};
+}
+
+HEDDLE_INLINE std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space,
+                                                 std::span<step_work const> steps, cluster const& c, ratio_table ratios,
+                                                 training_options const& training) {
+    return realise(space.program(), steps_of(path, space, steps), stages_of(path, space), c, std::move(ratios),
+                   training);
 }
 
 } // namespace heddle

@@ -14,20 +14,50 @@
 #include <heddle/synthesis/planning_options.hpp>
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/factor_set.hpp>
+#include <heddle/theory/loosened_program.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
+#include <heddle/theory/searched_program.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <limits>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace heddle {
+
+/// Programs that bound those of a stage where these are too many: see `loosened_program`.
+struct bounding_programs {
+    explicit bounding_programs(indexed_program p) : program(std::move(p)) {}
+    bounding_programs(bounding_programs const&) = delete;
+
+    loosened_program program;
+    std::optional<cut_space> space;
+    cut_graph graph;
+    std::vector<step_work> steps;
+};
+
+/// Computations worth having, by kind of operators: forms of operands and results by their codes.
+using computation_set = std::map<operator_id, std::set<std::vector<std::uint16_t>>>;
+[[nodiscard]] inline std::vector<std::uint16_t> codes_of(instruction::compute const& i) {
+    std::vector<std::uint16_t> codes;
+    for (tensor_form f : i.operands) codes.push_back(f.code());
+    for (tensor_form f : i.results) codes.push_back(f.code());
+    return codes;
+}
+
+/// By tensor, codes of forms.
+using form_table = std::vector<std::set<std::uint16_t>>;
 
 /// The programs at hand are those of a graph, which is explored under restrictions that keep the pins. Ratios are those
 /// of device types.
@@ -35,13 +65,17 @@ class stage_programs {
 public:
     stage_programs(indexed_program const& program, heddle::cluster const& c, planning_options const& options,
                    search::deadline const& until)
-        : cluster_(c), options_(options), until_(until), space_(program, operator_kinds(program), options.cuts),
-          types_(c), model_(model_on(c)) {
+        : cluster_(c), options_(options), until_(until), searched_(program, tensors_of(options.pinned)),
+          space_(searched_.program(), operator_kinds(searched_.program()), options.cuts), types_(c),
+          model_(model_on(c)) {
         if (options.training.interleaves()) space_.divide_into_stages();
     }
 
     [[nodiscard]] heddle::cluster const& cluster() const { return cluster_; }
+    /// The one that is searched.
     [[nodiscard]] indexed_program const& program() const { return space_.program(); }
+    /// The one that is planned: its tensors are the first of the other, under the same numbers.
+    [[nodiscard]] indexed_program const& given() const { return searched_.given(); }
     [[nodiscard]] training_options const& training() const { return options_.training; }
     [[nodiscard]] cut_space const& space() const { return space_; }
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
@@ -50,16 +84,30 @@ public:
     [[nodiscard]] device_types const& types() const { return types_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
 
-    /// Explores the programs of some instructions; if time is over, few of them.
-    [[nodiscard]] cut_graph explore(instruction_filter allowed);
+    /// The programs of some instructions of the searched program; where time is over, few of them.
+    /// Once states were left out, at most `width_after` are kept of the levels that follow.
+    [[nodiscard]] cut_graph explore(instruction_filter allowed,
+                                    std::size_t width_after = std::numeric_limits<std::size_t>::max());
+    /// The same, of the given one.
+    [[nodiscard]] cut_graph explore_given(instruction_filter allowed) {
+        return explore(searched_.as_searched(std::move(allowed)));
+    }
     /// Takes the programs that may be the fastest if memory does not matter. Pins may forbid what is fastest without
     /// them; then all programs are taken.
     void take_fastest();
     /// Takes also the programs that are never faster, only smaller. Returns whether they were missing.
     bool take_all();
     [[nodiscard]] bool has_all() const { return has_all_; }
+    /// Of what was taken, those of these computations, by kinds of the searched program; or all of it again.
+    void take_only(computation_set const& useful, form_table forms) { take(taken_, &useful, std::move(forms)); }
+    void take_again() { take(taken_); }
     /// Tells whether the graph has every program of the space.
-    [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete(); }
+    [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete() && !bounding_; }
+    /// If it has not, programs that bound those of the space; none where time was over, or their cuts are too wide yet.
+    [[nodiscard]] bounding_programs const* bounding() const { return bounding_.get(); }
+    /// Adds the forms that a program of the bounding ones has tensors in.
+    void add_forms(bounding_programs const& bounding, move_list const& path, form_table& forms) const;
+    [[nodiscard]] bool has_bound() const { return is_complete() || bounding_; }
     /// Tells whether orders were left out that may matter.
     [[nodiscard]] bool lacks_orders() const { return options_.training.interleaves() && !space_.cuts().is_complete(); }
 
@@ -81,17 +129,20 @@ public:
         return {c, types_.classes, main_type(program()), options_.training.bucket};
     }
 
+    /// A plan of the given program.
     [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, ratio_table const& ratios,
                                                      training_options const& training) const {
-        return heddle::realise(path, space_, steps_, cluster_, types_.per_device(ratios), training);
+        return realise_on_devices(path, types_.per_device(ratios), training);
     }
+    [[nodiscard]] std::pair<plan, plan_cost> realise_on_devices(move_list const& path, ratio_table per_device,
+                                                                training_options const& training) const;
     [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, ratio_table const& ratios) const {
         return realise(path, ratios, options_.training);
     }
     /// Tells whether a program of the graph, or of a restriction of it, keeps the pins.
     [[nodiscard]] bool keeps_pins(plan const& p) const {
         return algorithm::all_of(
-            p.steps, [&](plan_step const& s) { return heddle::keeps_pins(program(), options_.pinned, s.instruction); });
+            p.steps, [&](plan_step const& s) { return heddle::keeps_pins(given(), options_.pinned, s.instruction); });
     }
     [[nodiscard]] bool has_instruction(move_list const& path,
                                        std::function<bool(instruction const&)> const& sought) const;
@@ -111,19 +162,32 @@ public:
     [[nodiscard]] std::string space_name() const;
 
 private:
+    /// The programs of some instructions of the given program and, where they are too many, those of them that do with
+    /// the forms that loosened programs do with, and these.
+    void take(instruction_filter allowed, computation_set const* useful = nullptr, form_table forms = {});
+    /// Loosens tensors until cuts are narrow.
+    [[nodiscard]] std::unique_ptr<bounding_programs> loosen(instruction_filter const& allowed);
+    /// Some forms of tensors, and those in which the fastest and the smallest of the bounding programs have them.
+    [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table forms) const;
+    /// The costs of an instruction of the searched program.
+    [[nodiscard]] step_work step_of(instruction const& i) const;
     /// Returns the filter of all plans: programs keep the pins, and convert before views.
     [[nodiscard]] instruction_filter wanted(instruction_filter allowed) const {
-        return converting_before_views(program(), with_pins(program(), options_.pinned, std::move(allowed)));
+        return converting_before_views(program(),
+                                       searched_.as_searched(with_pins(given(), options_.pinned, std::move(allowed))));
     }
 
     heddle::cluster const& cluster_;
     planning_options const& options_;
     search::deadline const& until_;
+    searched_program searched_;
     cut_space space_;
     cut_graph graph_;
     std::vector<step_work> steps_;
     device_types types_;
     cost_model model_;
+    std::unique_ptr<bounding_programs> bounding_;
+    instruction_filter taken_ = instruction_filter::everything();
     bool has_all_ = false;
 };
 
@@ -133,14 +197,187 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE cut_graph stage_programs::explore(instruction_filter allowed) {
+HEDDLE_INLINE cut_graph stage_programs::explore(instruction_filter allowed, std::size_t width_after) {
     constexpr std::size_t width_in_haste = 20;
     space_.restrict_to(std::move(allowed));
     auto graph = search::explore(
-        space_, [&] { return until_.is_over() ? std::min(options_.width, width_in_haste) : options_.width; });
-    while (steps_.size() < space_.instructions().size())
-        steps_.push_back(make_step(program(), space_.instructions()[steps_.size()], options_.training));
+        space_, [&] { return until_.is_over() ? std::min(options_.width, width_in_haste) : options_.width; },
+        width_after);
+    while (steps_.size() < space_.instructions().size()) {
+        auto const& i = space_.instructions()[steps_.size()];
+        steps_.push_back(step_of(i));
+    }
     return graph;
+}
+
+HEDDLE_INLINE step_work stage_programs::step_of(instruction const& i) const {
+    auto const there = searched_.in_given(i);
+    if (!there) return {};
+    step_work s = make_step(given(), *there, options_.training);
+    auto const* const compute = i.as<instruction::compute>();
+    if (!compute || !s.share.is_split()) return s;
+    auto const& op = program().operators[compute->op];
+    if (algorithm::find(op.results, s.share.tensor) != op.results.end()) return s;
+    for (std::size_t k = 0; k < op.operands.size(); ++k) // cut at the same points
+        if (compute->operands[k].is_shard()) s.share = {op.operands[k], compute->operands[k].factor()};
+    return s;
+}
+
+HEDDLE_INLINE std::pair<plan, plan_cost> stage_programs::realise_on_devices(move_list const& path,
+                                                                            ratio_table per_device,
+                                                                            training_options const& training) const {
+    auto const searched = steps_of(path, space_, steps_);
+    auto const begins = stages_of(path, space_);
+    std::vector<instruction> instructions;
+    for (auto const& s : searched) instructions.push_back(s.instruction);
+    std::vector<plan_step> steps;
+    std::vector<std::size_t> stages;
+    saved_so_far saved(given());
+    auto begun = begins.begin();
+    searched_.for_each_in_given(instructions, [&](instruction const& i, std::optional<std::size_t> n) {
+        for (; n && begun != begins.end() && *begun <= *n; ++begun)
+            if (stages.empty() || stages.back() != steps.size()) stages.push_back(steps.size());
+        steps.push_back({i, make_step(given(), i, training), saved.by(i)});
+    });
+    return heddle::realise(given(), std::move(steps), std::move(stages), cluster_, std::move(per_device), training);
+}
+
+HEDDLE_INLINE void stage_programs::take(instruction_filter allowed, computation_set const* useful, form_table forms) {
+    bounding_.reset();
+    taken_ = std::move(allowed);
+    auto all = searched_.as_searched(with_pins(given(), options_.pinned, taken_));
+    if (useful)
+        all.allows = [this, useful = *useful, before = all.allows](instruction const& i) {
+            auto const* const compute = i.as<instruction::compute>();
+            if (!compute) return before(i);
+            auto const found = useful.find(space_.kind(compute->op));
+            return found != useful.end() && found->second.contains(codes_of(*compute)) && before(i);
+        };
+    graph_ = explore(converting_before_views(program(), all), 1);
+    if (is_complete() || until_.is_over()) return;
+    auto bounding = loosen(all);
+    if (!bounding) {
+        graph_ = explore(converting_before_views(program(), all));
+        return;
+    }
+    forms = forms_of(*bounding, std::move(forms));
+    for (bool everywhere : {false, true}) {
+        auto const is_kept = [&](tensor_id t) { return everywhere || bounding->program.late(t); };
+        auto const has = [&](tensor_id t, tensor_form f) { return !is_kept(t) || forms[t].contains(f.code()); };
+        auto const allows = [&](instruction const& i) {
+            if (auto const* change = i.change()) return has(change->tensor, change->to) && all(i);
+            auto const& compute = *i.as<instruction::compute>();
+            auto const& op = program().operators[compute.op];
+            for (std::size_t k = 0; k < op.results.size(); ++k)
+                if (!has(op.results[k], compute.results[k])) return false;
+            return all(i);
+        };
+        search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
+        std::vector<std::uint64_t> marks;
+        for (tensor_id t = 0; t < program().tensors.size(); ++t) {
+            std::vector<std::uint64_t> key{all.mark(t), is_kept(t)};
+            if (is_kept(t)) key.insert(key.end(), forms[t].begin(), forms[t].end());
+            marks.push_back(numbers.insert(std::move(key)).first);
+        }
+        graph_ = explore(converting_before_views(program(), {allows, [&](tensor_id t) { return marks[t]; }}),
+                         everywhere ? std::numeric_limits<std::size_t>::max() : 1);
+        if (graph_.is_complete) break;
+    }
+    space_.restrict_to(all); // what was there is not referred to any more
+    bounding_ = std::move(bounding);
+}
+
+HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruction_filter const& allowed) {
+    std::size_t const most = std::max<std::size_t>(1, options_.width / 5);
+    auto result = std::make_unique<bounding_programs>(program());
+    for (auto& loose = result->program; !until_.is_over();) {
+        auto& space = result->space.emplace(loose.program(), operator_kinds(loose.program()), options_.cuts);
+        if (options_.training.interleaves()) space.divide_into_stages();
+        space.restrict_to(converting_before_views(loose.program(), loose.as_loosened(allowed)));
+        result->graph = search::explore(space, [&] { return most; }, 1);
+        if (!space.is_complete()) return nullptr;
+        if (result->graph.is_complete) {
+            for (auto const& i : space.instructions()) {
+                auto& s = result->steps.emplace_back();
+                auto const* const change = i.change();
+                if (!change || !loose.is_late(change->tensor)) s = step_of(i);
+                if (change) continue;
+                auto const& op = loose.program().operators[i.as<instruction::compute>()->op];
+                auto const replace = [&](share_ref& ref) {
+                    if (!ref.is_split()) return;
+                    auto const late = loose.late(ref.tensor);
+                    if (late && algorithm::find(op.operands, *late) != op.operands.end()) ref.tensor = *late;
+                };
+                replace(s.share);
+                for_each_transfer(s, [&](transfer& t) { replace(t.from), replace(t.to); });
+            }
+            return result;
+        }
+        auto const& first = result->graph.first_of_level;
+        std::size_t level = 0;
+        while (first[level + 1] - first[level] < most) ++level;
+        if (!loose.loosen_at(level)) return nullptr;
+    }
+    return nullptr;
+}
+
+HEDDLE_INLINE void stage_programs::add_forms(bounding_programs const& bounding, move_list const& path,
+                                             form_table& forms) const {
+    auto const& loose = bounding.program;
+    forms.resize(program().tensors.size());
+    auto const add = [&](tensor_id t, tensor_form f) { forms[loose.of(t)].insert(f.code()); };
+    for (auto const& s : steps_of(path, *bounding.space, bounding.steps)) {
+        auto const& i = s.instruction;
+        if (auto const* change = i.change()) {
+            add(change->tensor, change->from), add(change->tensor, change->to);
+            continue;
+        }
+        auto const& compute = *i.as<instruction::compute>();
+        auto const& op = loose.program().operators[compute.op];
+        for (std::size_t k = 0; k < op.operands.size(); ++k) add(op.operands[k], compute.operands[k]);
+        for (std::size_t k = 0; k < op.results.size(); ++k) add(op.results[k], compute.results[k]);
+    }
+}
+
+HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bounding, form_table forms) const {
+    auto const& loose = bounding.program;
+    forms.resize(program().tensors.size());
+    auto const batch = batch_factors(given());
+    for (tensor_id t = 0; t < given().tensors.size(); ++t)
+        if (auto const f = batch.first_of(t); f != no_factor) forms[t].insert(tensor_form::shard(f).code());
+    auto const ratios = types_.per_device(compute_proportional_ratios());
+    largest_shares const shares(integral_shares(loose.program(), ratios), types_.of_device);
+    priced_graph const priced(*bounding.space, bounding.graph, bounding.steps, model_, shares, options_.training);
+    auto const mean = [&](auto const& of_classes) {
+        double sum = 0;
+        for (double v : of_classes) sum += v;
+        return sum / static_cast<double>(model_.class_count());
+    };
+    auto const time = [&](move_price const& m) {
+        return mean(m.work) + mean(m.backward_work) + mean(m.update) + m.transfers.total();
+    };
+    auto const memory = [&](move_price const& m) { return mean(m.memory); };
+    auto const fastest = priced.shortest_under(time), smallest = priced.shortest_under(memory);
+    auto const take = [&](search::shortest_paths const& paths) {
+        if (std::isfinite(paths.to_goal())) add_forms(bounding, search::follow(bounding.graph, paths), forms);
+    };
+    take(fastest);
+    take(smallest);
+    if (has_all_ && smallest.to_goal() > 0)
+        for (double const part : {0.1, 0.3, 1.0, 3.0}) { // and some between
+            double const price = part * fastest.to_goal() / smallest.to_goal();
+            take(priced.shortest_under([&](move_price const& m) { return time(m) + price * memory(m); }));
+        }
+    // What leads from one of them to another, if only by a whole copy.
+    for (auto& of_tensor : forms)
+        for (auto from : of_tensor)
+            if (!algorithm::all_of(of_tensor, [&](auto to) {
+                    return from == to || find_conversion(tensor_form::from_code(from), tensor_form::from_code(to));
+                })) {
+                of_tensor.insert(tensor_form::replicated().code());
+                break;
+            }
+    return forms;
 }
 
 HEDDLE_INLINE void stage_programs::take_fastest() {
@@ -148,13 +385,13 @@ HEDDLE_INLINE void stage_programs::take_fastest() {
                         : options_.training.copies_gradients ? best_gather::either
                                                              : best_gather::after_update;
     bool const is_known = options_.training.accumulator.name.empty(); // which programs are never the fastest
-    if (options_.pinned.empty() && is_known) graph_ = explore(wanted(fastest_programs(program(), gather)));
+    if (options_.pinned.empty() && is_known) take(fastest_programs(given(), gather));
     else take_all();
 }
 
 HEDDLE_INLINE bool stage_programs::take_all() {
     if (std::exchange(has_all_, true)) return false;
-    graph_ = explore(wanted(instruction_filter::everything()));
+    take(instruction_filter::everything());
     return true;
 }
 

@@ -68,7 +68,8 @@ public:
         plan p = has_plan ? std::move(record.best()) : blank();
         p.space = programs.space_name() + (has_plan ? " at these shares" : " at the ratios tried");
         p.which_limit = which_limit;
-        bool const lacks_programs = !programs.is_complete() || (has_plan && programs.lacks_orders());
+        bool const lacks_programs =
+            !(has_plan ? programs.has_bound() : programs.is_complete()) || (has_plan && programs.lacks_orders());
         if (which_limit == search::limit_kind::none && lacks_programs) p.which_limit = search::limit_kind::width;
         search::conclude(p, has_plan ? std::optional(p.cost()) : std::nullopt, p.lower_bound, p.cost());
         describe(p);
@@ -106,9 +107,12 @@ private:
         statistics.seconds = until.elapsed();
         p.statistics = statistics;
         p.provenance.cluster = programs.cluster().name;
-        if (p.exists() && p.status != search::status::optimal && p.lower_bound <= 0 && programs.is_complete())
+        if (p.exists() && p.status != search::status::optimal && p.lower_bound <= 0 && programs.has_bound())
             p.warnings.push_back("no lower bound is proven: there was no time left for it");
-        if (!programs.is_complete())
+        if (programs.bounding())
+            p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options.width) +
+                                 " states per cut; the lower bound holds for them too");
+        else if (!programs.is_complete())
             p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options.width) +
                                  " states per cut, as time was over or because an operator has too many operands; no "
                                  "lower bound is proven");

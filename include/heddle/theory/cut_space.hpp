@@ -279,6 +279,7 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
     for (std::size_t k = 0; k < computation.results.size(); ++k)
         keep(program_.operators[op].results[k], computation.results[k], false);
     for_each_saved(program_, computation, [&](tensor_id t, tensor_form f) {
+        if (program_.tensors[t].at_cuts == tensor_at_cuts::free) return;
         if (algorithm::any_of(prepared.after, [&](auto const& i) { return i.change()->tensor == t; })) return;
         bool const stored =
             program_.tensors[t].is_parameter() && algorithm::any_of(prepared.before, [&](auto const& i) {

@@ -136,6 +136,7 @@ HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, 
                                                                std::vector<bool> const& done) const {
     std::vector<tensor_id> live;
     auto const add = [&](tensor_id t) {
+        if (program_.tensors[t].at_cuts == tensor_at_cuts::free) return;
         auto const& users = program_.tensors[t].consumers;
         bool const stays =
             t == program_.loss || std::any_of(users.rbegin(), users.rend(), [&](auto o) { return !done[o]; });

@@ -106,6 +106,7 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
             add(loop.statistic.value);
         }
         add(op.inside_loop);
+        add(op.listed.size()); // listed alike where operators that they are of are of one kind, see `searched_program`
         add(op.operands.size());
         for (std::size_t position = 0; position < op.operands.size() + op.results.size(); ++position) {
             tensor_id const t = tensor_at(op, position);

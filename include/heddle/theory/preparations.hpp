@@ -107,6 +107,7 @@ HEDDLE_INLINE void preparations::fulfil(request& r, std::size_t at) {
         return r.visit(way_);
     }
     if (holds(r, r.needs[at])) return fulfil(r, at + 1);
+    if (program_.tensors[r.needs[at].first].at_cuts == tensor_at_cuts::fixed) return;
     convert(r, at);
     read(r, at);
 }

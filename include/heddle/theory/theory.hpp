@@ -146,6 +146,12 @@ HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const
 HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program const& p, operator_id number) {
     auto const& op = p.operators[number];
     std::vector<instruction::compute> result;
+    for (auto const& listed : op.listed) {
+        auto& i = result.emplace_back(instruction::compute{number, {}, {}, listed.loop});
+        for (auto code : listed.operands) i.operands.push_back(tensor_form::from_code(code));
+        for (auto code : listed.results) i.results.push_back(tensor_form::from_code(code));
+    }
+    if (!result.empty()) return result;
     constexpr std::size_t most = 512; // of operators with many terms, only so many choices of partial operands
     auto const emit = [&](form_list operands, form_list results, std::int16_t loop) {
         for (std::size_t k = 0; k < operands.size(); ++k) {
@@ -215,7 +221,8 @@ HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program con
 
 HEDDLE_INLINE form_list readable_forms(indexed_tensor const& tensor) {
     form_list forms{tensor_form::replicated()};
-    if (tensor.is_parameter() && tensor.has_cotangent) {
+    bool const is_free = tensor.at_cuts == tensor_at_cuts::free;
+    if ((tensor.is_parameter() || is_free) && tensor.has_cotangent) {
         forms.push_back(tensor_form::mirrored());
         forms.push_back(tensor_form::partial());
     }

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Programs in which some uses of a tensor do not wait for how it is made: their cuts are narrow.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/instruction_filter.hpp>
+#include <heddle/theory/operator_order.hpp>
+#include <heddle/theory/searched_program.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A program that costs no more than another, whatever its forms: late uses of some tensors have them in any form, for
+/// nothing. What such a tensor costs as it is made and first used stays, and so do its uses' own costs; what brings it
+/// from the form in which it was made to those in which it is used late does not.
+///
+/// Operators have the numbers of the other program, and so have tensors but for those of late uses, which come after.
+class loosened_program {
+public:
+    explicit loosened_program(indexed_program p) : program_(std::move(p)), count_(program_.tensors.size()) {}
+
+    [[nodiscard]] indexed_program const& program() const { return program_; }
+    /// The tensor of the other program.
+    [[nodiscard]] tensor_id of(tensor_id t) const { return t < count_ ? t : late_of_[t - count_]; }
+    [[nodiscard]] bool is_late(tensor_id t) const { return t >= count_; }
+    /// The tensors with late uses.
+    [[nodiscard]] std::vector<tensor_id> const& loosened() const { return late_of_; }
+    /// The one for late uses of a tensor that has some.
+    [[nodiscard]] std::optional<tensor_id> late(tensor_id t) const {
+        auto const found = algorithm::find(late_of_, t);
+        if (found == late_of_.end()) return std::nullopt;
+        return static_cast<tensor_id>(count_ + static_cast<std::size_t>(found - late_of_.begin()));
+    }
+
+    /// Cuts of the other program's factors, with those of late uses beside theirs. `Cuts` is a list of `atom_class`.
+    template <class Cuts>
+    [[nodiscard]] Cuts with_late(Cuts cuts) const {
+        for (auto& cut : cuts)
+            for (std::size_t n = cut.members.size(); n-- > 0;)
+                if (auto const t = late(cut.members[n].tensor)) {
+                    auto member = cut.members[n];
+                    member.tensor = *t;
+                    cut.members.push_back(member);
+                }
+        return cuts;
+    }
+
+    /// Loosens a tensor in use at the cut before an operator, the one that stays in use longest, with all that are made
+    /// and used alike. False if there is none.
+    bool loosen_at(std::size_t level);
+
+    /// A filter of instructions of the other program as one for this. *Lifetime:* refers to this.
+    [[nodiscard]] instruction_filter as_loosened(instruction_filter allowed) const;
+
+private:
+    void loosen(tensor_id t, operator_id first_late);
+
+    indexed_program program_;
+    std::size_t count_;
+    std::vector<tensor_id> late_of_;
+};
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
+    std::vector<std::size_t> made(program_.tensors.size(), program_.operators.size());
+    for (operator_id o = 0; o < program_.operators.size(); ++o)
+        for (auto t : program_.operators[o].results) made[t] = o;
+    // When a tensor is there, by level: after its operator, or its first use.
+    auto const begins = [&](tensor_id t) {
+        auto const& tensor = program_.tensors[t];
+        return tensor.is_source() ? std::size_t{tensor.consumers.front()} : made[t];
+    };
+    auto const can_be = [&](tensor_id t) {
+        auto const& tensor = program_.tensors[t];
+        if (is_late(t) || t == program_.loss || tensor.consumers.empty() || late(t)) return false;
+        if (tensor.at_cuts != tensor_at_cuts::held) return false;
+        return begins(t) + 1 < std::size_t{tensor.consumers.back()};
+    };
+    std::optional<tensor_id> best;
+    auto const span_of = [&](tensor_id t) { return program_.tensors[t].consumers.back() - begins(t); };
+    for (tensor_id t = 0; t < count_; ++t) {
+        if (!can_be(t) || begins(t) >= level || program_.tensors[t].consumers.back() < level) continue;
+        // A parameter's gradient is reduced once, however it is used: it is the last to be loosened.
+        auto const rank = [&](tensor_id u) { return std::pair(!program_.tensors[u].is_parameter(), span_of(u)); };
+        if (!best || rank(t) > rank(*best)) best = t;
+    }
+    if (!best) return false;
+    auto const kinds = operator_kinds(program_);
+    // How it is made and used: kinds of operators, from where it is there on.
+    auto const looks = [&](tensor_id t) {
+        std::vector<std::size_t> list{program_.tensors[t].is_source(), kinds[begins(t)]};
+        for (auto o : program_.tensors[t].consumers) list.insert(list.end(), {kinds[o], o - begins(t)});
+        return list;
+    };
+    auto const wanted = looks(*best);
+    // Uses that begin before this level keep it.
+    auto const first = static_cast<operator_id>(level) - static_cast<operator_id>(begins(*best));
+    std::vector<std::pair<tensor_id, operator_id>> all;
+    for (tensor_id t = 0; t < count_; ++t)
+        if (can_be(t) && looks(t) == wanted) all.push_back({t, static_cast<operator_id>(begins(t)) + first});
+    for (auto const& [t, from] : all) loosen(t, from);
+    count_uses(program_);
+    return true;
+}
+
+HEDDLE_INLINE void loosened_program::loosen(tensor_id t, operator_id first_late) {
+    auto late = program_.tensors[t];
+    late.info.role = tensor_role::buffer;
+    late.at_cuts = tensor_at_cuts::free;
+    auto const number = static_cast<tensor_id>(program_.tensors.size());
+    program_.tensors.push_back(std::move(late));
+    late_of_.push_back(t);
+    for (auto o : program_.tensors[t].consumers)
+        if (o >= first_late)
+            for (auto& operand : program_.operators[o].operands)
+                if (operand == t) operand = number;
+}
+
+HEDDLE_INLINE instruction_filter loosened_program::as_loosened(instruction_filter allowed) const {
+    auto const allows = [this, allowed](instruction const& i) {
+        auto const* const change = i.change();
+        return (change && is_late(change->tensor)) || allowed(i);
+    };
+    if (!allowed.mark) return allows;
+    std::vector<std::uint64_t> marks;
+    for (tensor_id t = 0; t < program_.tensors.size(); ++t) marks.push_back(2 * allowed.mark(of(t)) + is_late(t));
+    return {allows, [marks = std::move(marks)](tensor_id t) { return marks[t]; }};
+}
+
+} // namespace heddle
+
+#endif

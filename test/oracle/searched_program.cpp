@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Programs made to be searched against the given ones: the same costs, in whatever order operators are given;
+/// and loosened ones, which bound them.
+#include "support/random_programs.hpp"
+
+#include <heddle/plan/verify.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/synthesis/stage_programs.hpp>
+#include <heddle/synthesis/synthesise.hpp>
+#if __has_include(<heddle/clp/ratio_solver.hpp>)
+#include <heddle/clp/ratio_solver.hpp>
+#define HEDDLE_TEST_HAS_SOLVER 1
+#endif
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+
+/// Branches from one input or several that end at one operator, which may have several results; what is computed from a
+/// mask alone is used in each.
+program branches(random_source& random) {
+    program_builder b;
+    operator_options const matmul{.category = operator_class::matmul, .saved_operands = {{0, 1}}};
+    operator_options const elementwise{.category = operator_class::elementwise};
+    int const count = random.between(3, 4);
+    extent const rows = 4, width = 2 * random.between(1, 2);
+    auto const x = b.input("x", {rows, width});
+    bool const masks = random.chance(0.5);
+    auto mask = b.input("mask", {rows});
+    if (masks) mask = b.apply("view", "(b) -> (b)", {mask}, {.is_view = true});
+    std::vector<tensor_id> ends;
+    std::string rule, terms;
+    bool const multiplies = random.chance(0.3);
+    for (int n = 0; n < count; ++n) {
+        auto const w = b.parameter("w" + std::to_string(n), {width, width});
+        auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, matmul);
+        if (masks) h = b.apply("mask", "(b n), (b) -> (b n); 0", {h, mask}, elementwise);
+        ends.push_back(h);
+        rule += n == 0 ? "(b n)" : ", (b n)";
+        terms += (n == 0 ? "" : multiplies ? "*" : " + ") + std::to_string(n);
+    }
+    auto join = elementwise;
+    if (multiplies) join.saved_operands = {{0, 1, 2}};
+    auto const joined = b.apply("join", rule + " -> (b n); " + terms, ends, join);
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {joined}, {.category = operator_class::reduction}));
+}
+
+/// The order of an indexed program's operators, at random.
+indexed_program in_random_order(indexed_program const& p, random_source& random) {
+    std::vector<bool> is_made(p.tensors.size()), is_done(p.operators.size());
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) is_made[t] = p.tensors[t].is_source();
+    std::vector<operator_id> order;
+    while (order.size() < p.operators.size()) {
+        std::vector<operator_id> ready;
+        for (operator_id o = 0; o < p.operators.size(); ++o)
+            if (!is_done[o] && std::ranges::all_of(p.operators[o].operands, [&](auto t) { return is_made[t]; }))
+                ready.push_back(o);
+        auto const o = ready[static_cast<std::size_t>(random.between(0, static_cast<int>(ready.size()) - 1))];
+        order.push_back(o);
+        is_done[o] = true;
+        for (auto t : p.operators[o].results) is_made[t] = true;
+    }
+    return in_order(p, order);
+}
+
+double sum_of(move_price const& m) {
+    double sum = m.transfers.total();
+    for (double v : m.work) sum += v;
+    for (double v : m.backward_work) sum += v;
+    for (double v : m.update) sum += v;
+    return sum;
+}
+
+/// The least sum of costs of a program as it is given, at given shares.
+double least_sum(indexed_program const& p, stage_programs const& programs, std::vector<double> const& ratios) {
+    cut_space space(p, operator_kinds(p));
+    auto const graph = search::explore(space);
+    std::vector<step_work> steps;
+    for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
+    priced_graph const priced(space, graph, steps, programs.model(), uniform_shares(ratios));
+    return priced.shortest_under(sum_of).to_goal();
+}
+
+struct made_program {
+    program made;
+    indexed_program indexed;
+};
+made_program random_case(random_source& random) {
+    auto made = random.chance(0.5) ? branches(random) : test::random_program(random, {.most_operators = 6});
+    auto indexed = index_program(made);
+    return {std::move(made), std::move(indexed)};
+}
+
+} // namespace
+
+TEST_CASE("a searched program has programs that cost what those of the given one do") {
+    int divided = 0, free = 0, bounded = 0;
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        random_source random(seed + 810000);
+        auto const [made, p] = random_case(random);
+        auto const c = test::random_cluster(random);
+        CAPTURE(seed);
+        INFO(test::describe(made) << test::describe(c));
+        planning_options options;
+        search::deadline const until;
+        stage_programs programs(p, c, options, until);
+        programs.take_all();
+        auto const ratios = programs.even_ratios();
+        auto const& searched = programs.program();
+        bool const has_free =
+            std::ranges::any_of(searched.tensors, [](auto const& t) { return t.at_cuts == tensor_at_cuts::free; });
+        divided += searched.tensors.size() > p.tensors.size();
+        free += has_free;
+        REQUIRE(programs.is_complete());
+        auto const& model = programs.model();
+        priced_graph const priced(programs.space(), programs.graph(), programs.steps(), model,
+                                  uniform_shares(ratios.front()));
+        double const given = least_sum(p, programs, ratios.front());
+        auto const paths = priced.shortest_under(sum_of);
+        CHECK(paths.to_goal() <= given * (1 + 1e-9));
+        if (!has_free) CHECK(paths.to_goal() == doctest::Approx(given).epsilon(1e-9));
+        auto const plan = programs.realise(search::follow(programs.graph(), paths), ratios).first;
+        auto const checked = verify(p, plan);
+        CHECK_MESSAGE(checked.valid, checked.problem);
+
+        // Loosened until few states are left at a cut.
+        options.width = 25;
+        stage_programs few(p, c, options, until);
+        few.take_all();
+        if (!few.bounding()) continue;
+        ++bounded;
+        priced_graph const below(*few.bounding()->space, few.bounding()->graph, few.bounding()->steps, model,
+                                 uniform_shares(ratios.front()));
+        CHECK(below.shortest_under(sum_of).to_goal() <= given * (1 + 1e-9));
+    }
+    MESSAGE("divided " << divided << ", with free tensors " << free << ", bounded " << bounded);
+    CHECK(divided > 60);
+    CHECK(free > 20);
+    CHECK(bounded > 20);
+}
+
+#ifdef HEDDLE_TEST_HAS_SOLVER
+
+TEST_CASE("a plan does not depend on the order in which operators are given") {
+    int optimal = 0;
+    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+        random_source random(seed + 820000);
+        auto const [made, p] = random_case(random);
+        auto const c = test::random_cluster(random);
+        auto const other = in_random_order(p, random);
+        CAPTURE(seed);
+        INFO(test::describe(made) << test::describe(c));
+        clp::ratio_solver solver;
+        auto const plan_of = [&](indexed_program const& indexed) {
+            return detail::plan_hap([&](auto const&) { return indexed; }, c, ratio_balancer(solver), {});
+        };
+        auto const a = plan_of(p), b = plan_of(other);
+        REQUIRE(a.exists());
+        REQUIRE(b.exists());
+        CHECK(a.cost() == doctest::Approx(b.cost()).epsilon(1e-9));
+        for (auto const* both : {&p, &other}) {
+            auto const checked = verify(*both, both == &p ? a : b);
+            CHECK_MESSAGE(checked.valid, checked.problem);
+        }
+        optimal += a.status == search::status::optimal;
+    }
+    MESSAGE("optimal " << optimal);
+}
+
+TEST_CASE("a narrow width leaves a bound that no program undercuts") {
+    int bounded = 0;
+    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+        random_source random(seed + 830000);
+        auto const [made, p] = random_case(random);
+        auto const c = test::random_cluster(random);
+        CAPTURE(seed);
+        INFO(test::describe(made) << test::describe(c));
+        clp::ratio_solver solver;
+        hap_options options;
+        options.training.overlaps_gradients = random.chance(0.5);
+        auto narrow = options;
+        narrow.width = 25;
+        auto const found = plan_hap(made, c, solver, options), other = plan_hap(made, c, solver, narrow);
+        REQUIRE(found.exists());
+        if (!other.exists() || other.lower_bound <= 0) continue;
+        bounded += std::ranges::any_of(
+            other.warnings, [](auto const& text) { return text.find("holds for them too") != std::string::npos; });
+        auto const checked = verify(p, other);
+        CHECK_MESSAGE(checked.valid, checked.problem);
+        CHECK(other.lower_bound <= other.cost() * (1 + 1e-9));
+        if (other.global_lower_bound) CHECK(*other.global_lower_bound <= found.cost() * (1 + 1e-9));
+        // At the shares of the narrow plan.
+        search::deadline const until;
+        stage_programs programs(p, c, options, until);
+        programs.take_all();
+        planned_prices const at(programs, other);
+        auto const best = options.training.overlaps_gradients ? synthesise<overlapped>(at.priced, {})
+                                                              : synthesise<serial>(at.priced, {});
+        if (best.path) CHECK(other.lower_bound <= best.cost.seconds * (1 + 1e-9));
+    }
+    MESSAGE("bounded " << bounded);
+    CHECK(bounded > 20);
+}
+
+#endif
