@@ -79,7 +79,7 @@ private:
     [[nodiscard]] static literal whole(std::int64_t i) { return {i}; }
     [[nodiscard]] static literal list_of(std::vector<std::int64_t> const& numbers) {
         literal::list items;
-        for (auto n : numbers) items.push_back({n});
+        for (auto n : numbers) items.emplace_back().value = n;
         return {std::move(items)};
     }
     [[nodiscard]] static results one(tensor_id t) { return std::vector{t}; }
@@ -116,13 +116,13 @@ private:
         if (first == 0 && end == dims[axis]) return x;
         dims[axis] = end - first;
         literal::list index(axis, literal{literal::slice{}});
-        index.push_back({literal::slice{first, end, {}}});
+        index.emplace_back().value = literal::slice{first, end, {}};
         return step("operator.getitem", {{"input", of(x)}, {"index", {std::move(index)}}}, dims, type_of(x));
     }
     tensor_id joined(std::vector<tensor_id> const& pieces, std::size_t axis, tensor_shape dims) {
         if (pieces.size() == 1) return pieces.front();
         literal::list items;
-        for (auto p : pieces) items.push_back(of(p));
+        for (auto p : pieces) items.emplace_back().value = literal::tensor{p};
         return step("torch.cat", {{"tensors", {std::move(items)}}, {"dim", whole(static_cast<std::int64_t>(axis))}},
                     std::move(dims), type_of(pieces.front()));
     }

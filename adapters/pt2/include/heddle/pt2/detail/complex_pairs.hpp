@@ -140,11 +140,11 @@ private:
             } else if (list && (a.name == "dims" || a.name == "dim")) {
                 for (auto& item : *list)
                     if (auto* d = std::get_if<std::int64_t>(&item.value); d && *d < 0) *d += rank;
-                if (name == "permute") list->push_back({rank});
+                if (name == "permute") list->emplace_back().value = rank;
             } else if (list && (a.name == "size" || a.name == "shape")) {
-                list->push_back({std::int64_t{name == "expand" ? -1 : 2}});
+                list->emplace_back().value = std::int64_t{name == "expand" ? -1 : 2};
             } else if (list && a.name == "repeats") {
-                list->push_back({std::int64_t{1}});
+                list->emplace_back().value = std::int64_t{1};
             }
         }
         if (name == "flatten") {

@@ -121,7 +121,7 @@ private:
     [[nodiscard]] tensor_shape const& shape_of(tensor_id id) const { return recorder_.builder.tensor(id).shape; }
     [[nodiscard]] static literal list_of(std::vector<std::int64_t> const& numbers) {
         literal::list items;
-        for (auto n : numbers) items.push_back({n});
+        for (auto n : numbers) items.emplace_back().value = n;
         return {std::move(items)};
     }
     tensor_id in_shape(traced_tensor const& t, tensor_id x, tensor_shape const& dims) {
@@ -137,7 +137,7 @@ private:
         tensor_shape dims = shape_of(x);
         if (first == 0 && end == dims[axis]) return x;
         literal::list index(axis, literal{literal::slice{}});
-        index.push_back({literal::slice{first, end, {}}});
+        index.emplace_back().value = literal::slice{first, end, {}};
         dims[axis] = end - first;
         return apply(t, "operator.getitem", {{literal::tensor{x}}, {std::move(index)}}, {x}, dims);
     }
@@ -179,7 +179,7 @@ private:
                 pieces.push_back(places_of(t, parent, view.axis, view.end, dims[view.axis]));
             if (pieces.size() == 1) return value;
             literal::list items;
-            for (auto p : pieces) items.push_back({literal::tensor{p}});
+            for (auto p : pieces) items.emplace_back().value = literal::tensor{p};
             return apply(t, "torch.cat", {{std::move(items)}, {static_cast<std::int64_t>(view.axis)}}, pieces, dims);
         }
         case tensor_view::kind::unknown: break;
