@@ -25,7 +25,7 @@ struct planning_options {
     search::options last_search{.limits = {.labels = 200'000, .comparisons = 50'000'000}};
     /// How many pairs of program and ratios are tried from each start.
     int rounds = 6;
-    /// How many states are kept per cut. If some are left out, no bound is proven.
+    /// States kept per cut; where that leaves any out, bounds are of programs that cost no more, with narrower cuts.
     std::size_t width = 20'000;
     /// How many cuts of equally many operators are kept; one cut is that of the given order. Other orders are useful if
     /// micro-batches take turns; if some are left out, their bound is that of added costs. See `operator_cuts`.
