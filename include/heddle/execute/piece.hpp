@@ -44,7 +44,7 @@ struct plan_piece {
 /// set of pieces that has every step agrees with a single device, forward and adjoint, then by composition so does the
 /// plan.
 ///
-/// Of micro-batches that take turns a piece runs one, of a device group one device.
+/// A piece runs one of the micro-batches that take turns, and one device of a device group.
 class plan_pieces {
 public:
     /// *Precondition:* `verify(p, what)`. Keeps a reference to the plan.
@@ -52,9 +52,9 @@ public:
 
     /// Steps that bear on the loss, ascending.
     [[nodiscard]] std::vector<std::size_t> const& steps() const { return steps_; }
-    /// Of a computation, its step and the reads and conversions that it takes; of another step, nothing.
+    /// Returns a computation's step with the reads and conversions that it takes; nothing for another step.
     [[nodiscard]] std::vector<std::size_t> const& of_computation(std::size_t n) const { return taken_[n]; }
-    /// Whether a step computes.
+    /// Tells whether a step computes.
     [[nodiscard]] bool computes(std::size_t n) const { return plan_.steps[n].instruction.is<instruction::compute>(); }
     /// The piece of steps [first, last). Nothing if it has no computation, or if factors have a meaning that only
     /// operators outside give them.
@@ -142,11 +142,11 @@ private:
 
     /// The form by the number of its factor in the piece; nothing if there is none.
     [[nodiscard]] std::optional<tensor_form> number_of(tensor_id t, placed_form const& f) const;
-    /// The same, and where there is none the tensor is to leave the piece: the product has all factors.
+    /// As above; where there is none the tensor is to leave the piece, so that the product has all factors.
     [[nodiscard]] std::optional<tensor_form> resolve(tensor_id t, placed_form const& f);
     [[nodiscard]] std::optional<instruction> resolve(draft const& d);
     [[nodiscard]] std::optional<planned_program> try_to_build();
-    /// Of an attempt, all but what leaves.
+    /// Forgets all of an attempt but what leaves.
     void forget();
     void miss(held const& what);
     [[nodiscard]] std::vector<atom_class> cuts() const;
@@ -165,7 +165,7 @@ private:
     program_builder builder_;
     std::vector<segment_number> segments_;
     std::map<tensor_id, tensor_id> number_;
-    /// By new tensor, the plan's and a form in which the piece has it first.
+    /// Maps a new tensor to the plan's and to a form in which the piece has it first.
     std::map<tensor_id, held> first_held_;
     /// What the piece is to give too, for a tensor to have the cotangent or the factors that it has in the plan.
     std::vector<held> missed_;

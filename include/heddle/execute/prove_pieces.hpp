@@ -25,7 +25,7 @@ namespace heddle {
 struct piecewise_options {
     /// What one piece may take.
     execution_size most{bytes(5e8), flops(4e9)};
-    /// Of each piece.
+    /// How each piece is shrunk.
     shrink_options shrink{};
     /// No piece is begun after so many seconds.
     double seconds = 60;
@@ -34,7 +34,7 @@ struct piecewise_options {
 
 /// What executing the pieces of a plan showed.
 struct piecewise_proof {
-    /// Of all pieces together: errors, bytes and the first problem. There is no loss.
+    /// Errors, bytes and the first problem of all pieces together. There is no loss.
     proof shown = nothing_wrong();
     std::size_t pieces = 0;
     /// Distinct steps of the plan, and those of them that were run. A distinct step is an operator with its attributes,
@@ -166,7 +166,7 @@ template <kernel_backend<double> Backend>
     });
 }
 
-/// The same of the tensor groups of a pipeline plan. What stages and copies send each other is no part of a piece: each
+/// Proves the tensor groups of a pipeline plan in pieces. What stages and copies send each other is no part of a piece: each
 /// boundary of stages is a distinct step that is left out, and so are the gradients of copies.
 template <kernel_backend<double> Backend>
 [[nodiscard]] piecewise_proof prove_in_pieces(program const& p, pipeline_plan const& what, Backend const& backend,

@@ -72,7 +72,7 @@ struct indexed_tensor {
     /// The factor that device groups cut among their devices, or `no_factor` if each device has the whole tensor; see
     /// `split_inside`.
     factor_number inside = no_factor;
-    /// Of programs made to be searched; see `searched_program`.
+    /// Other than `held` only in programs made to be searched; see `searched_program`.
     tensor_at_cuts at_cuts = tensor_at_cuts::held;
 
     [[nodiscard]] bool is_source() const { return info.role != tensor_role::value; }

@@ -47,7 +47,7 @@ template <time_accumulator Accumulator>
     return std::max(bound, bound_by(weights));
 }
 
-/// Of bounding programs, the computations that are part of one whose bound is at most `most`.
+/// Returns the computations of bounding programs that are part of one whose bound is at most `most`.
 /// *Complexity.* Linear in the levels times their links and moves.
 [[nodiscard]] computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
                                                   relaxation const& under, double offset, double most);

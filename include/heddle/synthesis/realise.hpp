@@ -60,7 +60,7 @@ bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_
                                                  std::vector<std::size_t> stages, cluster const& c, ratio_table ratios,
                                                  training_options const& training);
 
-/// The same for a path.
+/// As above, for a path.
 [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space,
                                                  std::span<step_work const> steps, cluster const& c, ratio_table ratios,
                                                  training_options const& training);

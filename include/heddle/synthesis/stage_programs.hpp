@@ -56,7 +56,7 @@ using computation_set = std::map<operator_id, std::set<std::vector<std::uint16_t
     return codes;
 }
 
-/// By tensor, codes of forms.
+/// Codes of forms for each tensor.
 using form_table = std::vector<std::set<std::uint16_t>>;
 
 /// The programs at hand are those of a graph, which is explored under restrictions that keep the pins. Ratios are those
@@ -88,7 +88,7 @@ public:
     /// Once states were left out, at most `width_after` are kept of the levels that follow.
     [[nodiscard]] cut_graph explore(instruction_filter allowed,
                                     std::size_t width_after = std::numeric_limits<std::size_t>::max());
-    /// The same, of the given one.
+    /// As above, under a restriction of the given program.
     [[nodiscard]] cut_graph explore_given(instruction_filter allowed) {
         return explore(searched_.as_searched(std::move(allowed)));
     }
@@ -98,7 +98,7 @@ public:
     /// Takes also the programs that are never faster, only smaller. Returns whether they were missing.
     bool take_all();
     [[nodiscard]] bool has_all() const { return has_all_; }
-    /// Of what was taken, those of these computations, by kinds of the searched program; or all of it again.
+    /// Keeps what was taken to these computations, by kinds of the searched program; or takes all of it again.
     void take_only(computation_set const& useful, form_table forms) { take(taken_, &useful, std::move(forms)); }
     void take_again() { take(taken_); }
     /// Tells whether the graph has every program of the space.

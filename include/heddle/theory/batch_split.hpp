@@ -76,7 +76,7 @@ private:
     std::vector<cut_factor> const& divided_;
     factor_set batch_;
     batch_split out_;
-    /// By tensor: whether every part computes all of it.
+    /// Tells for each tensor whether every part computes all of it.
     std::vector<bool> whole_;
     bool is_to_repeat_ = false;
 };

@@ -60,7 +60,7 @@ private:
 
 namespace detail {
 
-/// Of the factors of a tensor's first dimension, the one that most operators can be split along, the outermost of
+/// Returns the factor of a tensor's first dimension that most operators can be split along, the outermost of
 /// equals. *Precondition:* there is one.
 [[nodiscard]] std::size_t most_used_factor(indexed_program const& p, tensor_id t);
 

@@ -145,7 +145,7 @@ void for_each_saved(indexed_program const& p, instruction const& i, Visit&& visi
 class saved_so_far {
 public:
     explicit saved_so_far(indexed_program const& p) : program_(p) {}
-    /// Of the next instruction.
+    /// Returns what the next instruction keeps.
     [[nodiscard]] std::vector<std::pair<tensor_id, tensor_form>> by(instruction const& i);
 
 private:

@@ -19,7 +19,7 @@
 
 namespace heddle {
 
-/// By tensor, whether what is held of it is part of what is known at a cut: all but those had for nothing.
+/// Tells whether what is held of a tensor is part of what is known at a cut: not if it is had for nothing.
 [[nodiscard]] inline bool is_held_at_cuts(indexed_tensor const& t) { return t.at_cuts != tensor_at_cuts::free; }
 
 namespace detail {
@@ -73,7 +73,7 @@ private:
 
     indexed_program const& program_;
     std::size_t beam_;
-    /// By tensor: its operator, or the number of operators; the logarithm of its forms.
+    /// For each tensor, its operator or the number of operators, and the logarithm of its forms.
     std::vector<operator_id> producer_;
     std::vector<std::int64_t> forms_;
 };

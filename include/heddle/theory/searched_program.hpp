@@ -55,7 +55,7 @@ public:
                                     : !read || program_.tensors[read->tensor].at_cuts != tensor_at_cuts::free;
         return counts ? std::optional(part_of(i)) : std::nullopt;
     }
-    /// The same, and for a part the whole that it is part of.
+    /// As above, but a part becomes the whole that it is part of.
     [[nodiscard]] instruction part_of(instruction const& i) const;
     /// A filter of instructions of the given program as one of the searched. *Lifetime:* refers to this.
     [[nodiscard]] instruction_filter as_searched(instruction_filter allowed) const;
@@ -82,12 +82,12 @@ private:
 
     indexed_program given_, program_;
     std::vector<origin> origins_;
-    /// Of operators of the given program that compute constants.
+    /// Tells which operators of the given program compute constants.
     std::vector<bool> is_constant_;
     std::vector<operator_id> kinds_;
-    /// By kind of operators of the given program that are divided, the ways to compute it.
+    /// Maps a kind of the given program's operators that are divided to the ways to compute it.
     std::map<operator_id, std::vector<instruction::compute>> ways_;
-    /// Of tensors beyond those of the given program, its operator.
+    /// The operators that the tensors beyond those of the given program belong to.
     std::vector<operator_id> operator_of_fixed_;
 };
 
@@ -124,7 +124,7 @@ private:
     }
 
     searched_program const& of_;
-    /// By tensor, the operator that computes it as a constant, or the number of operators.
+    /// For each tensor, the operator that computes it as a constant, or the number of operators.
     std::vector<operator_id> producer_;
     std::vector<std::optional<instruction::compute>> chosen_;
     std::set<std::pair<tensor_id, std::uint16_t>> made_;
@@ -164,7 +164,7 @@ HEDDLE_INLINE searched_program::searched_program(indexed_program given, std::vec
     origins_ = std::move(origins);
 }
 
-/// Of flops and bytes of the whole program, constants may take one part in so many altogether.
+/// Constants may take one part in so many of the whole program's flops and bytes altogether.
 inline constexpr double constants_part = 2000;
 
 HEDDLE_INLINE void searched_program::drop_constants(std::vector<tensor_id> const& kept) {

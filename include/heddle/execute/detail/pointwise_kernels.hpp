@@ -339,7 +339,7 @@ void add_functions(kernel_table<Scalar>& table) {
     table["gelu"] = gelu<Scalar>();
 }
 
-/// Of pairs of numbers in the last dimension, broadcast.
+/// Multiplies pairs of numbers in the last dimension; all others are broadcast.
 template <class Scalar>
 operator_kernel<Scalar> complex_product_kernel() {
     /// Calls `visit(in one operand, in the other, in the result)`, the numbers of first elements of pairs.

@@ -208,7 +208,7 @@ private:
         return one(
             step("torch.ne", {{"input", of(truth(*x))}, {"other", of(truth(*y))}}, result().shape, result().type));
     }
-    /// Of neighbours along a dimension.
+    /// Makes the differences of neighbours along a dimension.
     results differences() {
         if (view_.integer(1, "n", 1) != 1) return {};
         auto const x = view_.tensor(0, "input");

@@ -142,8 +142,7 @@ public:
         auto const& place = to_.emplace_back(indices_[from_.size()]);
         if (count > 1 && step == 1 && size() % count == 0 && start % count == 0)
             return take(in_pieces(place, number), start / count, 1, 1, size() / count);
-        if (count > 1 && size() == step * count)
-            return take("(" + place + " !step" + number + ")", start, 0, step);
+        if (count > 1 && size() == step * count) return take("(" + place + " !step" + number + ")", start, 0, step);
         to_.back() = entry("_", count);
         take("_", start, count, step);
     }
@@ -180,7 +179,7 @@ private:
     tensor_shape const& dims_;
     entries indices_, from_{}, to_{};
     tensor_shape result_{};
-    /// By dimension; a count of zero takes all there are from the start on, and of pieces, starts and counts are numbers.
+    /// One per dimension. A count of zero takes all from the start on; starts and counts of pieces are numbers of them.
     std::vector<double> start_{}, step_{}, count_{}, pieces_{};
 };
 

@@ -239,7 +239,7 @@ inline description bilinear(call_view const& c) {
     return op;
 }
 
-/// Of complex numbers, pairs in a last dimension that is whole: linear in each operand.
+/// Describes the product of complex numbers, which are pairs in a whole last dimension: linear in each operand.
 inline description complex_product(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), y = c.tensor(1, "other");
     for (auto const t : {x, y})

@@ -21,7 +21,7 @@ inline described_operator source_of(call_view const& c, char const* kind, operat
     return op;
 }
 
-/// The same number everywhere.
+/// Describes a tensor that has one number everywhere.
 inline description filled(call_view const& c, std::optional<double> value) {
     if (!value || c.result_count() != 1) return {};
     return source_of(c, "full", {{"value", just(*value)}});

@@ -22,11 +22,11 @@ namespace heddle::pt2::detail {
 struct complex_call {
     std::string name, qualified;
     std::vector<aten_argument> arguments;
-    /// Of the first tensor, without the dimension of the pairs.
+    /// That of the first tensor, without the dimension of the pairs.
     std::size_t rank = 0;
-    /// Of each tensor among the arguments, in order.
+    /// Tells of each tensor among the arguments, in order, whether it is one of pairs.
     std::vector<bool> is_pair;
-    /// Of the results as they are stored.
+    /// The results as they are stored.
     std::vector<traced_call::result> results;
 };
 
@@ -157,7 +157,7 @@ private:
         return std::vector<std::optional<tensor_id>>(ids.begin(), ids.end());
     }
 
-    /// Of pairs their complex product; by real numbers each of a pair.
+    /// Makes the complex product of pairs; real numbers multiply each of a pair.
     result_ids product(std::string_view name) {
         if (operands_.size() == 1) return plain();
         if (operands_.size() != 2 || (name == "div" && call_.is_pair[1])) return {};

@@ -181,7 +181,7 @@ private:
         apply(call);
     }
 
-    /// By the module that made the node.
+    /// Returns a name after the module that made the node.
     [[nodiscard]] std::string operator_name(element const& node) {
         std::string name = node.find("name") ? node.at("name").text() : std::string();
         auto const outputs = node.at("outputs");
@@ -286,7 +286,7 @@ private:
             return false;
         auto const &from = known_[operands.front()], &to = call.metas[0];
         bool const alike = from.dims == to.dims && from.type == to.type && from.is_complex == to.is_complex;
-        // Of equal shapes a slice with a step of -1 is none.
+        // A slice with a step of -1 is none, though shapes are equal.
         return alike && call.integer("step").value_or(1) == 1;
     }
 

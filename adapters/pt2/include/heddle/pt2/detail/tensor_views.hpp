@@ -27,9 +27,9 @@ struct tensor_view {
     };
     std::size_t parent = 0;
     kind how = kind::unknown;
-    /// Of `permuted`: which dimension of the parent each is.
+    /// For `permuted`: which dimension of the parent each is.
     std::vector<std::int64_t> order{};
-    /// Of `piece`: places [first, end) of a dimension, which a single place may lack.
+    /// For `piece`: places [first, end) of a dimension, which a single place may lack.
     std::size_t axis = 0;
     extent first = 0, end = 0;
 };
