@@ -155,8 +155,9 @@ HEDDLE_INLINE verification verify_figures(pipeline_plan const& p) {
             std::string const place = "groups of " + std::to_string(size);
             if (auto const checked = verify_figures(group); !checked)
                 throw detail::wrong_figure{place + ": " + checked.problem};
-            require_figure(group.provenance.training.optimizer_bytes_per_element ==
-                               p.provenance.training.optimizer_bytes_per_element,
+            auto const &theirs = group.provenance.training, &ours = p.provenance.training;
+            require_figure(theirs.optimizer_bytes_per_element == ours.optimizer_bytes_per_element &&
+                               theirs.keeps_master_weights == ours.keeps_master_weights,
                            place + " are planned for another optimiser");
         }
     });
