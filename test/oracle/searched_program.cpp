@@ -35,15 +35,15 @@ program branches(random_source& random) {
     extent const rows = 4, width = 2 * random.between(1, 2);
     auto const x = b.input("x", {rows, width});
     bool const masks = random.chance(0.5);
-    auto mask = b.input("mask", {rows});
-    if (masks) mask = b.apply("view", "(b) -> (b)", {mask}, {.is_view = true});
+    auto masking = b.input("mask", {rows});
+    if (masks) masking = b.apply("view", "(b) -> (b)", {masking}, {.is_view = true});
     std::vector<tensor_id> ends;
     std::string rule, terms;
     bool const multiplies = random.chance(0.3);
     for (int n = 0; n < count; ++n) {
         auto const w = b.parameter("w" + std::to_string(n), {width, width});
         auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, matmul);
-        if (masks) h = b.apply("mask", "(b n), (b) -> (b n); 0", {h, mask}, elementwise);
+        if (masks) h = b.apply("mask", "(b n), (b) -> (b n); 0", {h, masking}, elementwise);
         ends.push_back(h);
         rule += n == 0 ? "(b n)" : ", (b n)";
         terms += (n == 0 ? "" : multiplies ? "*" : " + ") + std::to_string(n);

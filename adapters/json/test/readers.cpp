@@ -115,7 +115,7 @@ TEST_CASE("each target without a rule has one warning; a rule may name a variant
 }
 
 TEST_CASE("several nodes of one buffer have names of their own") {
-    auto const with_buffer = [](std::string const& target, std::string const& op, std::string const& tensor_shape) {
+    auto const with_buffer = [](std::string const& target, std::string const& op, std::string const& shape) {
         return R"({"nodes":[
             {"id":0,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
             {"id":1,"name":"first","op":"buffer","target":"mask","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
@@ -130,7 +130,7 @@ TEST_CASE("several nodes of one buffer have names of their own") {
     auto const p = json::parse_model(with_buffer("mask", "buffer", "[4,6]")).program;
     CHECK(p.tensor(p.operands(0)[1]).name == "mask");
     CHECK(p.tensor(p.operands(1)[1]).name == "mask_1");
-    auto const check_refused = [&](std::string const& target, std::string const& op, std::string const& tensor_shape) {
+    auto const check_refused = [&](std::string const& target, std::string const& op, std::string const& shape) {
         CHECK(test::message_of([&] { static_cast<void>(json::parse_model(with_buffer(target, op, tensor_shape))); }) ==
               "model: nodes[3].target: is \"" + target +
                   "\", expected a name that no other input, parameter or buffer has");

@@ -46,7 +46,8 @@ tensors projected(traced_program& t, tensor_id x, std::string const& how, extent
         for (extent n = 0; n < count; ++n)
             result.push_back(t.call(
                 "operator.getitem",
-                {T(y), list({{literal::ellipsis{}}, slice(n * each, n + 1 < count ? (n + 1) * each : all)})}, piece));
+                {T(y), test::list({{literal::ellipsis{}}, slice(n * each, n + 1 < count ? (n + 1) * each : all)})},
+                piece));
         return result;
     }
     auto const of = t.call("unflatten", {T(y), number(-1), ints({count, each})}, {batch, length, count, each});
