@@ -11,8 +11,8 @@
 
 namespace heddle::search {
 
-/// Limits hold for a whole search, or for all the work of a planner together. What is not set is up to the search, which says how much
-/// it takes.
+/// Limits hold for a whole search, or for all the work of a planner together. What is not set is up to the search,
+/// which says how much it takes.
 struct limits {
     /// Looked at before every step, as is the token. All others are deterministic.
     std::optional<double> seconds{};
@@ -27,9 +27,16 @@ struct limits {
 
     /// These, and where they say nothing, others.
     [[nodiscard]] limits or_else(limits const& others) const {
-        return {seconds ? seconds : others.seconds, labels ? labels : others.labels,
-                comparisons ? comparisons : others.comparisons, bytes ? bytes : others.bytes,
-                stop.stop_possible() ? stop : others.stop};
+        auto result = *this;
+        auto const fill = [](auto& mine, auto const& theirs) {
+            if (!mine && theirs) mine = *theirs;
+        };
+        fill(result.seconds, others.seconds);
+        fill(result.labels, others.labels);
+        fill(result.comparisons, others.comparisons);
+        fill(result.bytes, others.bytes);
+        if (!stop.stop_possible()) result.stop = others.stop;
+        return result;
     }
 };
 

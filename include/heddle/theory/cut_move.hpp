@@ -33,7 +33,7 @@ struct cut_move {
 };
 
 /// An instruction for operator `from` as one for operator `to`, which is of the same kind.
-[[nodiscard]] instruction counterpart(indexed_program const& p, instruction i, operator_id from, operator_id to);
+[[nodiscard]] instruction counterpart(indexed_program const& p, instruction const& i, operator_id from, operator_id to);
 
 /// The instructions and moves of a space, each under a number.
 ///
@@ -63,11 +63,13 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE instruction counterpart(indexed_program const& p, instruction i, operator_id from, operator_id to) {
-    if (from == to) return i;
-    if (auto* compute = i.as<instruction::compute>()) compute->op = to;
-    else i.change()->tensor = counterpart(p, i.change()->tensor, from, to);
-    return i;
+HEDDLE_INLINE instruction counterpart(indexed_program const& p, instruction const& i, operator_id from,
+                                      operator_id to) {
+    auto result = i;
+    if (from == to) return result;
+    if (auto* compute = result.as<instruction::compute>()) compute->op = to;
+    else result.change()->tensor = counterpart(p, i.change()->tensor, from, to);
+    return result;
 }
 
 HEDDLE_INLINE std::uint32_t move_table::intern(operator_id kind, instruction i) {

@@ -75,7 +75,7 @@ public:
     }
     /// Returns an instruction of an operator's kind as it is at the operator.
     [[nodiscard]] instruction at(std::size_t op, instruction i) const {
-        return counterpart(program_, std::move(i), kinds_[op], static_cast<operator_id>(op));
+        return counterpart(program_, i, kinds_[op], static_cast<operator_id>(op));
     }
     /// Is false once an operator had more ways to bring its operands than are tried.
     [[nodiscard]] bool is_complete() const { return preparations_.is_complete(); }
@@ -139,7 +139,7 @@ private:
 
     /// The number of an instruction for an operator.
     std::uint32_t intern(operator_id op, instruction i) {
-        return table_.intern(kinds_[op], counterpart(program_, std::move(i), op, kinds_[op]));
+        return table_.intern(kinds_[op], counterpart(program_, i, op, kinds_[op]));
     }
 
     indexed_program const& program_;

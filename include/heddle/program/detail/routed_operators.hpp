@@ -5,6 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/lookup_operators.hpp>
+#include <heddle/program/detail/product_operators.hpp>
 
 #include <cmath>
 
