@@ -31,7 +31,7 @@ public:
         return tensor_form::from_code(static_cast<std::uint16_t>(code_ & ((1u << saved_shift) - 1)));
     }
     /// This form, held by the tensor in another slot.
-    [[nodiscard]] constexpr held_form at(std::uint32_t slot) const { return {slot, tensor_form(), is_saved()}; }
+    [[nodiscard]] constexpr held_form at(std::uint32_t slot) const { return {slot, form(), is_saved()}; }
 
 private:
     static constexpr int saved_shift = 14, slot_shift = 15;
