@@ -131,7 +131,7 @@ TEST_CASE("several nodes of one buffer have names of their own") {
     CHECK(p.tensor(p.operands(0)[1]).name == "mask");
     CHECK(p.tensor(p.operands(1)[1]).name == "mask_1");
     auto const check_refused = [&](std::string const& target, std::string const& op, std::string const& shape) {
-        CHECK(test::message_of([&] { static_cast<void>(json::parse_model(with_buffer(target, op, tensor_shape))); }) ==
+        CHECK(test::message_of([&] { static_cast<void>(json::parse_model(with_buffer(target, op, shape))); }) ==
               "model: nodes[3].target: is \"" + target +
                   "\", expected a name that no other input, parameter or buffer has");
     };
