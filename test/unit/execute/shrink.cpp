@@ -260,6 +260,21 @@ TEST_CASE("labels of a sequence shrink with its scores") {
     CHECK(smallest == 3); // where the plan does not cut it
 }
 
+TEST_CASE("runs of a grouped product keep as many ends as there are matrices") {
+    program_builder builder;
+    auto const x = builder.input("x", {64, 32}), ends = builder.input("ends", {8}, element_type::int64);
+    auto const w = builder.parameter("w", {8, 32, 48});
+    auto const y =
+        builder.apply("grouped_mm", "(n k), (e k m), (_) -> (n m); 0*1", {x, w, ends}, {.saved_operands = {{0, 1, 2}}});
+    program const p = builder.finish(builder.apply("sum", "(n m) -> (); 0", {y}));
+    test::random_source random(1);
+    auto const plan = test::random_plan(index_program(p), 1, random);
+    auto const small = shrink(p, plan);
+    check_shrunk(p, plan, small);
+    CHECK(named(small.program, "w").shape[0] == 3);
+    CHECK(named(small.program, "ends").shape[0] == 3);
+}
+
 TEST_CASE("classes of places that are computed stay whole") {
     program_builder b;
     auto const scores = b.input("scores", {6, 8}), w = b.parameter("w", {8, 12});

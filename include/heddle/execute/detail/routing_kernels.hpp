@@ -142,7 +142,8 @@ operator_kernel<Scalar> grouped_product_kernel() {
         extent const count = x[0]->dims[0];
         auto const number = [&](extent row) { return rows ? (*rows)[static_cast<std::size_t>(row)] : row; };
         extent first = 0;
-        for (extent m = 0; m < x[2]->elements(); ++m) {
+        extent const all = std::min(x[2]->elements(), call.whole_shape(call.rule->operands[1])[0]);
+        for (extent m = 0; m < all; ++m) {
             auto const end = static_cast<extent>((*x[2])[m]);
             extent after = first;
             while (after < count && number(after) < end) ++after;

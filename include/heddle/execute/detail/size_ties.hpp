@@ -289,6 +289,7 @@ HEDDLE_INLINE void size_ties::relate(operator_id o) {
     else if (kind == "pad") add_padding(o);
     else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
     else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
+    else if (kind == "grouped_mm") tie(operand(o, 1, 0), operand(o, 2, 0)); // a matrix for each run
     else if (among({"getitem", "index"}) && !attribute(o, "is_mask").empty())
         keep_lone_indices(o); // as many as the mask has ones
     else if (!takes_any_size(kind) || looks_up_values(o) || pools_with_places(o)) keep_lone_indices(o);
