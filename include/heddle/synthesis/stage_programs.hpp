@@ -144,6 +144,7 @@ public:
         return algorithm::all_of(
             p.steps, [&](plan_step const& s) { return heddle::keeps_pins(given(), options_.pinned, s.instruction); });
     }
+    /// Tells whether a path has an instruction, of the given program, that is sought.
     [[nodiscard]] bool has_instruction(move_list const& path,
                                        std::function<bool(instruction const&)> const& sought) const;
 
@@ -171,11 +172,6 @@ private:
     [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table forms) const;
     /// The costs of an instruction of the searched program.
     [[nodiscard]] step_work step_of(instruction const& i) const;
-    /// Returns the filter of all plans: programs keep the pins, and convert before views.
-    [[nodiscard]] instruction_filter wanted(instruction_filter allowed) const {
-        return converting_before_views(program(),
-                                       searched_.as_searched(with_pins(given(), options_.pinned, std::move(allowed))));
-    }
 
     heddle::cluster const& cluster_;
     planning_options const& options_;
@@ -405,7 +401,7 @@ HEDDLE_INLINE bool stage_programs::has_instruction(move_list const& path,
                                                    std::function<bool(instruction const&)> const& sought) const {
     return algorithm::any_of(path, [&](auto a) {
         return algorithm::any_of(space_.moves()[a].instructions,
-                                 [&](auto i) { return sought(space_.instructions()[i]); });
+                                 [&](auto i) { return sought(searched_.part_of(space_.instructions()[i])); });
     });
 }
 
