@@ -179,10 +179,6 @@ private:
     indexed_program made_;
 };
 
-/// What each step keeps for the backward pass that was not kept before; a parameter in the form that it is stored in,
-/// or that is resharded, is no extra memory.
-void note_saved(indexed_program const& p, std::vector<plan_step>& steps);
-
 } // namespace detail
 
 } // namespace heddle
@@ -518,7 +514,8 @@ HEDDLE_INLINE std::optional<planned_program> piece_builder::try_to_build() {
         auto& s = made.steps.emplace_back(plan_step{*i, make_step(made_, *i, made.provenance.training), {}});
         if (d.step) copy_ways(plan_.steps[*d.step].step, s.step);
     }
-    note_saved(made_, made.steps);
+    saved_so_far saved(made_);
+    for (auto& s : made.steps) s.saved = saved.by(s.instruction);
     return result;
 }
 
@@ -595,24 +592,6 @@ HEDDLE_INLINE std::vector<atom_class> piece_builder::cuts() const {
                 atom_class{static_cast<extent>(devices), {}, std::vector<extent>(devices, 1), part.segment}),
             t, part);
     return result;
-}
-
-HEDDLE_INLINE void note_saved(indexed_program const& p, std::vector<plan_step>& steps) {
-    std::map<tensor_id, tensor_form> stored;
-    std::set<std::pair<tensor_id, tensor_form>> resharded, saved;
-    for (auto const& s : steps) {
-        auto const& i = s.instruction;
-        if (auto const* read = i.as<instruction::read>(); read && p.tensors[read->tensor].is_parameter())
-            stored.emplace(read->tensor, read->to);
-        if (auto const* reshard = i.as<instruction::reshard>()) resharded.insert({reshard->tensor, reshard->from});
-    }
-    for (auto& s : steps)
-        for_each_saved(p, s.instruction, [&](tensor_id t, tensor_form f) {
-            auto const home = stored.find(t);
-            bool const is_home =
-                home != stored.end() && (home->second == f || (home->second.is_whole() && f.is_whole()));
-            if (!is_home && !resharded.contains({t, f}) && saved.insert({t, f}).second) s.saved.emplace_back(t, f);
-        });
 }
 
 } // namespace heddle::detail

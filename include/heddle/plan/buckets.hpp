@@ -19,10 +19,12 @@ template <class TransferOf>
     bucket_filler filler(p.provenance.training.bucket);
     for (std::size_t n = p.steps.size(); n-- > 0;) {
         auto const& [i, s, saved] = p.steps[n];
+        auto const* const change = i.change();
+        if (!change) continue;
         bool const has_gradient = !s.deferred_transfers.empty() && s.reduces_gradients();
         if (has_gradient || i.template is<instruction::convert>() || i.template is<instruction::unshard>())
-            filler.pass(i.change()->tensor);
-        if (has_gradient) filler.add(n, i.change()->tensor, transfer_of(n), s.type);
+            filler.pass(change->tensor);
+        if (has_gradient) filler.add(n, change->tensor, transfer_of(n), s.type);
     }
     return filler.buckets();
 }

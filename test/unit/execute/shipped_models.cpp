@@ -53,8 +53,9 @@ TEST_CASE("plans of shipped models, shrunk, compute what the models do") {
         auto const checked = verify(small.program, small.plan);
         INFO(checked.problem);
         REQUIRE(checked);
-        // Only where tokens, classes and experts are all cut are there fewer atoms.
-        CHECK(small.has_planned_counts == !file.filename().string().starts_with("bert_moe"));
+        // There are fewer atoms only where tokens, classes and experts are all cut, or where layers are wide.
+        auto const name = file.filename().string();
+        CHECK(small.has_planned_counts == !(name.starts_with("bert_moe") || name.starts_with("vgg19")));
         for (std::size_t k = 0; k < p.cuts.size() && small.has_planned_counts; ++k)
             CHECK(small.plan.cuts[k].counts == p.cuts[k].counts);
         auto const size = size_of_execution(index_program(small.program), small.plan);

@@ -267,12 +267,17 @@ TEST_CASE("runs of a grouped product keep as many ends as there are matrices") {
     auto const y =
         builder.apply("grouped_mm", "(n k), (e k m), (_) -> (n m); 0*1", {x, w, ends}, {.saved_operands = {{0, 1, 2}}});
     program const p = builder.finish(builder.apply("sum", "(n m) -> (); 0", {y}));
-    test::random_source random(1);
-    auto const plan = test::random_plan(index_program(p), 1, random);
-    auto const small = shrink(p, plan);
-    check_shrunk(p, plan, small);
-    CHECK(named(small.program, "w").shape[0] == 3);
-    CHECK(named(small.program, "ends").shape[0] == 3);
+    extent fewest = 8;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const plan = test::random_plan(index_program(p), static_cast<std::size_t>(random.between(1, 3)), random);
+        auto const small = shrink(p, plan);
+        check_shrunk(p, plan, small);
+        CHECK(named(small.program, "ends").shape[0] == named(small.program, "w").shape[0]);
+        fewest = std::min(fewest, named(small.program, "w").shape[0]);
+    }
+    CHECK(fewest == 3); // where the plan does not cut them
 }
 
 TEST_CASE("classes of places that are computed stay whole") {
