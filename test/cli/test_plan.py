@@ -88,9 +88,10 @@ class Plan(CommandLine):
         out, summary = self.planned("--cluster", CLUSTER, "--batch", 64, "--optimizer", "sgd", "--gradient-overlap")
         self.assertEqual(json.loads(out.read_text())["provenance"]["batch"], 64)
         self.planned("--cluster", "examples/clusters/v100x4_nvlink.json", "--dtype", "float16")
-        kept, bare = (self.planned("--cluster", "examples/clusters/h100x16_nvlink.json", "--dtype", "bfloat16", *option)[0] for option in ((), ("--no-master-weights",)))
-        kept, bare = (json.loads(out.read_text()) for out in (kept, bare))
+        halves = ("--cluster", "examples/clusters/h100x16_nvlink.json", "--dtype", "bfloat16")
+        kept, bare = (json.loads(self.planned(*halves, *option)[0].read_text()) for option in ((), ("--no-master-weights",)))
         self.assertEqual((kept["provenance"].get("master_weights"), bare["provenance"]["master_weights"]), (None, False))
+        self.assertGreater(sum(kept["memory_bytes"]), sum(bare["memory_bytes"]))
         for option, value in (("--optimizer-bytes", "nan"), ("--turn", "nan")):
             self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", option, value).returncode, 2)
         for option in (("--segments", "2"), ("--gradient-overlap",), ("--group-machines",)):
