@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -387,8 +388,11 @@ HEDDLE_INLINE void serial_stages::finish(ratio_problem& into) {
     close(update_);
     // Segment by segment, then what moves between them.
     auto const place = [&](transfer_work const& t) { return t.from == t.to ? t.from : into.segments; };
-    std::stable_sort(into.transfers.begin(), into.transfers.end(),
-                     [&](auto const& a, auto const& b) { return place(a) < place(b); });
+    std::vector<transfer_work> in_order;
+    for (std::size_t g = 0; g <= into.segments; ++g)
+        std::copy_if(into.transfers.begin(), into.transfers.end(), std::back_inserter(in_order),
+                     [&](transfer_work const& t) { return place(t) == g; });
+    into.transfers = std::move(in_order);
     if (!follows_curves_) {
         for (auto const& s : closed_) into.stages.push_back(in_lines(s));
         return;

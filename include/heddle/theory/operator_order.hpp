@@ -204,8 +204,12 @@ HEDDLE_INLINE std::vector<operator_id> depth_first(indexed_program const& p, boo
         for (auto t : p.operators[o].operands)
             if (producer[t] < count) needed.push_back(producer[t]);
         std::reverse(needed.begin(), needed.end());
-        if (longest_first)
-            std::stable_sort(needed.begin(), needed.end(), [&](auto a, auto b) { return chain[a] < chain[b]; });
+        if (longest_first) {
+            std::vector<operator_id> in_order; // equals as they were
+            for (auto const n : needed)
+                in_order.insert(algorithm::upper_bound(in_order, chain[n], {}, [&](auto a) { return chain[a]; }), n);
+            needed = std::move(in_order);
+        }
         under_way.push_back({o, std::move(needed)});
     };
     auto const visit = [&](operator_id root) {

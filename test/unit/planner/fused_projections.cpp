@@ -15,7 +15,9 @@ using namespace heddle::test;
 
 namespace {
 
-extent constexpr samples = 8, length = 64, heads = 8, head_size = 32, width = heads * head_size, hidden = 1024;
+namespace sizes {
+extent constexpr batch = 8, length = 64, heads = 8, head = 32, width = heads * head, hidden = 1024;
+}
 
 using tensors = std::vector<tensor_id>;
 
@@ -32,12 +34,14 @@ tensors projected(traced_program& t, tensor_id x, std::string const& how, extent
         return result;
     }
     if (how == "addmm") { // a weight of inputs by outputs, as GPT-2 has it
-        auto const weight = t.builder.parameter("packed.weight", {width, all}),
+        auto const weight = t.builder.parameter("packed.weight", {sizes::width, all}),
                    bias = t.builder.parameter("packed.bias", {all});
-        auto const rows = t.call("view", {T(x), ints({-1, width})}, {samples * length, width});
-        auto const y = t.call("torch.addmm", {T(bias), T(rows), T(weight)}, {samples * length, all});
-        return t.calls("split", {T(t.call("view", {T(y), ints({samples, length, all})}, packed)), number(each)}, pieces,
-                       {{"dim", number(2)}});
+        auto const rows =
+            t.call("view", {T(x), ints({-1, sizes::width})}, {sizes::batch * sizes::length, sizes::width});
+        auto const y = t.call("torch.addmm", {T(bias), T(rows), T(weight)}, {sizes::batch * sizes::length, all});
+        return t.calls("split",
+                       {T(t.call("view", {T(y), ints({sizes::batch, sizes::length, all})}, packed)), number(each)},
+                       pieces, {{"dim", number(2)}});
     }
     auto const y = t.linear(x, "packed", all);
     if (how == "split") return t.calls("split", {T(y), number(each)}, pieces, {{"dim", number(2)}});
@@ -50,7 +54,8 @@ tensors projected(traced_program& t, tensor_id x, std::string const& how, extent
                 piece));
         return result;
     }
-    auto const of = t.call("unflatten", {T(y), number(-1), ints({count, each})}, {samples, length, count, each});
+    auto const of =
+        t.call("unflatten", {T(y), number(-1), ints({count, each})}, {sizes::batch, sizes::length, count, each});
     if (how == "unbind") return t.calls("unbind", {T(of), number(2)}, pieces);
     REQUIRE(how == "select");
     for (extent n = 0; n < count; ++n) result.push_back(t.call("select", {T(of), number(2), number(n)}, piece));
@@ -59,28 +64,32 @@ tensors projected(traced_program& t, tensor_id x, std::string const& how, extent
 
 program attention(std::string const& how) {
     traced_program t;
-    auto const x = t.builder.input("x", {samples, length, width});
+    auto const x = t.builder.input("x", {sizes::batch, sizes::length, sizes::width});
     tensors by_head;
-    for (auto p : projected(t, x, how, 3, width)) {
-        auto const split =
-            t.call("view", {T(p), ints({samples, length, heads, -1})}, {samples, length, heads, head_size});
-        by_head.push_back(t.call("transpose", {T(split), number(1), number(2)}, {samples, heads, length, head_size}));
+    for (auto p : projected(t, x, how, 3, sizes::width)) {
+        auto const split = t.call("view", {T(p), ints({sizes::batch, sizes::length, sizes::heads, -1})},
+                                  {sizes::batch, sizes::length, sizes::heads, sizes::head});
+        by_head.push_back(t.call("transpose", {T(split), number(1), number(2)},
+                                 {sizes::batch, sizes::heads, sizes::length, sizes::head}));
     }
-    auto const mixed = t.call("torch.nn.functional.scaled_dot_product_attention",
-                              {T(by_head[0]), T(by_head[1]), T(by_head[2])}, {samples, heads, length, head_size});
-    auto const back = t.call("transpose", {T(mixed), number(1), number(2)}, {samples, length, heads, head_size});
-    auto const merged = t.call("reshape", {T(back), ints({samples, length, width})}, {samples, length, width});
-    return t.builder.finish(t.call("torch.sum", {T(t.linear(merged, "out", width))}, {}));
+    auto const mixed =
+        t.call("torch.nn.functional.scaled_dot_product_attention", {T(by_head[0]), T(by_head[1]), T(by_head[2])},
+               {sizes::batch, sizes::heads, sizes::length, sizes::head});
+    auto const back =
+        t.call("transpose", {T(mixed), number(1), number(2)}, {sizes::batch, sizes::length, sizes::heads, sizes::head});
+    auto const merged = t.call("reshape", {T(back), ints({sizes::batch, sizes::length, sizes::width})},
+                               {sizes::batch, sizes::length, sizes::width});
+    return t.builder.finish(t.call("torch.sum", {T(t.linear(merged, "out", sizes::width))}, {}));
 }
 
 /// Hidden units, each times a gate.
 program gated(std::string const& how) {
     traced_program t;
-    auto const x = t.builder.input("x", {samples, length, width});
-    tensor_shape const dims{samples, length, hidden};
-    auto const both = projected(t, x, how, 2, hidden);
+    auto const x = t.builder.input("x", {sizes::batch, sizes::length, sizes::width});
+    tensor_shape const dims{sizes::batch, sizes::length, sizes::hidden};
+    auto const both = projected(t, x, how, 2, sizes::hidden);
     auto const y = t.call("operator.mul", {T(both[0]), T(t.call("torch.sigmoid", {T(both[1])}, dims))}, dims);
-    return t.builder.finish(t.call("torch.sum", {T(t.linear(y, "down", width))}, {}));
+    return t.builder.finish(t.call("torch.sum", {T(t.linear(y, "down", sizes::width))}, {}));
 }
 
 /// Work as fast as its operations, a network without latency: what is packed has fewer kernels and transfers.
