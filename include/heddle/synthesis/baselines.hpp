@@ -135,8 +135,8 @@ HEDDLE_INLINE instruction_filter expert_parallel(indexed_program const& p, param
     auto const allows = [&p, dense = data_parallel(p, storage), batch, experts, tied](instruction const& i) {
         if (auto const* compute = i.as<instruction::compute>()) return is_along(p, *compute, tied) || dense(i);
         auto const [t, from, to] = *i.change();
-        auto const is_of = [t = t](tensor_form f, factor_set const& factors) {
-            return f.is_shard() && factors.contains({t, f.factor()});
+        auto const is_of = [owner = t](tensor_form f, factor_set const& factors) {
+            return f.is_shard() && factors.contains({owner, f.factor()});
         };
         if (!p.tensors[t].is_parameter()) {
             bool const exchanges = (is_of(from, batch) && is_of(to, tied)) || (is_of(from, tied) && is_of(to, batch));
