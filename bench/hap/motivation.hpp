@@ -19,8 +19,8 @@ inline instruction_filter gathered_activations(indexed_program const& p) {
             return !is_along(p, *compute, batch) && !gathers_factors(*compute);
         auto const [t, from, to] = *i.change();
         auto const& tensor = p.tensors[t];
-        auto const is_batch = [&batch, t = t](tensor_form f) {
-            return f.is_shard() && batch.contains({t, f.factor()});
+        auto const is_batch = [&batch, owner = t](tensor_form f) {
+            return f.is_shard() && batch.contains({owner, f.factor()});
         };
         bool const is_matrix = tensor.is_parameter() && tensor.info.shape.size() > 1;
         if (i.is<instruction::read>()) return from == to && !is_batch(to) && (!is_matrix || to.is_shard());
