@@ -263,8 +263,8 @@ HEDDLE_INLINE stage_work program_work::in_lines() const {
 
 HEDDLE_INLINE stage_work program_work::in_curves(int count) const {
     auto result = times(count, stage_work{straight, bent});
-    for (auto [kernel, of_stage] : counted(saturated))
-        result.curves.push_back(times(count * of_stage, std::move(kernel)).curve());
+    for (auto const& [kernel, of_stage] : counted(saturated))
+        result.curves.push_back(times(count * of_stage, kernel).curve());
     return result;
 }
 
