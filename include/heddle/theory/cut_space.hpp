@@ -74,7 +74,7 @@ public:
         return counterpart(program_, t, kinds_[op], static_cast<operator_id>(op));
     }
     /// Returns an instruction of an operator's kind as it is at the operator.
-    [[nodiscard]] instruction at(std::size_t op, instruction i) const {
+    [[nodiscard]] instruction at(std::size_t op, instruction const& i) const {
         return counterpart(program_, i, kinds_[op], static_cast<operator_id>(op));
     }
     /// Is false once an operator had more ways to bring its operands than are tried.
@@ -138,7 +138,7 @@ private:
     [[nodiscard]] std::optional<action> finish(passage const& p);
 
     /// The number of an instruction for an operator.
-    std::uint32_t intern(operator_id op, instruction i) {
+    std::uint32_t intern(operator_id op, instruction const& i) {
         return table_.intern(kinds_[op], counterpart(program_, i, op, kinds_[op]));
     }
 
