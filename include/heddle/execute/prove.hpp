@@ -144,6 +144,107 @@ private:
 
 } // namespace detail
 
+/// A proof whose ranks are somebody else's: threads, as for `prove`, or processes, each of which has an object of its
+/// own.
+///
+/// *Precondition:* `verify(p, what)`. References to all arguments are kept.
+template <kernel_backend<double> Backend>
+class plan_proof {
+public:
+    /// Runs the program on a single device, on random data. *Throws* as `prove` does.
+    plan_proof(program const& p, plan const& what, Backend const& backend, proof_options const& options = {})
+        : program_(p), plan_(what), backend_(backend), options_(options), indexed_(index_for(p, what)) {
+        if constexpr (requires(kernel_call const& call) {
+                          { backend.can_run(call) } -> std::convertible_to<bool>;
+                      })
+            for (operator_id o = 0; o < p.operator_count(); ++o)
+                if (!backend.can_run(whole_call(p, o)))
+                    throw input_error("operator '" + p.name(o) + "'",
+                                      "the backend has no kernel for '" + p.kind(o) +
+                                          "' as it is called; add one, or verify the plan without running it");
+        sources_ = random_sources<double>(p, options.seed);
+        expected_ = run_on_random_sources(p, sources_, backend, options.seed);
+        detail::require_finite(p, expected_);
+        for (auto const& [t, gradient] : expected_.gradients) gradients_.emplace(t, gradient.second);
+        result_.ranks = ranks_of(what);
+        result_.has_groups = what.has_groups();
+        result_.steps = what.steps.size();
+        result_.expected_loss = expected_.loss;
+        result_.charged = charged_traffic(what);
+        auto const charged_by_step = charged_inside(what);
+        for (std::size_t k = 1; k < inside_step_count; ++k)
+            result_.charged_inside[static_cast<std::size_t>(detail::carrier(static_cast<inside_step>(k)))] +=
+                charged_by_step[k];
+        builder_.emplace(p, expected_, result_);
+    }
+    plan_proof(plan_proof const&) = delete;
+
+    /// Runs the plan on one rank, and compares what this rank has. *Thread safety.* All ranks may call it at once.
+    template <class Communicator>
+    void run_rank(Communicator& communicator) {
+        interpreter<double, Communicator, Backend> run(program_, indexed_, plan_, communicator, backend_,
+                                                       options_.seed);
+        auto const mine = run.run(run.place(sources_));
+        constexpr bool is_grouped = requires { communicator.inside(); };
+        std::optional<traffic> across, inside;
+        if constexpr (is_grouped) {
+            if (communicator.across()) {
+                across = communicator.across()->traffic();
+                inside = communicator.inside().traffic();
+            }
+        } else {
+            across = communicator.traffic();
+        }
+        double const loss = run.whole_loss(mine);
+        std::scoped_lock const guard(lock_);
+        builder_->compare_loss(loss);
+        builder_->compare_gradients(mine, run.place(gradients_));
+        if (across) result_.executed = detail::payloads(*across);
+        if (inside)
+            std::ranges::transform(result_.executed_inside, detail::payloads(*inside), result_.executed_inside.begin(),
+                                   std::plus<>{});
+    }
+
+    /// Returns what the ranks that were run have shown of loss and gradients.
+    [[nodiscard]] proof const& compared() {
+        if (!(result_.worst_error <= options_.tolerance))
+            builder_->fail("the relative error of '" + result_.worst_tensor + "' is " +
+                           detail::rounded(result_.worst_error, 3) + ", expected at most " +
+                           detail::rounded(options_.tolerance, 3));
+        result_.is_equal = result_.problem.empty();
+        return result_;
+    }
+
+    /// As above, and compares what was carried with what the plan's cost charges. *Precondition:* all ranks were run.
+    [[nodiscard]] proof const& finish() {
+        (void)compared();
+        auto const compare = [&](std::size_t kind, std::string const& where, double executed, double charged) {
+            // Shares are rounded fractions; counts of elements are not.
+            if (std::abs(executed - charged) > 1e-9 * std::max(executed, charged))
+                builder_->fail(std::string(name(static_cast<collective>(kind))) + where + " carries " +
+                               detail::rounded(executed, 17) + " bytes, the plan's cost charges " +
+                               detail::rounded(charged, 17));
+        };
+        for (std::size_t k = 0; k < collective_count; ++k) {
+            compare(k, "", result_.executed[k].value, result_.charged[k].total().value);
+            compare(k, " inside device groups", result_.executed_inside[k].value, result_.charged_inside[k].value);
+        }
+        return result_;
+    }
+
+private:
+    program const& program_;
+    plan const& plan_;
+    Backend const& backend_;
+    proof_options options_;
+    indexed_program indexed_;
+    source_values<double> sources_, gradients_;
+    iteration_result<double> expected_;
+    proof result_;
+    std::optional<detail::proof_builder> builder_;
+    std::mutex lock_;
+};
+
 /// Runs one iteration of a plan on as many threads as it has devices, and of the program on a single device, on the
 /// same random data in double precision.
 ///
@@ -156,72 +257,9 @@ private:
 template <kernel_backend<double> Backend>
 [[nodiscard]] proof prove(program const& p, plan const& what, Backend const& backend,
                           proof_options const& options = {}) {
-    if constexpr (requires(kernel_call const& call) {
-                      { backend.can_run(call) } -> std::convertible_to<bool>;
-                  })
-        for (operator_id o = 0; o < p.operator_count(); ++o)
-            if (!backend.can_run(whole_call(p, o)))
-                throw input_error("operator '" + p.name(o) + "'",
-                                  "the backend has no kernel for '" + p.kind(o) +
-                                      "' as it is called; add one, or verify the plan without running it");
-    auto const indexed = index_for(p, what);
-    auto const sources = random_sources<double>(p, options.seed);
-    auto const expected = run_on_random_sources(p, sources, backend, options.seed);
-    detail::require_finite(p, expected);
-    source_values<double> gradients;
-    for (auto const& [t, gradient] : expected.gradients) gradients.emplace(t, gradient.second);
-
-    proof result;
-    result.ranks = ranks_of(what);
-    result.has_groups = what.has_groups();
-    result.steps = what.steps.size();
-    result.expected_loss = expected.loss;
-    result.charged = charged_traffic(what);
-    auto const charged_by_step = charged_inside(what);
-    for (std::size_t k = 1; k < inside_step_count; ++k)
-        result.charged_inside[static_cast<std::size_t>(detail::carrier(static_cast<inside_step>(k)))] +=
-            charged_by_step[k];
-    detail::proof_builder builder(p, expected, result);
-    std::mutex lock;
-    detail::run_devices(what, [&]<class Communicator>(Communicator& communicator) {
-        interpreter<double, Communicator, Backend> run(p, indexed, what, communicator, backend, options.seed);
-        auto const mine = run.run(run.place(sources));
-        constexpr bool is_grouped = requires { communicator.inside(); };
-        std::optional<traffic> across, inside;
-        if constexpr (is_grouped) {
-            if (communicator.across()) {
-                across = communicator.across()->traffic();
-                inside = communicator.inside().traffic();
-            }
-        } else {
-            across = communicator.traffic();
-        }
-        double const loss = run.whole_loss(mine);
-        std::scoped_lock const guard(lock);
-        builder.compare_loss(loss);
-        builder.compare_gradients(mine, run.place(gradients));
-        if (across) result.executed = detail::payloads(*across);
-        if (inside)
-            std::ranges::transform(result.executed_inside, detail::payloads(*inside), result.executed_inside.begin(),
-                                   std::plus<>{});
-    });
-    if (!(result.worst_error <= options.tolerance))
-        builder.fail("the relative error of '" + result.worst_tensor + "' is " +
-                     detail::rounded(result.worst_error, 3) + ", expected at most " +
-                     detail::rounded(options.tolerance, 3));
-    result.is_equal = result.problem.empty();
-    auto const compare = [&](std::size_t kind, std::string const& where, double executed, double charged) {
-        // Shares are rounded fractions; counts of elements are not.
-        if (std::abs(executed - charged) > 1e-9 * std::max(executed, charged))
-            builder.fail(std::string(name(static_cast<collective>(kind))) + where + " carries " +
-                         detail::rounded(executed, 17) + " bytes, the plan's cost charges " +
-                         detail::rounded(charged, 17));
-    };
-    for (std::size_t k = 0; k < collective_count; ++k) {
-        compare(k, "", result.executed[k].value, result.charged[k].total().value);
-        compare(k, " inside device groups", result.executed_inside[k].value, result.charged_inside[k].value);
-    }
-    return result;
+    plan_proof<Backend> all(p, what, backend, options);
+    detail::run_devices(what, [&](auto& communicator) { all.run_rank(communicator); });
+    return all.finish();
 }
 
 /// As above, for a program of another type.

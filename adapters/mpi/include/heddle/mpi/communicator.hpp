@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A communicator whose ranks are processes that MPI joins.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/execute/communicator.hpp>
+#include <heddle/mpi/detail/operation.hpp>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::mpi {
+
+/// One process's end of a group of ranks, for elements of type float or double; it models `point_to_point_of`.
+///
+/// Shards are sent as large as they are: `padded` and `grouped` differ in what is counted, not in what is sent.
+/// *Throws* `error`, which names the rank and the operation, if MPI reports an error, and if an operation does not end
+/// in time, because another rank has died, hangs or makes another call. MPI gives no way back from that: buffers may
+/// still be written to, so the job has to end, as `run_job` sees to.
+/// *Thread safety.* One thread per process.
+class communicator {
+public:
+    /// Duplicates a communicator of MPI, which all its ranks do together.
+    /// *Precondition:* MPI is initialised, and is finalised after this object and its groups are gone.
+    explicit communicator(MPI_Comm comm, seconds time_out = seconds(300)) : time_out_(time_out) {
+        MPI_Comm own = MPI_COMM_NULL;
+        detail::check(MPI_Comm_dup(comm, &own), {.name = "duplicating a communicator"});
+        take(own);
+    }
+
+    [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(rank_); }
+    [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(size_); }
+    [[nodiscard]] heddle::traffic const& traffic() const { return traffic_; }
+    /// Counts bytes from now on as of elements of this size instead of the scalar's; 0 restores the scalar's.
+    void charge_elements_as(std::size_t element_size) { charged_size_ = element_size; }
+
+    /// Returns the communicator of some ranks of this one, among which this rank must be; their order gives their new
+    /// ranks.
+    [[nodiscard]] communicator group(std::vector<std::size_t> const& members);
+
+    template <class Scalar>
+    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
+        auto const what = next("all-reduce", data.size());
+        complete(what, [&](MPI_Request* request) {
+            return MPI_Iallreduce(MPI_IN_PLACE, data.data(), detail::count(data.size(), what),
+                                  detail::datatype<Scalar>(), how == reduction::sum ? MPI_SUM : MPI_MAX, comm(),
+                                  request);
+        });
+        count<Scalar>(collective::all_reduce, uneven::padded, data.size());
+    }
+
+    template <class Scalar>
+    void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven how) {
+        auto const what = next("all-gather", whole.size());
+        require_shards(what, mine.size(), whole.size(), counts);
+        pieces const shards(counts, what);
+        complete(what, [&](MPI_Request* request) {
+            return MPI_Iallgatherv(mine.data(), shards.counts[rank()], detail::datatype<Scalar>(), whole.data(),
+                                   shards.counts.data(), shards.begins.data(), detail::datatype<Scalar>(), comm(),
+                                   request);
+        });
+        count<Scalar>(collective::all_gather, how, carried_count(counts, how));
+    }
+
+    template <class Scalar>
+    void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven how) {
+        auto const what = next("reduce-scatter", whole.size());
+        require_shards(what, mine.size(), whole.size(), counts);
+        pieces const shards(counts, what);
+        complete(what, [&](MPI_Request* request) {
+            return MPI_Ireduce_scatter(whole.data(), mine.data(), shards.counts.data(), detail::datatype<Scalar>(),
+                                       MPI_SUM, comm(), request);
+        });
+        count<Scalar>(collective::reduce_scatter, how, carried_count(counts, how));
+    }
+
+    /// Counts the larger of what this rank sends and receives, which another rank may exceed.
+    template <class Scalar>
+    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive,
+                      shard_counts receive_counts) {
+        auto const what = next("all-to-all", send.size());
+        if (send_counts.size() != size() || receive_counts.size() != size() ||
+            send.size() != total_count(send_counts) || receive.size() != total_count(receive_counts))
+            throw error(what.text() + ": counts that do not fit the ranks or the data");
+        pieces const sent(send_counts, what), received(receive_counts, what);
+        complete(what, [&](MPI_Request* request) {
+            return MPI_Ialltoallv(send.data(), sent.counts.data(), sent.begins.data(), detail::datatype<Scalar>(),
+                                  receive.data(), received.counts.data(), received.begins.data(),
+                                  detail::datatype<Scalar>(), comm(), request);
+        });
+        count<Scalar>(collective::all_to_all, uneven::padded, std::max(send.size(), receive.size()));
+    }
+
+    template <class Scalar>
+    void broadcast(std::span<Scalar> data, std::size_t root) {
+        auto const what = next("broadcast", data.size());
+        complete(what, [&](MPI_Request* request) {
+            return MPI_Ibcast(data.data(), detail::count(data.size(), what), detail::datatype<Scalar>(),
+                              static_cast<int>(root), comm(), request);
+        });
+        count<Scalar>(collective::broadcast, uneven::padded, data.size());
+    }
+
+    /// Keeps a copy until it is sent, and returns at once.
+    template <class Scalar>
+    void send(std::span<Scalar const> data, std::size_t to) {
+        auto const what = next("a message", data.size());
+        drop_sent();
+        auto const raw = std::as_bytes(data);
+        auto& message = state_->sent.emplace_back(std::vector<std::byte>{raw.begin(), raw.end()}, MPI_REQUEST_NULL);
+        detail::check(MPI_Isend(message.data.data(), detail::count(data.size(), what), detail::datatype<Scalar>(),
+                                static_cast<int>(to), message_tag, comm(), &message.request),
+                      what);
+    }
+
+    /// Waits for the next message that a rank has sent to this one. *Throws* `error` if it is not of this size.
+    template <class Scalar>
+    void receive(std::span<Scalar> data, std::size_t from) {
+        auto const what = next("receiving a message", data.size());
+        MPI_Message message = MPI_MESSAGE_NULL;
+        MPI_Status status{};
+        detail::wait_in_time(time_out_, what, [&](int* done) {
+            drop_sent();
+            return MPI_Improbe(static_cast<int>(from), message_tag, comm(), done, &message, &status);
+        });
+        int length = 0;
+        MPI_Get_count(&status, detail::datatype<Scalar>(), &length);
+        if (length < 0 || static_cast<std::size_t>(length) != data.size())
+            throw error(what.text() + ": rank " + std::to_string(from) + " has sent " + std::to_string(length) +
+                        " elements");
+        MPI_Request request = MPI_REQUEST_NULL;
+        detail::check(MPI_Imrecv(data.data(), length, detail::datatype<Scalar>(), &message, &request), what);
+        detail::wait_in_time(time_out_, what, request);
+    }
+
+    /// Waits until all ranks have come.
+    void barrier() {
+        complete(next("barrier", 0), [&](MPI_Request* request) { return MPI_Ibarrier(comm(), request); });
+    }
+
+    /// Makes sure that all ranks have the same `value`, such as the digest of a plan. *Throws* `error` on all of them,
+    /// naming the first that differs from rank 0, if they do not.
+    void require_equal(std::string_view name, std::string const& value);
+
+private:
+    static constexpr int message_tag = 0, group_tag = 1;
+
+    /// A message that MPI may still read.
+    struct sent_message {
+        std::vector<std::byte> data;
+        MPI_Request request;
+    };
+    struct state {
+        MPI_Comm comm = MPI_COMM_NULL;
+        std::list<sent_message> sent;
+        std::size_t operations = 0;
+    };
+    /// The elements of the ranks' pieces and where they begin, as MPI counts.
+    struct pieces {
+        std::vector<int> counts, begins;
+        pieces(shard_counts of, detail::operation const& what) {
+            (void)detail::count(total_count(of), what);
+            for (int begin = 0; auto const n : of) {
+                counts.push_back(static_cast<int>(n));
+                begins.push_back(std::exchange(begin, begin + static_cast<int>(n)));
+            }
+        }
+    };
+
+    communicator(seconds time_out, std::size_t charged_size) : time_out_(time_out), charged_size_(charged_size) {}
+
+    /// Owns a communicator of MPI from now on.
+    void take(MPI_Comm own) {
+        auto const release = [time_out = time_out_](state* s) {
+            // What is still to be sent is received by a rank that goes on; if none does, the job is about to end.
+            try {
+                for (auto& message : s->sent) detail::wait_in_time(time_out, {.name = "a message"}, message.request);
+            } catch (error const&) {} // NOLINT(bugprone-empty-catch)
+            MPI_Comm_free(&s->comm);
+            delete s;
+        };
+        MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+        state_ = {new state{.comm = own, .sent = {}}, release};
+        MPI_Comm_rank(own, &rank_);
+        MPI_Comm_size(own, &size_);
+    }
+
+    [[nodiscard]] MPI_Comm comm() const { return state_->comm; }
+    [[nodiscard]] detail::operation next(std::string_view name, std::size_t elements) {
+        return {name, elements, rank_, size_, ++state_->operations};
+    }
+    template <class Start>
+    void complete(detail::operation const& what, Start&& start) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        detail::check(start(&request), what);
+        detail::wait_in_time(time_out_, what, request);
+    }
+    void require_shards(detail::operation const& what, std::size_t mine, std::size_t whole, shard_counts counts) const {
+        if (counts.size() != size() || mine != counts[rank()] || whole != total_count(counts))
+            throw error(what.text() + ": shards that do not fit the ranks or the data");
+    }
+    void drop_sent() {
+        std::erase_if(state_->sent, [](auto& message) {
+            int done = 0;
+            MPI_Test(&message.request, &done, MPI_STATUS_IGNORE);
+            return done != 0;
+        });
+    }
+    template <class Scalar>
+    void count(collective kind, uneven how, std::size_t elements) {
+        auto const size_of_one = static_cast<double>(charged_size_ ? charged_size_ : sizeof(Scalar));
+        traffic_.add(kind, how, how == uneven::grouped ? size() : 1,
+                     bytes(static_cast<double>(elements) * size_of_one));
+    }
+
+    seconds time_out_;
+    std::shared_ptr<state> state_;
+    int rank_ = 0, size_ = 0;
+    std::size_t charged_size_ = 0;
+    heddle::traffic traffic_;
+};
+
+static_assert(point_to_point_of<communicator, float> && point_to_point_of<communicator, double>);
+
+inline communicator communicator::group(std::vector<std::size_t> const& members) {
+    auto const what = next("forming a group", members.size());
+    auto sorted = members;
+    algorithm::sort(sorted);
+    if (algorithm::find(members, rank()) == members.end() || sorted.back() >= size() ||
+        std::ranges::adjacent_find(sorted) != sorted.end())
+        throw error(what.text() + ": in which this rank is not, or a rank is twice, or that are none of its ranks");
+    std::vector<int> ranks;
+    for (auto const m : members) ranks.push_back(static_cast<int>(m));
+    // MPI forms a group in a call that waits for ever, so its members meet first, at the first of them.
+    auto const meet = [&](auto&& start) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        detail::check(start(&request), what);
+        detail::wait_in_time(time_out_, what, request);
+    };
+    auto const tell = [&](int to) {
+        meet([&](MPI_Request* r) { return MPI_Isend(nullptr, 0, MPI_BYTE, to, group_tag, comm(), r); });
+    };
+    auto const hear = [&](int from) {
+        meet([&](MPI_Request* r) { return MPI_Irecv(nullptr, 0, MPI_BYTE, from, group_tag, comm(), r); });
+    };
+    if (rank_ == ranks.front()) {
+        std::for_each(ranks.begin() + 1, ranks.end(), hear);
+        std::for_each(ranks.begin() + 1, ranks.end(), tell);
+    } else {
+        tell(ranks.front());
+        hear(ranks.front());
+    }
+    MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+    MPI_Comm own = MPI_COMM_NULL;
+    detail::check(MPI_Comm_group(comm(), &all), what);
+    detail::check(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some), what);
+    int const formed = MPI_Comm_create_group(comm(), some, group_tag, &own);
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    detail::check(formed, what);
+    communicator result(time_out_, charged_size_);
+    result.take(own);
+    return result;
+}
+
+inline void communicator::require_equal(std::string_view name, std::string const& value) {
+    std::size_t const longest = 64; // enough for digests; longer values are told by their hash
+    std::string const mine = value.size() <= longest ? value : std::to_string(std::hash<std::string>{}(value));
+    std::vector<char> all(size() * (longest + 1));
+    std::vector<char> padded(longest + 1);
+    algorithm::copy(mine, padded.begin());
+    auto const what = next("comparing what ranks were given", padded.size());
+    complete(what, [&](MPI_Request* request) {
+        return MPI_Iallgather(padded.data(), static_cast<int>(padded.size()), MPI_CHAR, all.data(),
+                              static_cast<int>(padded.size()), MPI_CHAR, comm(), request);
+    });
+    for (std::size_t r = 1; r < size(); ++r)
+        if (char const* const theirs = &all[r * (longest + 1)]; std::strcmp(theirs, all.data()) != 0)
+            throw error("ranks 0 and " + std::to_string(r) + " differ in the " + std::string(name) + ": " + all.data() +
+                        " and " + theirs);
+}
+
+} // namespace heddle::mpi

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <support/errors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+using counts = std::vector<std::size_t>;
+
+/// Uneven, some zero.
+counts random_counts(std::mt19937& random, std::size_t ranks) {
+    counts result;
+    for (std::size_t r = 0; r < ranks; ++r) result.push_back(random() % 3 == 0 ? 0 : random() % 600);
+    return result;
+}
+/// Numbers of which all sums are exact.
+template <class Scalar>
+std::vector<Scalar> random_values(std::mt19937& random, std::size_t size) {
+    std::vector<Scalar> result;
+    for (std::size_t n = 0; n < size; ++n) result.push_back(static_cast<Scalar>(random() % 1000) / 8);
+    return result;
+}
+std::size_t begin_of(counts const& c, std::size_t rank) { return total_count(shard_counts(c).first(rank)); }
+template <class Scalar>
+std::vector<Scalar> piece(std::vector<Scalar> const& whole, counts const& c, std::size_t rank) {
+    auto const begin = whole.begin() + static_cast<std::ptrdiff_t>(begin_of(c, rank));
+    return {begin, begin + static_cast<std::ptrdiff_t>(c[rank])};
+}
+template <class Scalar>
+std::span<Scalar> out(std::vector<Scalar>& v) {
+    return v;
+}
+template <class Scalar>
+std::span<Scalar const> in(std::vector<Scalar> const& v) {
+    return v;
+}
+
+/// Every rank draws what all ranks have, so each knows what it has to get.
+template <class Scalar, class Communicator>
+void try_collectives(Communicator& c, std::mt19937& random) {
+    auto const ranks = static_cast<std::size_t>(c.size()), rank = static_cast<std::size_t>(c.rank());
+    auto const shards = random_counts(random, ranks);
+    std::size_t const size = total_count(shards), root = random() % ranks;
+    auto const how = random() % 2 ? uneven::padded : uneven::grouped;
+    std::vector<std::vector<Scalar>> data;
+    std::vector<counts> sent;
+    for (std::size_t r = 0; r < ranks; ++r) {
+        data.push_back(random_values<Scalar>(random, size));
+        sent.push_back(random_counts(random, ranks));
+    }
+    auto const whole = random_values<Scalar>(random, size);
+    std::vector<Scalar> sum(size), largest = data[0];
+    for (auto const& d : data)
+        for (std::size_t n = 0; n < size; ++n) {
+            sum[n] += d[n];
+            largest[n] = std::max(largest[n], d[n]);
+        }
+
+    auto reduced = data[rank], most = data[rank], broadcast = data[rank];
+    c.all_reduce(out(reduced));
+    CHECK(reduced == sum);
+    c.all_reduce(out(most), reduction::maximum);
+    CHECK(most == largest);
+    c.broadcast(out(broadcast), root);
+    CHECK(broadcast == data[root]);
+
+    std::vector<Scalar> gathered(size), scattered(shards[rank]);
+    c.all_gather_v(in(piece(whole, shards, rank)), out(gathered), shards, how);
+    CHECK(gathered == whole);
+    c.reduce_scatter_v(in(data[rank]), out(scattered), shards, how);
+    CHECK(scattered == piece(sum, shards, rank));
+
+    std::vector<std::vector<Scalar>> outgoing;
+    for (auto const& s : sent) outgoing.push_back(random_values<Scalar>(random, total_count(s)));
+    counts received;
+    std::vector<Scalar> expected;
+    for (std::size_t r = 0; r < ranks; ++r) {
+        received.push_back(sent[r][rank]);
+        auto const next = piece(outgoing[r], sent[r], rank);
+        expected.insert(expected.end(), next.begin(), next.end());
+    }
+    std::vector<Scalar> incoming(expected.size());
+    c.all_to_all_v(in(outgoing[rank]), sent[rank], out(incoming), received);
+    CHECK(incoming == expected);
+}
+
+template <class Work>
+std::string refusal(Work work) {
+    try {
+        work();
+    } catch (error const& e) { return e.what(); }
+    return "nothing thrown";
+}
+
+} // namespace
+
+TEST_CASE("collectives equal their sequential oracles") {
+    for (unsigned seed = 0; seed < 40; ++seed) {
+        CAPTURE(seed);
+        std::mt19937 random(seed);
+        try_collectives<double>(test::world(), random);
+        try_collectives<float>(test::world(), random);
+    }
+}
+
+TEST_CASE("groups of ranks work by themselves, in the order they are given in") {
+    auto& world = test::world();
+    std::mt19937 random(5);
+    for (unsigned seed = 0; seed < 10; ++seed) {
+        CAPTURE(seed);
+        std::vector<std::size_t> all(world.size());
+        std::iota(all.begin(), all.end(), std::size_t{0});
+        std::shuffle(all.begin(), all.end(), random);
+        auto const parts = static_cast<std::size_t>(1 + random() % all.size());
+        auto const mine = static_cast<std::size_t>(std::find(all.begin(), all.end(), world.rank()) - all.begin());
+        std::vector<std::size_t> members;
+        for (auto n = mine % parts; n < all.size(); n += parts) members.push_back(all[n]);
+        auto group = world.group(members);
+        CHECK(group.size() == members.size());
+        CHECK(members[group.rank()] == world.rank());
+        std::mt19937 of_group(seed * 100 + static_cast<unsigned>(mine % parts));
+        try_collectives<double>(group, of_group);
+    }
+}
+
+TEST_CASE("messages arrive in order, however many are sent before one is received") {
+    auto& world = test::world();
+    std::size_t const next = (world.rank() + 1) % world.size(), last = (world.rank() + world.size() - 1) % world.size();
+    for (std::size_t n = 0; n < 200; ++n) {
+        std::vector<double> const message(n % 7 == 0 ? 20000 : n % 7, static_cast<double>(n + 1000 * world.rank()));
+        world.send(in(message), next);
+    }
+    for (std::size_t n = 0; n < 200; ++n) {
+        std::vector<double> got(n % 7 == 0 ? 20000 : n % 7);
+        world.receive(out(got), last);
+        CHECK(got == std::vector<double>(got.size(), static_cast<double>(n + 1000 * last)));
+    }
+}
+
+TEST_CASE("bytes are counted as ranks of one process count them") {
+    auto& world = test::world();
+    counts shards(world.size(), 3);
+    shards[0] = 5;
+    auto const before = world.traffic();
+    std::vector<double> whole(total_count(shards)), mine(shards[world.rank()]);
+    world.all_gather_v(in(mine), out(whole), shards, uneven::padded);
+    auto const added = world.traffic().of(collective::all_gather).payload - before.of(collective::all_gather).payload;
+    CHECK(added == bytes(8.0 * 5 * static_cast<double>(world.size())));
+}
+
+TEST_CASE("what does not fit is refused with rank and operation, before anything is sent") {
+    auto& world = test::world();
+    std::vector<double> whole(3), mine(1);
+    counts const none;
+    using test::contains;
+    auto const shards = refusal([&] { world.all_gather_v(in(mine), out(whole), none, uneven::padded); });
+    CHECK(contains(shards, "rank " + std::to_string(world.rank()) + " of "));
+    CHECK(contains(shards, "all-gather of 3 elements"));
+    CHECK(contains(refusal([&] { world.all_to_all_v(in(mine), none, out(whole), none); }), "counts that do not fit"));
+    CHECK(contains(refusal([&] { (void)world.group({world.size() + 5}); }), "forming a group"));
+    CHECK(contains(refusal([&] { (void)world.group({world.rank(), world.rank()}); }), "is twice"));
+}
+
+TEST_CASE("ranks that were given different things all refuse") {
+    auto& world = test::world();
+    world.require_equal("plan", "0123456789abcdef");
+    world.require_equal("plan", std::string(1000, 'x'));
+    if (world.size() == 1) return;
+    auto const told = refusal([&] { world.require_equal("plan", world.rank() == 1 ? "one" : "other"); });
+    CHECK(test::contains(told, "ranks 0 and 1 differ in the plan: other and one"));
+    CHECK(test::contains(refusal([&] { world.require_equal("plan", std::string(1000 + world.rank(), 'x')); }),
+                         "ranks 0 and 1 differ"));
+}

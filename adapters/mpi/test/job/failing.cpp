@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSL-1.0
+// A job that fails in the way its argument says, on its last rank: dies, hangs, throws, disagrees, another-call, early.
+#include <heddle/mpi/all.hpp>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+int main(int argc, char** argv) {
+    using namespace heddle;
+    std::string const way = argc > 1 ? argv[1] : "";
+    return mpi::run_job(argc, argv, {.time_out = seconds(3)}, [&](mpi::communicator& world) {
+        bool const is_last = world.rank() + 1 == world.size();
+        std::vector<double> data(100000, 1);
+        for (int n = 0; n < 20; ++n) {
+            world.all_reduce(std::span(data));
+            for (auto& x : data) x = 1;
+        }
+        if (is_last) {
+            if (way == "dies") ::raise(SIGKILL);
+            if (way == "hangs") ::raise(SIGSTOP);
+            if (way == "throws") throw error("there is no good way on");
+            if (way == "disagrees") data.resize(10);
+            if (way == "another-call") return world.barrier(), 0;
+            if (way == "early") return 0;
+        }
+        if (way == "plans") world.require_equal("plan", is_last ? "this" : "that");
+        world.all_reduce(std::span(data));
+        world.all_reduce(std::span(data));
+        return 0;
+    });
+}

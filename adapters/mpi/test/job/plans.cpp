@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "world.hpp"
+
+#include <heddle/execute/eigen_kernels.hpp>
+#include <heddle/execute/prove.hpp>
+#include <heddle/plan/verify.hpp>
+
+#include <support/catalogue_programs.hpp>
+#include <support/random_plans.hpp>
+#include <support/random_programs.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+
+using namespace heddle;
+
+TEST_CASE("random plans compute on processes what the single device does") {
+    auto& world = test::world();
+    eigen_kernels<double> const backend;
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const p = test::catalogue_program(random, 1 + static_cast<int>(seed % 5));
+        auto const plan = test::random_plan(index_program(p, test::random_segments(p, random)), world.size(), random);
+        REQUIRE(verify(p, plan));
+        plan_proof<eigen_kernels<double>> mine(p, plan, backend, {.seed = seed});
+        mine.run_rank(world);
+        CHECK(mine.compared().problem == "");
+    }
+}
