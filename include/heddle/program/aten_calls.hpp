@@ -208,10 +208,10 @@ struct functional_form {
         name = "sub";
     }
     bool const is_bag = name.find("embedding_bag") != std::string_view::npos;
-    if (auto const mode = algorithm::find(arguments, "mode", &aten_argument::name);
-        is_bag && mode != arguments.end() && mode->value.as<std::int64_t>()) {
-        auto const number = *mode->value.as<std::int64_t>();
-        mode->value = {std::string(number == 0 ? "sum" : number == 1 ? "mean" : "max")};
+    if (is_bag) { // sums where nothing is said, where the functional has means
+        auto const number = detail::integer_of(arguments, "mode", 0);
+        std::erase_if(arguments, [](auto const& a) { return a.name == "mode"; });
+        arguments.push_back({"mode", {std::string(number == 0 ? "sum" : number == 1 ? "mean" : "max")}});
     }
     if ((name == "embedding" || is_bag) &&
         detail::integer_of(arguments, "padding_idx", -1) < 0) // none, where the functional would count from the end
