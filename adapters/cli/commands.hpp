@@ -50,6 +50,7 @@ struct ditto_arguments {
 
 struct plan_arguments {
     std::string model, cluster, profile, out;
+    std::vector<std::string> inputs;
     std::string planner = "hap", layers = "repeats";
     /// Tells whether no planner was asked for; then the others are asked too.
     bool asks_others = false;
@@ -71,6 +72,7 @@ int run_plan_ditto(plan_arguments const& arguments);
 
 struct verify_arguments {
     std::string plan, model, cluster;
+    std::vector<std::string> inputs;
     std::uint64_t seed = 1;
     /// Bytes that what is run may take, and seconds after which no further piece is begun.
     double run_memory = 1e9, run_seconds = 60;
@@ -81,6 +83,7 @@ int run_verify_pipeline(verify_arguments const& arguments);
 
 struct cost_arguments {
     std::string plan, cluster, model;
+    std::vector<std::string> inputs;
     bool group_machines = false, json = false;
 };
 int run_cost(cost_arguments const& arguments);
@@ -102,6 +105,7 @@ int run_fit(fit_arguments const& arguments);
 
 struct model_arguments {
     std::string model;
+    std::vector<std::string> inputs;
     bool json = false;
 };
 int run_model(model_arguments const& arguments);

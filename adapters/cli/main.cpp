@@ -3,6 +3,7 @@
 #include "commands.hpp"
 #include "output.hpp"
 #include "plan_options.hpp"
+#include "torchscript.hpp"
 #include "usage.hpp"
 #include "validators.hpp"
 
@@ -59,6 +60,7 @@ int run(int argc, char** argv) {
         app.add_subcommand("verify", "Re-derive that a plan computes what its model does, then run both");
     verify_command->add_option("--plan", verify.plan, "Plan file")->required();
     verify_command->add_option("--model", verify.model, "Model file")->required();
+    add_input_option(*verify_command, verify.inputs);
     auto* const on = verify_command->add_option("--cluster", verify.cluster,
                                                 "Cluster file, to derive every second and byte of the plan anew");
     verify_command->add_flag("--group-machines", verify.group_machines, "Take each of its machines as one device")
@@ -84,6 +86,7 @@ int run(int argc, char** argv) {
     cost_command->add_option("--plan", cost.plan, "Plan file")->required();
     cost_command->add_option("--cluster", cost.cluster, "Cluster file")->required();
     cost_command->add_option("--model", cost.model, "Model file, of a pipeline plan");
+    add_input_option(*cost_command, cost.inputs);
     cost_command->add_flag("--group-machines", cost.group_machines, "Take each machine as one device");
     cost_command->add_flag("--json", cost.json, "Print one JSON object");
     cost_command->final_callback([&] {
@@ -122,6 +125,7 @@ int run(int argc, char** argv) {
     auto* const model_command =
         app.add_subcommand("model", "Summarise a model: operators, parameters, work, memory, repeats, atoms");
     model_command->add_option("FILE", model.model, "Model file")->required();
+    add_input_option(*model_command, model.inputs);
     model_command->add_flag("--json", model.json, "Print one JSON object");
     model_command->final_callback([&] { status = run_model(model); });
 
@@ -141,6 +145,7 @@ int run(int argc, char** argv) {
 } // namespace heddle::cli
 
 int main(int argc, char** argv) {
+    heddle::cli::keep_arguments(argv);
     std::signal(SIGPIPE, SIG_IGN); // who reads no further has not made the command fail
     try {
         int const status = heddle::cli::run(argc, argv);

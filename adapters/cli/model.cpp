@@ -57,7 +57,7 @@ object to_json(json::model const& model, program_summary const& s) {
 } // namespace
 
 int run_model(model_arguments const& arguments) {
-    auto const model = read_model(arguments.model);
+    auto const model = read_model(arguments.model, arguments.inputs);
     auto const summary = summarise(model.program);
     if (arguments.json) {
         std::cout << to_json(model, summary).dump() << '\n';

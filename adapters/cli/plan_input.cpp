@@ -20,8 +20,9 @@
 
 namespace heddle::cli {
 
-json::model read_planned_model(std::string const& path, provenance const& from) {
-    auto model = read_model(path);
+json::model read_planned_model(std::string const& path, std::vector<std::string> const& inputs,
+                               provenance const& from) {
+    auto model = read_model(path, inputs);
     model.program = as_planned(std::move(model.program), from);
     if (from.model_digest != model.digest) model.warnings.push_back("the model has changed since the plan was made");
     return model;
@@ -42,7 +43,7 @@ cluster read_planned_cluster(std::string const& path, provenance const& from, st
 }
 
 plan_input read_input(plan_arguments const& arguments) {
-    plan_input input{read_model(arguments.model), {}, {}};
+    plan_input input{read_model(arguments.model, arguments.inputs), {}, {}};
     auto& from = input.from;
     from.model = input.model.name;
     from.model_digest = input.model.digest;

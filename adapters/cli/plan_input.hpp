@@ -24,12 +24,13 @@ struct plan_input {
     provenance from;
 };
 
-/// A model file: an exported program or a traced graph, as its content says.
-json::model read_model(std::string const& path);
+/// A model file: an exported program, a traced graph or a TorchScript module, as its content says. The inputs are a
+/// module's, each as `NAME=4x128:int64`.
+json::model read_model(std::string const& path, std::vector<std::string> const& inputs);
 
 /// Reads a model of which there is a plan, with the batch and element type that were planned. Adds a warning if the
 /// model has changed since.
-json::model read_planned_model(std::string const& path, provenance const& from);
+json::model read_planned_model(std::string const& path, std::vector<std::string> const& inputs, provenance const& from);
 
 /// Tells whether the text of a file is a pipeline plan. *Throws* `input_error` if it is no plan at all.
 bool is_pipeline_plan(std::string const& path, std::string const& text);

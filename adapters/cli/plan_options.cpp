@@ -8,11 +8,20 @@
 #include <filesystem>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace heddle::cli {
 
+void add_input_option(CLI::App& command, std::vector<std::string>& inputs) {
+    command
+        .add_option("--input", inputs,
+                    "Input of a TorchScript module: NAME=4x128:int64, with the real batch; float32 if no type is named")
+        ->take_all();
+}
+
 void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_option("--model", plan.model, "Model file");
+    add_input_option(command, plan.inputs);
     command.add_option("--cluster", plan.cluster, "Cluster file");
     command.add_option(
         "--profile", plan.profile,
@@ -183,8 +192,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
             return refuse({"--most-machines"}, "needs a profile");
         }
         if (plan.planner == "hap" || plan.planner == "hidup") refuse({"--profile"}, "is no option of this planner");
-        refuse({"--model", "--cluster", "--layers", "--micro-batch", "--dtype", "--optimizer-bytes", "--optimizer",
-                "--no-master-weights"},
+        refuse({"--model", "--input", "--cluster", "--layers", "--micro-batch", "--dtype", "--optimizer-bytes",
+                "--optimizer", "--no-master-weights"},
                "is not for a profile");
         if (plan.planner == "ditto") refuse({"--batch"}, "is not for a profile");
     });

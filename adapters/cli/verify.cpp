@@ -51,7 +51,7 @@ int run_verify(verify_arguments const& arguments) {
     auto const text = json::read_text(arguments.plan);
     if (is_pipeline_plan(arguments.plan, text)) return run_verify_pipeline(arguments);
     auto const p = json::parse_plan(text, arguments.plan);
-    auto const model = read_planned_model(arguments.model, p.provenance);
+    auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
     auto warnings = model.warnings;
     auto const on = read_cluster_of(arguments, p.provenance, warnings);
 

@@ -9,8 +9,10 @@
 
 #include <zip.h>
 
+#include <array>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +23,12 @@ namespace heddle::pt2 {
 
 /// Whether these bytes begin as a zip does.
 [[nodiscard]] inline bool is_archive(std::string_view bytes) { return bytes.starts_with("PK\x03\x04"); }
+/// Likewise those of a file; not of one that cannot be read.
+[[nodiscard]] inline bool is_archive_file(std::filesystem::path const& path) {
+    std::array<char, 4> head{};
+    std::ifstream(path, std::ios::binary).read(head.data(), head.size());
+    return is_archive({head.data(), head.size()});
+}
 
 namespace detail {
 
@@ -71,6 +79,14 @@ inline zip_handle open_archive(std::string_view bytes, std::string const& name) 
     return slash == std::string_view::npos ? entry : entry.substr(slash + 1);
 }
 
+/// Calls `visit(number, name)` for every entry that has a name.
+template <class Visitor>
+void for_each_entry(zip_t& archive, Visitor visit) {
+    auto const count = static_cast<zip_uint64_t>(std::max<zip_int64_t>(0, zip_get_num_entries(&archive, 0)));
+    for (zip_uint64_t i = 0; i < count; ++i)
+        if (char const* const name = zip_get_name(&archive, i, ZIP_FL_ENC_RAW)) visit(i, std::string_view(name));
+}
+
 /// What an archive is that holds no graph, as far as its entries tell.
 [[nodiscard]] inline std::string foreign_archive(std::vector<std::string_view> const& names) {
     auto const has = [&](std::string_view name) { return algorithm::find(names, name) != names.end(); };
@@ -90,14 +106,11 @@ inline zip_handle open_archive(std::string_view bytes, std::string const& name) 
 [[nodiscard]] inline zip_uint64_t find_graph(zip_t& archive, std::string const& file) {
     std::vector<std::string_view> names;
     std::vector<std::pair<zip_uint64_t, std::string_view>> models;
-    auto const count = static_cast<zip_uint64_t>(std::max<zip_int64_t>(0, zip_get_num_entries(&archive, 0)));
-    for (zip_uint64_t i = 0; i < count; ++i) {
-        char const* const name = zip_get_name(&archive, i, ZIP_FL_ENC_RAW);
-        if (!name) continue;
+    for_each_entry(archive, [&](zip_uint64_t i, std::string_view name) {
         auto const inner = inner_name(name);
         names.push_back(inner.starts_with("code/") ? "code/" : inner);
         if (inner.starts_with("models/") && inner.ends_with(".json")) models.emplace_back(i, inner);
-    }
+    });
     if (models.empty()) throw input_error(file, foreign_archive(names));
     auto const is_model = [](auto const& m) { return m.second == "models/model.json"; };
     auto const found = models.size() == 1 ? models.begin() : algorithm::find_if(models, is_model);
@@ -133,6 +146,33 @@ inline std::string read_graph(zip_t& archive, std::string const& file, std::size
 }
 
 } // namespace detail
+
+/// Whether a file is a TorchScript module, as `torch.jit.save` writes it. *Throws* `input_error` if it is a damaged
+/// archive.
+[[nodiscard]] inline bool is_torchscript(std::filesystem::path const& path) {
+    if (!is_archive_file(path)) return false;
+    bool has_code = false, has_graph = false;
+    detail::for_each_entry(*detail::open_archive(path), [&](zip_uint64_t, std::string_view name) {
+        auto const inner = detail::inner_name(name);
+        has_code = has_code || inner.starts_with("code/") || inner == "constants.pkl";
+        has_graph = has_graph || inner.starts_with("models/");
+    });
+    return has_code && !has_graph;
+}
+
+/// The names of an archive's entries, their sizes and checksums: what tells whether its content has changed, without
+/// its weights being read. *Throws* `input_error`.
+[[nodiscard]] inline std::string list_of_entries(std::filesystem::path const& path) {
+    std::string list;
+    auto const archive = detail::open_archive(path);
+    detail::for_each_entry(*archive, [&](zip_uint64_t i, std::string_view name) {
+        zip_stat_t stat;
+        zip_stat_init(&stat);
+        zip_stat_index(archive.get(), i, 0, &stat);
+        list.append(name).append(" " + std::to_string(stat.size) + " " + std::to_string(stat.crc) + "\n");
+    });
+    return list;
+}
 
 /// The text of the graph in an archive that is a file; its other entries, weights of any size among them, are not read.
 /// *Throws* `input_error` naming file and entry where it is damaged, too large, or no exported program.

@@ -8,9 +8,7 @@
 #include <heddle/pt2/archive.hpp>
 #include <heddle/pt2/detail/program_reader.hpp>
 
-#include <array>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,9 +44,7 @@ inline json::model read_document(json::document const& file, rule_table rules) {
 /// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
 [[nodiscard]] inline json::model read_model(std::filesystem::path const& path, rule_table rules = {}) {
     return json::detail::guarded(path.string(), [&] {
-        std::array<char, 4> head{};
-        std::ifstream(path, std::ios::binary).read(head.data(), head.size());
-        std::string text = is_archive({head.data(), head.size()}) ? graph_of_archive(path) : json::read_text(path);
+        std::string text = is_archive_file(path) ? graph_of_archive(path) : json::read_text(path);
         if (is_archive(text)) text = graph_of_archive(text, path.string());
         json::document const file(path.string(), std::exchange(text, {}), "model", 1);
         return detail::read_document(file, std::move(rules));
