@@ -159,6 +159,18 @@ class Verify(CommandLine):
         chosen = json.loads(run("verify", "--plan", out, "--model", MODEL, "--json").stdout)
         self.assertEqual((chosen["valid"], chosen["executed"], chosen["shrunk"], chosen["pieces"]), (True, 1, True, 0))
 
+    def test_verify_runs_pipelines_whole(self):
+        """What stages and copies send too: nothing of these is left to pieces."""
+        out = self.path / "plan.json"
+        for planner in ("amp", "ditto"):
+            for model in (MODEL, "examples/models/vgg19.json.gz", "examples/models/bert_moe_2.json.gz"):
+                with self.subTest(f"{model} by {planner}"):
+                    planned = run("plan", "--planner", planner, "--model", model, "--cluster", CLUSTER, "--out", out)
+                    self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+                    result = json.loads(run("verify", "--plan", out, "--model", model, "--json").stdout)
+                    self.assertEqual((result["valid"], result["executed"], result["pieces"]), (True, 1, 0))
+                    self.assertLess(result["max_relative_error"], 1e-10)
+
     def test_verify_runs_in_pieces_what_is_too_large(self):
         out = self.path / "plan.json"
         self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
