@@ -32,12 +32,15 @@ public:
     results run() {
         if (!is_torch_module(split_target(call().target).first) || call().results.empty()) return {};
         static std::map<std::string_view, results (composition::*)()> const table{
+            {"_cdist_forward", &composition::distances},
             {"all", &composition::truth_of_all},
             {"any", &composition::truth_of_all},
             {"as_strided", &composition::strided},
             {"bernoulli", &composition::bernoulli},
             {"broadcast_tensors", &composition::broadcast_all},
+            {"cdist", &composition::distances},
             {"clamp", &composition::clamped},
+            {"col2im", &composition::summed_windows},
             {"copy", &composition::copied},
             {"diff", &composition::differences},
             {"div", &composition::rounded_quotient},
@@ -48,6 +51,7 @@ public:
             {"frac", &composition::fraction},
             {"index_put", &composition::put_by_mask},
             {"logical_xor", &composition::exclusive},
+            {"masked_scatter", &composition::scattered_by_mask},
             {"normal", &composition::drawn_in_place},
             {"pow", &composition::power_of_number},
             {"randint", &composition::random_integers},
@@ -229,6 +233,24 @@ private:
         return one(step("torch.sub", {{"input", of(later)}, {"other", of(earlier)}}, result().shape, result().type));
     }
 
+    /// Euclidean distances of the rows of two matrices, or of many.
+    results distances() {
+        auto const x = view_.find_tensor(0, "x1"), y = view_.find_tensor(1, "x2");
+        if (!x || !y || view_.number(2, "p").value_or(2) != 2 || shape_of(*x).size() != shape_of(*y).size() ||
+            shape_of(*x).size() < 2 || result().shape.size() != shape_of(*x).size())
+            return {};
+        auto const rank = static_cast<std::ptrdiff_t>(shape_of(*x).size());
+        tensor_shape rows = shape_of(*x), columns = shape_of(*y), all = result().shape;
+        if (rows.back() != columns.back()) return {};
+        all.push_back(rows.back());
+        rows.insert(rows.begin() + rank - 1, 1);
+        columns.insert(columns.begin() + rank - 2, 1);
+        auto const difference = step(
+            "torch.sub", {{"input", of(in_shape(*x, rows))}, {"other", of(in_shape(*y, columns))}}, all, type_of(*x));
+        return one(step("torch.norm", {{"input", of(difference)}, {"p", whole(2)}, {"dim", list_of({-1})}},
+                        result().shape, result().type));
+    }
+
     // Random numbers.
 
     results bernoulli() {
@@ -359,6 +381,69 @@ private:
                          {"indices", *indices},
                          {"values", of(wide)},
                          {"accumulate", {view_.flag(3, "accumulate", false)}}},
+                        result().shape, result().type));
+    }
+    /// Elements of a tensor, one after the other, where a mask is true.
+    results scattered_by_mask() {
+        auto const x = view_.tensor(0, "input"), mask = view_.tensor(1, "mask"), source = view_.tensor(2, "source");
+        auto const& dims = result().shape;
+        auto const count = static_cast<extent>(element_count(dims)),
+                   last = static_cast<extent>(element_count(shape_of(source))) - 1;
+        if (shape_of(x) != dims || type_of(mask) != element_type::boolean) return {};
+        auto const wide =
+            shape_of(mask) == dims ? mask : step("torch.expand", {{"input", of(mask)}}, dims, element_type::boolean);
+        auto const line = in_type(in_shape(wide, {count}), element_type::int64);
+        auto const order = step("torch.cumsum", {{"input", of(line)}, {"dim", whole(0)}}, {count}, element_type::int64);
+        auto const number =
+            step("torch.sub", {{"input", of(order)}, {"other", whole(1)}}, {count}, element_type::int64);
+        auto const place = step("torch.clamp", {{"input", of(number)}, {"min", whole(0)}, {"max", whole(last)}},
+                                {count}, element_type::int64);
+        auto const taken = step("operator.getitem",
+                                {{"input", of(in_shape(source, {last + 1}))}, {"index", {literal::list{of(place)}}}},
+                                {count}, type_of(source));
+        return one(step("torch.where",
+                        {{"condition", of(wide)}, {"input", of(in_shape(taken, dims))}, {"other", of(x)}}, dims,
+                        result().type));
+    }
+    /// Windows that are added up where they meet: a transposed convolution, whose weight puts each element at its place
+    /// in the window.
+    results summed_windows() {
+        auto const x = view_.tensor(0, "input");
+        auto const sizes = view_.integers(1, "output_size"), window = view_.integers(2, "kernel_size"),
+                   dilation = view_.integers(3, "dilation"), padding = view_.integers(4, "padding"),
+                   stride = view_.integers(5, "stride");
+        for (auto const* numbers : {&sizes, &window, &dilation, &padding, &stride})
+            if (numbers->size() != 2 || algorithm::any_of(*numbers, [](auto n) { return n < 0 || n > 1 << 20; }))
+                return {};
+        if (shape_of(x).size() != 3 || result().shape.size() != 4 || window[0] < 1 || window[1] < 1) return {};
+        extent const places = window[0] * window[1], groups = result().shape[1];
+        tensor_shape counts;
+        std::vector<std::int64_t> more;
+        for (std::size_t d = 0; d < 2; ++d) {
+            if (stride[d] < 1) return {};
+            auto const room = sizes[d] + 2 * padding[d] - dilation[d] * (window[d] - 1) - 1;
+            if (room < 0) return {};
+            counts.push_back(room / stride[d] + 1);
+            more.push_back(room % stride[d]);
+        }
+        if (shape_of(x)[1] % places != 0 || shape_of(x)[1] / places != groups ||
+            shape_of(x)[2] != counts[0] * counts[1])
+            return {};
+        auto const number = step("torch.arange", {{"end", whole(places)}}, {places}, element_type::int64);
+        auto const is_own = step("torch.eq", {{"input", of(in_shape(number, {places, 1}))}, {"other", of(number)}},
+                                 {places, places}, element_type::boolean);
+        auto const own = in_shape(in_type(is_own, result().type), {1, places, 1, window[0], window[1]});
+        auto const all =
+            step("torch.expand", {{"input", of(own)}}, {groups, places, 1, window[0], window[1]}, result().type);
+        auto const weight = in_shape(all, {groups * places, 1, window[0], window[1]});
+        return one(step("torch.conv_transpose2d",
+                        {{"input", of(in_shape(x, {shape_of(x)[0], groups * places, counts[0], counts[1]}))},
+                         {"weight", of(weight)},
+                         {"stride", list_of(stride)},
+                         {"padding", list_of(padding)},
+                         {"output_padding", list_of(more)},
+                         {"groups", whole(groups)},
+                         {"dilation", list_of(dilation)}},
                         result().shape, result().type));
     }
     results scattered_sum() {
