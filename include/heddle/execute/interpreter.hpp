@@ -24,6 +24,8 @@
 #include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -74,6 +76,9 @@ public:
         return mine;
     }
 
+    /// Random draws of the iterations that follow are of this seed.
+    void reseed(std::uint64_t seed) { seed_ = seed; }
+
     /// Runs one iteration on placed sources. Returns the loss, which is this rank's summand if the plan ends with it
     /// partial, and the parameters' gradients. *Throws* `input_error` if a parameter is not as `place` leaves it.
     [[nodiscard]] iteration_result<Scalar> run(source_values<Scalar> const& sources) {
@@ -104,6 +109,15 @@ public:
         if (!values(t).contains(at(t, tensor_form::partial()))) return result.loss;
         return turned(t, tensor_form::partial(), tensor_form::replicated(), tensor(layout_.whole_shape(t), result.loss),
                       true, [&](tensor const& x) { return across_.reduced(t, x); })[0];
+    }
+
+    /// Returns the Euclidean norm of the gradients of all parameters; this is a collective.
+    [[nodiscard]] Scalar gradient_norm(iteration_result<Scalar> const& result) {
+        Scalar sum = 0;
+        for (auto const& [t, gradient] : result.gradients) // each element on one rank
+            if (gradient.first.is_shard() || communicator_.rank() == 0) sum += sum_of_squares(gradient.second);
+        if (inside_.is_first()) communicator_.all_reduce(std::span<Scalar>(&sum, 1));
+        return std::sqrt(inside_.broadcast(tensor(tensor_shape{}, sum))[0]);
     }
 
     /// Returns a parameter, as the ranks store it, whole on each of them; this is a collective if it is cut.

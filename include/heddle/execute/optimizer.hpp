@@ -62,6 +62,26 @@ struct adam {
     }
 };
 
+/// Adam whose weights decay beside it (Loshchilov and Hutter 2019, algorithm 2): x <- x - rate decay x, then as Adam.
+struct adamw {
+    static constexpr std::size_t moments = adam::moments;
+    adam rule{};
+    double decay = 0.01;
+
+    template <class Scalar>
+    void step(Scalar& x, Scalar g, std::array<Scalar, moments>& state, std::uint64_t n) const {
+        x -= static_cast<Scalar>(rule.rate * decay) * x;
+        rule.step(x, g, state, n);
+    }
+};
+
+/// Scales gradients, of which `norm` is the norm over all ranks, so that it is at most `most`.
+template <class Scalar>
+void clip(iteration_result<Scalar>& gradients, Scalar norm, Scalar most) {
+    if (!(norm > most)) return;
+    for (auto& [t, gradient] : gradients.gradients) gradient.second *= most / norm;
+}
+
 /// A rule with the state of the parameters that it steps; each rank has one.
 template <class Scalar, optimizer_rule<Scalar> Rule>
 class optimizer {
@@ -93,6 +113,6 @@ private:
     std::map<tensor_id, std::vector<std::array<Scalar, Rule::moments>>> state_;
 };
 
-static_assert(optimizer_rule<sgd, double> && optimizer_rule<adam, float>);
+static_assert(optimizer_rule<sgd, double> && optimizer_rule<adam, float> && optimizer_rule<adamw, double>);
 
 } // namespace heddle

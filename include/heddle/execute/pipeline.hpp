@@ -15,6 +15,7 @@
 #include <heddle/program/program.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -59,17 +60,22 @@ public:
           leave_(values_across(indexed, layout.operators(at_.stage).second)), group_(group_of_stage()),
           whole_(indexed, layout.group_plan(at_.stage), group_) {}
 
-    /// Places whole gradients of parameters as this rank's stage stores them.
+    /// Turns whole sources into what this rank keeps between iterations: the parameters that its stage uses, as its
+    /// group stores them, and the other sources whole. It can be used for gradients too, which have the same form.
     [[nodiscard]] source_values<Scalar> place(source_values<Scalar> const& whole) const {
         source_values<Scalar> mine;
         for (auto const& i : stage_.once)
             if (auto const* read = i.template as<instruction::read>())
                 if (auto const found = whole.find(read->tensor); found != whole.end())
-                    mine.emplace(read->tensor, stored(*read, found->second));
+                    mine.emplace(read->tensor,
+                                 is_parameter(read->tensor) ? stored(*read, found->second) : found->second);
         return mine;
     }
 
-    /// Runs one iteration on whole sources; it reads those that its stage uses.
+    /// Random draws of the iterations that follow are of this seed.
+    void reseed(std::uint64_t seed) { seed_ = seed; }
+
+    /// Runs one iteration on placed sources.
     template <class Schedule = one_f_one_b>
     [[nodiscard]] pipeline_result<Scalar> run(source_values<Scalar> const& sources, Schedule const& schedule = {}) {
         result_ = {};
@@ -79,7 +85,7 @@ public:
             auto const& [t, from, to] = *i.change();
             auto& made = sources_[{t, to}];
             auto const* const read = i.template as<instruction::read>();
-            made = read ? stored(*read, sources.at(t))
+            made = read ? is_parameter(t) ? sources.at(t) : stored(*read, sources.at(t))
                         : whole_.exchange.convert(t, from, to, sources_.at({t, from}), uneven::padded);
             if (read && to == tensor_form::partial()) made = whole_.exchange.scaled(std::move(made));
         }
@@ -99,6 +105,24 @@ public:
         return std::move(result_);
     }
 
+    /// Returns the whole loss of an iteration on every rank; this is a collective.
+    [[nodiscard]] Scalar whole_loss(pipeline_result<Scalar> const& result) {
+        Scalar loss = result.loss.value_or(0);
+        world_.broadcast(std::span<Scalar>(&loss, 1), layout_.rank({layout_.stages() - 1, 0, 0}));
+        return loss;
+    }
+
+    /// Returns the Euclidean norm of the gradients of all parameters; this is a collective.
+    [[nodiscard]] Scalar gradient_norm(iteration_result<Scalar> const& gradients) {
+        Scalar sum = 0;
+        for (auto const& [t, gradient] : gradients.gradients) // each element on one rank
+            if (at_.stage == layout_.stage_of(indexed_.tensors[t].consumers.front()) && at_.copy == 0 &&
+                (gradient.first.is_shard() || at_.part == 0))
+                sum += sum_of_squares(gradient.second);
+        world_.all_reduce(std::span<Scalar>(&sum, 1));
+        return std::sqrt(sum);
+    }
+
 private:
     using values = std::map<formed_tensor, tensor>;
     using group_type = decltype(std::declval<Communicator&>().group(std::vector<std::size_t>{}));
@@ -111,6 +135,7 @@ private:
     };
 
     [[nodiscard]] bool has_cotangent(tensor_id t) const { return indexed_.tensors[t].has_cotangent; }
+    [[nodiscard]] bool is_parameter(tensor_id t) const { return indexed_.tensors[t].is_parameter(); }
     [[nodiscard]] bool is_value(tensor_id t) const { return program_.tensor(t).role == tensor_role::value; }
     /// Returns the form in which a value passes from stage to stage.
     [[nodiscard]] tensor_form passed(tensor_id t) const {
@@ -313,21 +338,26 @@ private:
             members.push_back(layout_.rank({at_.stage, at_.copy, part}));
         return world_.group(std::move(members));
     }
+    /// Returns the communicator of some ranks, which they form when they first meet.
+    [[nodiscard]] group_type& group_of(std::vector<std::size_t> const& members) {
+        auto const known = groups_.find(members);
+        return known != groups_.end() ? known->second : groups_.emplace(members, world_.group(members)).first->second;
+    }
     /// Returns the ranks that hold the same part of the stage, one of each copy.
-    [[nodiscard]] group_type among_copies() {
+    [[nodiscard]] group_type& among_copies() {
         std::vector<std::size_t> members;
         for (std::size_t copy = 0; copy < layout_.copies(); ++copy)
             members.push_back(layout_.rank({at_.stage, copy, at_.part}));
-        return world_.group(std::move(members));
+        return group_of(members);
     }
     /// Returns all ranks of these stages.
-    [[nodiscard]] group_type all_of(std::vector<std::size_t> const& stages) {
+    [[nodiscard]] group_type& all_of(std::vector<std::size_t> const& stages) {
         std::vector<std::size_t> members;
         for (auto const stage : stages)
             for (std::size_t copy = 0; copy < layout_.copies(); ++copy)
                 for (std::size_t part = 0; part < layout_.degree(stage); ++part)
                     members.push_back(layout_.rank({stage, copy, part}));
-        return world_.group(std::move(members));
+        return group_of(members);
     }
 
     /// Transposes an instruction on a source; for a parameter that is read, this sums what the group has.
@@ -343,7 +373,7 @@ private:
 
     /// Sums gradients over copies, and over the stages that use a parameter.
     void add_up_gradients() {
-        auto copies = among_copies();
+        auto& copies = among_copies();
         for (auto& [t, result] : result_.gradients.gradients) {
             auto& [stored_as, gradient] = result;
             copies.all_reduce(std::span<Scalar>(gradient.data));
@@ -371,6 +401,7 @@ private:
     /// The values that come from the stage before, and those that go to the next.
     std::vector<tensor_id> enter_, leave_;
     group_type group_;
+    std::map<std::vector<std::size_t>, group_type> groups_;
     /// The group's tensors in the whole batch, as sources are held; and those in micro-batches, by size.
     tensors whole_;
     std::map<extent, tensors> sizes_;

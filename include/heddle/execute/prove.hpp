@@ -6,7 +6,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/execute/in_process.hpp>
+#include <heddle/execute/devices.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/size.hpp>
@@ -22,7 +22,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -64,27 +63,6 @@ namespace detail {
 
 /// Returns the layer of a parameter: its name up to the last dot, which is empty for those of the model itself.
 [[nodiscard]] std::string layer_of(std::string const& name);
-
-/// Calls `work(communicator)` on as many threads as a plan has devices. If it has groups, these are all their devices,
-/// and each gets a `grouped_communicator`.
-template <class Work>
-void run_devices(plan const& what, Work&& work) {
-    if (!what.has_groups()) return run_ranks(what.devices.size(), work);
-    std::vector<std::size_t> firsts;
-    for (std::size_t next = 0; auto const& d : what.devices)
-        firsts.push_back(std::exchange(next, next + static_cast<std::size_t>(d.group_size)));
-    run_ranks(ranks_of(what), [&](in_process_communicator& world) {
-        auto const group = static_cast<std::size_t>(algorithm::upper_bound(firsts, world.rank()) - firsts.begin()) - 1;
-        std::vector<std::size_t> members(static_cast<std::size_t>(what.devices[group].group_size));
-        std::iota(members.begin(), members.end(), firsts[group]);
-        auto inside = world.group(members);
-        std::optional<in_process_communicator> across;
-        if (inside.rank() == 0) across = world.group(firsts);
-        grouped_communicator<double, in_process_communicator, in_process_communicator> communicator(
-            inside, across ? &*across : nullptr, group, firsts.size());
-        work(communicator);
-    });
-}
 
 /// Returns payload bytes by kind of collective.
 [[nodiscard]] std::array<bytes, collective_count> payloads(traffic const& t);
@@ -258,7 +236,7 @@ template <kernel_backend<double> Backend>
 [[nodiscard]] proof prove(program const& p, plan const& what, Backend const& backend,
                           proof_options const& options = {}) {
     plan_proof<Backend> all(p, what, backend, options);
-    detail::run_devices(what, [&](auto& communicator) { all.run_rank(communicator); });
+    run_devices<double>(what, [&](auto& communicator) { all.run_rank(communicator); });
     return all.finish();
 }
 

@@ -46,7 +46,7 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
     run_ranks(result.ranks, [&](in_process_communicator& world) {
         pipeline_rank<double, in_process_communicator, Backend> rank(p, indexed, split, layout, world, backend,
                                                                      options.seed);
-        auto const mine = rank.run(sources, schedule);
+        auto const mine = rank.run(rank.place(sources), schedule);
         auto const stage = layout.place_of(world.rank()).stage;
         source_values<double> wanted;
         for (auto const& [t, gradient] : expected.gradients)

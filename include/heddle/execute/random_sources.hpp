@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -61,7 +62,7 @@ void set_ones(dense_tensor<Scalar>& mask, extent ones, random_key key) {
 
 } // namespace detail
 
-/// Returns random values of every source, which are equal for a seed whoever draws them.
+/// Returns random values of the sources that are `wanted`, which are equal for a seed whoever draws them.
 ///
 /// Floating-point inputs are uniform in [-1, 1]. Parameters and buffers are uniform in [-r, r] with r^2 = 6 / fan-in
 /// and at most 1, so that deep stacks of products neither explode nor vanish (He et al. 2015). Probabilities and what
@@ -74,13 +75,13 @@ void set_ones(dense_tensor<Scalar>& mask, extent ones, random_key key) {
 /// the result has; this holds also for the opposite of a mask, and for numbers that are compared with one. What other
 /// operators compute places and masks from is left to chance; see `run_on_random_sources`.
 /// *Complexity.* Linear in the sources' elements and the program; masks by which elements are taken are sorted.
-template <class Scalar>
-[[nodiscard]] source_values<Scalar> random_sources(program const& p, std::uint64_t seed) {
+template <class Scalar, std::predicate<tensor_id> Wanted>
+[[nodiscard]] source_values<Scalar> random_sources(program const& p, std::uint64_t seed, Wanted&& wanted) {
     detail::value_requests const requests(p);
     source_values<Scalar> sources;
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         auto const& info = p.tensor(t);
-        if (info.role == tensor_role::value) continue;
+        if (info.role == tensor_role::value || !wanted(t)) continue;
         // Operators draw from the streams of their own numbers.
         random_key const key{seed, (std::uint64_t{1} << 32) + t};
         auto& value = sources.emplace(t, dense_tensor<Scalar>(info.shape)).first->second;
@@ -90,6 +91,12 @@ template <class Scalar>
         if (requests.has_ones(t)) detail::set_ones(value, *requests.of(t).ones, key);
     }
     return sources;
+}
+
+/// As above, of every source.
+template <class Scalar>
+[[nodiscard]] source_values<Scalar> random_sources(program const& p, std::uint64_t seed) {
+    return random_sources<Scalar>(p, seed, [](tensor_id) { return true; });
 }
 
 /// Runs `run_single_device` on random sources of the program. *Throws* `input_error` as it does, and says where data

@@ -53,6 +53,11 @@ struct dense_tensor {
     friend bool operator==(dense_tensor const&, dense_tensor const&) = default;
 };
 
+template <class Scalar>
+[[nodiscard]] Scalar sum_of_squares(dense_tensor<Scalar> const& x) {
+    return std::inner_product(x.data.begin(), x.data.end(), x.data.begin(), Scalar{0});
+}
+
 /// The global positions of one dimension that a rank holds, ascending; absent if it holds them all.
 using held_positions = std::optional<std::vector<extent>>;
 
