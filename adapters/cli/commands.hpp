@@ -110,4 +110,20 @@ struct model_arguments {
 };
 int run_model(model_arguments const& arguments);
 
+struct train_arguments {
+    std::string plan, model, optimizer = "sgd", precision = "float64";
+    std::uint64_t steps = 10, accumulate = 1, seed = 1;
+    /// The optimiser's own rate if none is given.
+    std::optional<double> rate;
+    double momentum = 0, decay = 0.01, time_out = 300;
+    /// The largest norm of all gradients together.
+    std::optional<double> clip;
+    /// Runs the same training on a single device too.
+    bool check = false;
+    bool json = false;
+};
+/// Becomes the program heddle-train, which lies beside this one, with the same arguments. *Throws* `file_error` if it
+/// cannot.
+int run_train(char** argv);
+
 } // namespace heddle::cli

@@ -4,6 +4,7 @@
 #include "output.hpp"
 #include "plan_options.hpp"
 #include "torchscript.hpp"
+#include "train_options.hpp"
 #include "usage.hpp"
 #include "validators.hpp"
 
@@ -128,6 +129,9 @@ int run(int argc, char** argv) {
     add_input_option(*model_command, model.inputs);
     model_command->add_flag("--json", model.json, "Print one JSON object");
     model_command->final_callback([&] { status = run_model(model); });
+
+    train_arguments train;
+    add_train_options(app, train)->final_callback([&] { status = run_train(argv); });
 
     add_help(app);
 

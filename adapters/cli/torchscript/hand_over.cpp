@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // In `heddle`, which is not linked with libtorch: the program that is, beside this one, takes over.
+#include "../program_beside.hpp"
 #include "../torchscript.hpp"
 
 #include <heddle/base/error.hpp>
-
-#include <filesystem>
-#include <system_error>
-#include <unistd.h>
 
 namespace heddle::cli {
 
@@ -17,9 +14,7 @@ char** kept_arguments = nullptr;
 void keep_arguments(char** arguments) { kept_arguments = arguments; }
 
 json::model read_torchscript(std::string const& path, std::vector<torchscript_input> const&) {
-    std::error_code error;
-    auto const self = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (!error) ::execv((self.parent_path() / "heddle-torchscript").c_str(), kept_arguments);
+    become("heddle-torchscript", kept_arguments);
     throw input_error(path, "is a TorchScript module, for which heddle-torchscript is missing beside this command; "
                             "build it with libtorch and libzip, or export the module with "
                             "adapters/libtorch/export_pt2.py");

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSL-1.0
+// The command `heddle-train`, which `heddle train` becomes: trains a model as a plan says, in threads of one process
+// or, started by mpirun, as one rank of a job.
+#include "train.hpp"
+
+#include "../plan_input.hpp"
+#include "../torchscript.hpp"
+#include "../train_options.hpp"
+#include "../usage.hpp"
+
+#include <heddle/base/error.hpp>
+#include <heddle/base/printable.hpp>
+#include <heddle/execute/pipeline_layout.hpp>
+#include <heddle/execute/size.hpp>
+#include <heddle/execute/tensor.hpp>
+#include <heddle/json/digest.hpp>
+#include <heddle/json/file.hpp>
+#include <heddle/json/pipeline_plan.hpp>
+#include <heddle/json/plan.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/verify.hpp>
+#include <heddle/theory/batch_split.hpp>
+
+#ifdef HEDDLE_HAS_MPI
+#include <heddle/mpi/all.hpp>
+#endif
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::cli {
+
+json::model read_torchscript(std::string const& path, std::vector<torchscript_input> const&) {
+    throw input_error(path, "is a TorchScript module, which is planned but not trained; export it with "
+                            "adapters/libtorch/export_pt2.py");
+}
+
+std::size_t training::ranks() const {
+    if (auto const* const spmd = std::get_if<plan>(&planned)) return ranks_of(*spmd);
+    auto const& pipeline = std::get<pipeline_plan>(planned);
+    return std::accumulate(pipeline.stages.begin(), pipeline.stages.end(), std::size_t{0},
+                           [&](std::size_t sum, auto const& s) { return sum + pipeline.copies() * s.degree(); });
+}
+
+namespace {
+
+/// Reads a plan and its model, and checks them.
+training read(train_arguments const& a) {
+    auto const text = json::read_text(a.plan);
+    training result;
+    verification checked;
+    if (is_pipeline_plan(a.plan, text)) {
+        auto p = json::parse_pipeline_plan(text, a.plan);
+        result.model = read_planned_model(a.model, p.provenance);
+        checked = verify(result.model.program, p);
+        result.planned = std::move(p);
+    } else {
+        auto p = json::parse_plan(text, a.plan);
+        result.model = read_planned_model(a.model, p.provenance);
+        checked = verify(result.model.program, p);
+        result.planned = std::move(p);
+    }
+    if (!checked) throw input_error(a.plan, checked.problem);
+    result.plan_digest = json::digest(text);
+    return result;
+}
+
+/// What an iteration has of: tokens if an input has several whole numbers a sample, else samples.
+std::pair<char const*, double> counted(program const& p) {
+    double tokens = 0;
+    for (tensor_id t = 0; t < p.tensor_count(); ++t)
+        if (auto const& info = p.tensor(t);
+            info.role == tensor_role::input && !is_floating(info.type) && info.shape.size() > 1)
+            tokens = std::max(tokens, static_cast<double>(count_elements(info.shape)));
+    if (tokens > 0) return {"tokens", tokens};
+    return {"samples", static_cast<double>(split_along_batch(index_program(p)).places)};
+}
+
+/// Prints steps as they come, or one object at the end.
+class report {
+public:
+    report(train_arguments const& a, training const& what)
+        : arguments_(a), what_(counted(what.model.program)),
+          per_step_(what_.second * static_cast<double>(a.accumulate)) {
+        if (a.json) return;
+        for (auto const& w : what.model.warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
+        std::printf("%s on %zu ranks, %s, %s\n%6s %22s %10s %14s%s\n", printable(what.model.name).c_str(), what.ranks(),
+                    a.optimizer.c_str(), a.precision.c_str(), "step", "loss", "seconds",
+                    (std::string(what_.first) + "/s").c_str(), a.check ? "   single device" : "");
+    }
+
+    void operator()(train_step const& s) {
+        steps_.push_back(s);
+        // Differences are relative, as losses are; a loss of nothing is as it is.
+        if (s.expected)
+            worst_ = std::max(worst_, std::abs(s.loss - *s.expected) / std::max(std::abs(*s.expected), 1e-300));
+        if (arguments_.json) return;
+        std::printf("%6llu %22.15g %10.4f %14.1f", static_cast<unsigned long long>(s.number), s.loss, s.seconds,
+                    per_step_ / s.seconds);
+        if (s.expected) std::printf("   %.15g", *s.expected);
+        std::printf("\n");
+        std::fflush(stdout);
+    }
+
+    void finish() const {
+        if (!arguments_.json) {
+            if (arguments_.check) std::printf("largest relative difference of the losses %.2g\n", worst_);
+            return;
+        }
+        nlohmann::ordered_json out;
+        out["steps"] = steps_.size();
+        double seconds = 0;
+        for (auto const& s : steps_) {
+            out["losses"].push_back(s.loss);
+            out["seconds"].push_back(s.seconds);
+            seconds += s.seconds;
+        }
+        out[std::string(what_.first) + "_per_second"] = per_step_ * static_cast<double>(steps_.size()) / seconds;
+        if (arguments_.check) out["max_relative_difference"] = worst_;
+        std::cout << out.dump() << '\n';
+    }
+
+private:
+    train_arguments const& arguments_;
+    std::pair<char const*, double> what_;
+    double per_step_ = 0, worst_ = 0;
+    std::vector<train_step> steps_;
+};
+
+int run_in_threads(train_arguments const& a) {
+    auto const what = read(a);
+    report told(a, what);
+    auto const tell = [&](train_step const& s) { told(s); };
+    if (a.precision == "float32") train_in_threads<float>(a, what, tell);
+    else train_in_threads<double>(a, what, tell);
+    told.finish();
+    return done;
+}
+
+#ifdef HEDDLE_HAS_MPI
+int run_in_job(train_arguments const& a, mpi::communicator& world) {
+    auto const what = read(a);
+    if (world.size() != what.ranks())
+        throw input_error(a.plan, "keeps " + std::to_string(what.ranks()) + " devices busy, and there are " +
+                                      std::to_string(world.size()) + " processes; start one for each");
+    world.require_equal("plan", what.plan_digest);
+    world.require_equal("model", what.model.digest);
+    std::optional<report> told;
+    if (world.rank() == 0) told.emplace(a, what);
+    auto const tell = [&](train_step const& s) { (*told)(s); };
+    if (a.precision == "float32") train_in_job<float>(a, what, world, tell);
+    else train_in_job<double>(a, what, world, tell);
+    if (told) told->finish();
+    return done;
+}
+#endif
+
+/// Tells whether a starter of processes, such as mpirun, has started this one beside others.
+bool is_in_job() {
+    for (auto const* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+        if (auto const* const size = std::getenv(name); size && std::string_view(size) != "1") return true;
+    return false;
+}
+
+int run(int argc, char** argv) {
+    CLI::App app{"Trains a model as a plan says", "heddle"};
+    app.require_subcommand(1);
+    train_arguments arguments;
+    add_train_options(app, arguments);
+    try {
+        app.parse(argc, argv);
+    } catch (CLI::ParseError const& e) {
+        if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(e);
+        std::cerr << "heddle: " << explain(app, e) << '\n';
+        return usage;
+    }
+    if (!is_in_job()) return run_in_threads(arguments);
+#ifdef HEDDLE_HAS_MPI
+    return mpi::run_job(argc, argv, {.time_out = seconds(arguments.time_out)},
+                        [&](mpi::communicator& world) { return run_in_job(arguments, world); });
+#else
+    throw error("this heddle was built without MPI; install an MPI and build it again, or train in threads, without "
+                "mpirun");
+#endif
+}
+
+} // namespace
+} // namespace heddle::cli
+
+int main(int argc, char** argv) {
+    try {
+        return heddle::cli::run(argc, argv);
+    } catch (std::bad_alloc const&) { std::cerr << "heddle: out of memory\n"; } catch (std::exception const& e) {
+        std::cerr << "heddle: " << heddle::printable(e.what(), 1200) << '\n';
+    }
+    return heddle::cli::bad_input;
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What is trained, and what is known of a step.
+#pragma once
+
+#include "../commands.hpp"
+
+#include <heddle/json/model.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+
+#ifdef HEDDLE_HAS_MPI
+namespace heddle::mpi {
+class communicator;
+}
+#endif
+
+namespace heddle::cli {
+
+/// A plan of either kind with its model.
+struct training {
+    json::model model;
+    std::variant<plan, pipeline_plan> planned;
+    std::string plan_digest;
+
+    /// Returns the number of processes or threads that run the plan.
+    [[nodiscard]] std::size_t ranks() const;
+};
+
+/// One step, as the first rank tells it.
+struct train_step {
+    std::uint64_t number = 0;
+    double loss = 0, seconds = 0;
+    /// With `check`, the loss of the single device.
+    std::optional<double> expected{};
+};
+using step_report = std::function<void(train_step const&)>;
+
+/// Trains in threads of this process. Each of these *throws* `error` at the first loss that is no number.
+template <class Scalar>
+void train_in_threads(train_arguments const& arguments, training const& what, step_report const& report);
+
+#ifdef HEDDLE_HAS_MPI
+/// Trains as one rank of a job.
+template <class Scalar>
+void train_in_job(train_arguments const& arguments, training const& what, mpi::communicator& world,
+                  step_report const& report);
+#endif
+
+} // namespace heddle::cli

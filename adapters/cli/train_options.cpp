@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSL-1.0
+// The options of heddle train.
+#include "train_options.hpp"
+#include "validators.hpp"
+
+namespace heddle::cli {
+
+CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
+    auto* const command = app.add_subcommand(
+        "train", "Train a model as a plan says, on random data: in threads, or in the processes that mpirun starts");
+    command->add_option("--plan", a.plan, "Plan file")->required();
+    command->add_option("--model", a.model, "Model file")->required();
+    command->add_option("--steps", a.steps, "Steps to make")->check(positive)->capture_default_str();
+    command->add_option("--optimizer", a.optimizer, "sgd, adam or adamw")
+        ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
+        ->capture_default_str();
+    command->add_option("--rate", a.rate, "Learning rate; 0.01 for sgd, 0.001 for the others")->check(positive);
+    command->add_option("--momentum", a.momentum, "Momentum of sgd")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    command->add_option("--decay", a.decay, "Weight decay of adamw")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    command->add_option("--clip", a.clip, "Largest norm of all gradients together")->check(positive);
+    command->add_option("--accumulate", a.accumulate, "Iterations of each step")
+        ->check(positive)
+        ->capture_default_str();
+    command->add_option("--precision", a.precision, "float32 or float64")
+        ->check(CLI::IsMember({"float32", "float64"}))
+        ->capture_default_str();
+    command->add_option("--seed", a.seed, "Seed of the parameters and of the data")->capture_default_str();
+    command->add_option("--time-out", a.time_out, "Seconds that a process waits for others")
+        ->check(positive)
+        ->capture_default_str();
+    command->add_flag("--check", a.check, "Train on a single device too, and compare the losses");
+    command->add_flag("--json", a.json, "Print one JSON object");
+    return command;
+}
+
+} // namespace heddle::cli

@@ -1,0 +1,147 @@
+"""`heddle train`: plans of all planners train as a single device does, in threads and in processes.
+
+Usage: test_train.py HEDDLE [MPIRUN...], from the repository root. Models come from Debian's PyTorch.
+"""
+import json
+import math
+import os
+import subprocess
+import sys
+
+MPIRUN = sys.argv[2:]
+del sys.argv[2:]
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    print("skipped: there is no PyTorch to make models with")
+    sys.exit(77)
+
+sys.path[:0] = ["adapters/libtorch", "examples/models"]
+import definitions  # noqa: E402
+import export_fx  # noqa: E402
+from command_line import CommandLine, run  # noqa: E402
+import unittest  # noqa: E402
+
+SIZES = dict(layers=2, batch=8, length=6, vocabulary=50, d=16, ff=32, heads=4, dropout=0.1)
+
+
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
+        self.head = nn.Linear(8 * 16, 10)
+
+    def forward(self, x, y):
+        return definitions.sum_loss(self.head(torch.flatten(self.features(x), 1)), y)
+
+
+MODELS = {
+    "gpt": lambda: definitions.gpt2(**SIZES),
+    "experts": lambda: definitions.bert_moe(experts=4, **SIZES),
+    "convolutions": lambda: (Convolutions(), {"x": torch.rand(16, 3, 8, 8), "y": torch.randint(10, (16,))}),
+}
+# Fast links, so that small models are worth dividing, and devices three times as fast as others.
+CLUSTER = {
+    "format": "heddle.cluster", "version": 1, "name": "small",
+    "device_types": [{"name": "fast", "memory": 1e9, "bandwidth": 1e10, "rates": {"float32": 3e9}},
+                     {"name": "slow", "memory": 1e9, "bandwidth": 1e10, "rates": {"float32": 1e9}}],
+    "machines": [{"type": "fast", "count": 2}, {"type": "slow", "count": 2}],
+    "links": {"intra": {"bandwidth": 1e12, "latency": 1e-9}, "inter": {"bandwidth": 1e12, "latency": 1e-9}},
+}
+
+
+class Train(CommandLine):
+    def setUp(self):
+        super().setUp()
+        self.cluster = self.write("cluster.json", CLUSTER)
+        self.models = {}
+
+    def model(self, name):
+        path = self.path / f"{name}.json.gz"
+        if not path.exists():
+            module, inputs = MODELS[name]()
+            export_fx.write(export_fx.export(module, inputs, name), str(path))
+        return path
+
+    def plan(self, name, *options):
+        out = self.path / "plan.json"
+        planned = run("plan", "--model", self.model(name), "--cluster", self.cluster, "--out", out, *options)
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        return out, json.loads(out.read_text())
+
+    def train(self, plan, name, *options, ranks=None, steps=50):
+        arguments = ["train", "--plan", plan, "--model", self.model(name), "--steps", steps, "--json", *options]
+        if not ranks:
+            return run(*arguments)
+        from command_line import HEDDLE
+        return subprocess.run([*MPIRUN, "-n", str(ranks), HEDDLE, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+    def equals_single_device(self, result, most=1e-9):
+        self.assertEqual(result.returncode, 0, result.stderr)
+        told = json.loads(result.stdout)
+        self.assertLessEqual(told["max_relative_difference"], most)
+        self.assertNotAlmostEqual(told["losses"][0], told["losses"][-1])
+        return told["losses"]
+
+    def test_plans_of_all_planners_train_as_a_single_device_does(self):
+        pipelines = 0
+        for name in MODELS:
+            for planner in ("hap", "hidup", "amp", "ditto"):
+                with self.subTest(model=name, planner=planner):
+                    plan, content = self.plan(name, "--planner", planner)
+                    ranks = 4
+                    if "stages" in content and content["format"] == "heddle.pipeline_plan":
+                        devices = [d for s in content["stages"] for d in s["devices"]]
+                        ranks = sum(len(d) if isinstance(d, list) else 1 for d in devices)
+                        pipelines += len(content["stages"]) > 1
+                    options = ("--check", "--clip", "5", "--optimizer", "adamw", "--rate", "0.01")
+                    losses = self.equals_single_device(self.train(plan, name, *options))
+                    if MPIRUN:
+                        in_job = self.equals_single_device(self.train(plan, name, *options, ranks=ranks))
+                        for one, other in zip(losses, in_job):
+                            self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
+        self.assertGreater(pipelines, 0)
+
+    def test_optimisers_accumulation_and_groups(self):
+        plan, _ = self.plan("gpt", "--group-machines")
+        for options in (("--optimizer", "sgd", "--rate", "1e-4", "--momentum", "0.9"), ("--optimizer", "adam", "--accumulate", "3"),
+                        ("--clip", "0.5", "--optimizer", "adam")):
+            with self.subTest(options=options):
+                self.equals_single_device(self.train(plan, "gpt", "--check", *options, steps=20))
+        if MPIRUN:
+            self.equals_single_device(self.train(plan, "gpt", "--check", "--clip", "1", "--optimizer", "adam", ranks=4, steps=20))
+
+    def test_single_precision_is_near(self):
+        plan, _ = self.plan("gpt", "--planner", "hap")
+        self.equals_single_device(self.train(plan, "gpt", "--check", "--precision", "float32", "--optimizer", "adam", steps=20), most=1e-3)
+
+    def test_a_loss_that_is_no_number_stops_training(self):
+        plan, _ = self.plan("gpt", "--planner", "hap")
+        for ranks in (None, 4) if MPIRUN else (None,):
+            result = self.train(plan, "gpt", "--rate", "1e18", ranks=ranks)
+            self.assertEqual(result.returncode, 1, result)
+            told = [line for line in result.stderr.splitlines() if line.startswith("heddle: ")]
+            self.assertEqual(len(told), 1, result.stderr)
+            self.assertRegex(told[0], r"the loss of step \d+ is no finite number")
+
+    def test_bad_input(self):
+        plan, content = self.plan("gpt", "--planner", "hap")
+        self.refused(run("train", "--plan", plan, "--model", self.model("convolutions")), "plan.json")
+        self.refused(run("train", "--plan", self.path / "none", "--model", self.model("gpt")), "none")
+        content["ratios"] = "no ratios"
+        self.refused(run("train", "--plan", self.write("damaged.json", content), "--model", self.model("gpt")), "damaged.json")
+        self.assertIn("--accumulate", run("help", "train").stdout)
+        unknown = run("train", "--plan", plan, "--model", self.model("gpt"), "--optimizer", "lion")
+        self.assertEqual((unknown.returncode, len(unknown.stderr.splitlines())), (2, 1), unknown.stderr)
+        if MPIRUN:
+            result = self.train(plan, "gpt", ranks=3)
+            self.assertNotEqual(result.returncode, 0)
+            told = [line for line in result.stderr.splitlines() if line.startswith("heddle: ")]
+            self.assertEqual(len(told), 1, result.stderr)
+            self.assertIn("keeps 4 devices busy, and there are 3 processes", told[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
