@@ -63,12 +63,12 @@ training read(train_arguments const& a) {
     verification checked;
     if (is_pipeline_plan(a.plan, text)) {
         auto p = json::parse_pipeline_plan(text, a.plan);
-        result.model = read_planned_model(a.model, p.provenance);
+        result.model = read_planned_model(a.model, {}, p.provenance);
         checked = verify(result.model.program, p);
         result.planned = std::move(p);
     } else {
         auto p = json::parse_plan(text, a.plan);
-        result.model = read_planned_model(a.model, p.provenance);
+        result.model = read_planned_model(a.model, {}, p.provenance);
         checked = verify(result.model.program, p);
         result.planned = std::move(p);
     }
