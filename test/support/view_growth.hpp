@@ -107,10 +107,36 @@ protected:
         }
         keep(not_plain(call(kind, {list(items), axis(d, y.size())}, y)));
     }
+    /// Takes unequal pieces with a number of shares in common, which they are then seen as.
+    void divide_in_shares(tensor_id x, std::size_t d, extent shares) {
+        extent const steps = dims(x)[d] / shares, first = random_.between(1, static_cast<int>(steps) - 1);
+        std::vector<tensor_shape> results;
+        for (extent width : {first, steps - first}) {
+            results.push_back(dims(x));
+            results.back()[d] = width * shares;
+        }
+        bool const is_sliced = random_.chance(0.3);
+        auto const pieces =
+            is_sliced
+                ? std::vector{call("narrow", {T(x), axis(d, rank(x)), number(0), number(results[0][d])}, results[0]),
+                              call("narrow", {T(x), axis(d, rank(x)), number(results[0][d]), number(results[1][d])},
+                                   results[1])}
+                : call_multi("split_with_sizes", {T(x), ints({results[0][d], results[1][d]})}, results,
+                             {{"dim", axis(d, rank(x))}});
+        for (auto t : pieces) {
+            tensor_shape y = dims(t);
+            extent const width = y[d] / shares;
+            y[d] = shares;
+            y.insert(y.begin() + static_cast<std::ptrdiff_t>(d) + 1, width);
+            keep(call("reshape", {T(t), ints({y.begin(), y.end()})}, y));
+        }
+    }
     void divide(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
         extent const all = dims(x)[d];
+        if (extent const shares = piece_of(all); kind == "split_with_sizes" && shares > 1 && all / shares > 2)
+            return divide_in_shares(x, d, shares);
         extent piece = random_.chance(0.4) ? piece_of(all) : random_.between(1, static_cast<int>(all));
         if (kind == "chunk") piece = (all - 1) / ((all - 1) / piece + 1) + 1; // what torch makes of so many chunks
         extent const count = (all - 1) / piece + 1;

@@ -259,7 +259,7 @@ HEDDLE_INLINE std::string piece_builder::dimensions(tensor_id t, index_extents& 
         std::string indices;
         std::size_t count = 0;
         for (auto const& f : tensor.factors)
-            if (f.dimension == d && f.segment == tensor.factors.front().segment) {
+            if (f.dimension == d && f.widths.empty() && f.segment == tensor.factors.front().segment) {
                 auto name = "d" + std::to_string(d) + "f" + std::to_string(count);
                 extents[name] = f.extent;
                 indices += (count++ > 0 ? " " : "") + name;
@@ -651,7 +651,9 @@ HEDDLE_INLINE std::string plan_pieces::text_of(tensor_id t, tensor_form f) const
     if (!f.is_shard()) return text + to_string(f);
     auto const& place = tensor.factors[static_cast<std::size_t>(f.factor())];
     text += "cut " + std::to_string(place.dimension) + ' ' + std::to_string(place.extent) + ' ' +
-            std::to_string(place.stride) + ':';
+            std::to_string(place.stride);
+    for (extent width : place.widths) text += '+' + std::to_string(width);
+    text += ':';
     for (auto const& cut : plan_.cuts)
         if (algorithm::find(cut.members, cut_factor{t, f.factor()}) != cut.members.end())
             for (extent count : cut.counts) text += ' ' + std::to_string(count * (place.extent / cut.atoms));
@@ -686,8 +688,10 @@ HEDDLE_INLINE std::string plan_pieces::kind_of(std::size_t n) const {
                 text += ',';
             }
         }
-    for (auto const& index : rule.indices)
+    for (auto const& index : rule.indices) {
         add(std::to_string(index.extent), std::to_string(static_cast<int>(index.kind)));
+        for (auto piece : index.pieces) text += '+' + std::to_string(piece);
+    }
     for (auto const& term : rule.terms) {
         text += '|';
         for (auto k : term) text += std::to_string(k) + '*';

@@ -62,7 +62,7 @@ template <class Scalar>
 using held_positions = std::optional<std::vector<extent>>;
 
 /// Returns the positions of a dimension of `size` whose place within a factor, (position / stride) % extent, is in
-/// [begin, begin + count).
+/// [begin, begin + count), ascending. If the factor has widths, the place of a position is that within its piece.
 [[nodiscard]] std::vector<extent> positions_of(extent size, factor const& f, extent begin, extent count);
 
 /// Returns the shape of the part of a tensor that lies in `count` places of a factor.
@@ -77,10 +77,18 @@ namespace detail {
 template <class Visitor>
 void for_each_run(tensor_shape const& whole, factor const& f, extent begin, extent count, Visitor&& visit) {
     if (count == 0 || count_elements(whole) == 0) return;
-    extent inner = f.stride;
+    extent inner = 1;
     for (std::size_t d = f.dimension + std::size_t{1}; d < whole.size(); ++d) inner *= whole[d];
-    extent const outer = count_elements(whole) / (inner * f.extent), length = inner * count;
-    for (extent o = 0; o < outer; ++o) visit((o * f.extent + begin) * inner, o * length, length);
+    extent const outer = count_elements(whole) / (f.stride * inner * f.extent);
+    extent piece = 0, part = 0; // where they begin
+    auto const visit_piece = [&](extent width) {
+        visit(piece + begin * width * inner, part, count * width * inner);
+        piece += f.extent * width * inner;
+        part += count * width * inner;
+    };
+    for (extent o = 0; o < outer; ++o)
+        if (f.widths.empty()) visit_piece(f.stride);
+        else std::ranges::for_each(f.widths, visit_piece);
 }
 
 } // namespace detail
@@ -125,9 +133,10 @@ namespace heddle {
 
 HEDDLE_INLINE std::vector<extent> positions_of(extent size, factor const& f, extent begin, extent count) {
     std::vector<extent> positions;
-    for (extent p = 0; p < size; ++p)
-        if (extent const place = p / f.stride % f.extent; place >= begin && place < begin + count)
-            positions.push_back(p);
+    detail::for_each_run({size}, {0, f.extent, f.stride, f.segment, f.widths}, begin, count,
+                         [&](extent from, extent, extent length) {
+                             for (extent p = from; p < from + length; ++p) positions.push_back(p);
+                         });
     return positions;
 }
 

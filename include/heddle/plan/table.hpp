@@ -388,7 +388,10 @@ HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s) const {
     return (sums                 ? "sum "
             : gathers_factors(i) ? "factors "
                                  : "") +
-           std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
+           std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) +
+           (!cut.widths.empty() ? " in pieces"
+            : contiguous        ? ""
+                                : " strided");
 }
 
 HEDDLE_INLINE std::string plan_report::list_forms(form_list const& forms) {

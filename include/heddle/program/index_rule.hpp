@@ -7,7 +7,8 @@
 /// - An entry is an index name; `1`, a dimension of extent one without an index; `_`, a dimension
 ///   of any extent that is never cut; `!name`, an index that several dimensions share and that is
 ///   never cut; `~name`, an index that something is reduced over inside the operator, as a softmax's
-///   classes; or a list of indices in parentheses, major first: `(h d)`.
+///   classes; a list of indices in parentheses, major first: `(h d)`; or pieces that lie side by side in brackets,
+///   each an index or `_`: `[q k v]`. Pieces are never cut alone, but all of them in the same shares.
 /// - An index that occurs in a result is *parallel*; one that occurs in none is a *reduction*: the
 ///   result is a sum over it.
 /// - A row is a place of the indices without `~`. If an index with `~` is cut, the devices combine one number
@@ -48,6 +49,8 @@ struct loop_index {
     index_kind kind = index_kind::parallel;
     /// The numbers per row that the devices combine if the index is cut.
     std::uint8_t forward_statistics = 0, backward_statistics = 0;
+    /// The indices that lie side by side in this one, if it is made of pieces.
+    std::vector<std::uint16_t> pieces{};
 };
 
 /// The indices of one dimension, major first; empty for an extent of one.
@@ -97,6 +100,10 @@ private:
     void read_side(std::vector<indexed_access>& side, std::string_view stop, statistics marked);
 
     indexed_dimension read_dimension(statistics marked);
+
+    std::uint16_t read_pieces();
+
+    std::uint16_t add_blocked();
 
     std::uint16_t read_index(statistics marked);
 
@@ -174,12 +181,30 @@ HEDDLE_INLINE void rule_parser::read_side(std::vector<indexed_access>& side, std
 
 HEDDLE_INLINE indexed_dimension rule_parser::read_dimension(statistics marked) {
     if (accept("1")) return {};
-    if (accept("_")) { return {add_index("_" + std::to_string(rule_.indices.size()), index_kind::blocked)}; }
+    if (accept("_")) return {add_blocked()};
+    if (accept("[")) return {read_pieces()};
     if (!accept("(")) return {read_index(marked)};
     indexed_dimension factors;
     while (!accept(")")) factors.push_back(read_index(marked));
     if (factors.empty()) fail("an index name");
     return factors;
+}
+
+HEDDLE_INLINE std::uint16_t rule_parser::read_pieces() {
+    auto const whole = add_blocked();
+    std::vector<std::uint16_t> pieces;
+    while (!accept("]")) {
+        pieces.push_back(accept("_") ? add_blocked() : read_index(&loop_index::forward_statistics));
+        if (algorithm::count(pieces, pieces.back()) > 1) fail("a piece that is not there yet");
+        rule_.indices[pieces.back()].kind = index_kind::blocked;
+    }
+    if (pieces.empty()) fail("an index name or '_'");
+    rule_.indices[whole].pieces = std::move(pieces);
+    return whole;
+}
+
+HEDDLE_INLINE std::uint16_t rule_parser::add_blocked() {
+    return add_index("_" + std::to_string(rule_.indices.size()), index_kind::blocked);
 }
 
 HEDDLE_INLINE std::uint16_t rule_parser::read_index(statistics marked) {
@@ -316,6 +341,24 @@ HEDDLE_INLINE std::vector<tensor_shape> bind_extents(index_rule& rule, std::span
         progress = false;
         solve(rule.operands, operands, "operand");
         solve(rule.results, results, "result");
+        for (auto& index : rule.indices) {
+            if (index.pieces.empty()) continue;
+            extent sum = 0;
+            loop_index* open = nullptr;
+            int unknown = 0;
+            for (auto piece : index.pieces) {
+                sum += rule.indices[piece].extent;
+                if (rule.indices[piece].extent > 0) continue;
+                open = &rule.indices[piece];
+                ++unknown;
+            }
+            if (index.extent > 0 && (unknown == 0 ? sum != index.extent : sum + unknown > index.extent))
+                throw input_error("index '" + index.name + "'", "has extent " + std::to_string(index.extent) +
+                                                                    ", its pieces make " + std::to_string(sum));
+            if (unknown + (index.extent == 0 ? 1 : 0) != 1) continue;
+            (unknown == 1 ? open->extent : index.extent) = unknown == 1 ? index.extent - sum : sum;
+            progress = true;
+        }
     }
     for (auto const& index : rule.indices)
         if (index.extent == 0)

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <string>
@@ -37,12 +38,15 @@ struct factor {
     /// The number of elements of the dimension that one step of the factor spans.
     heddle::extent stride = 1;
     segment_number segment = 0;
+    /// If the dimension is made of pieces that lie side by side, how many elements of each piece one step spans: a shard
+    /// is the same share of every piece. The stride is their sum, and the factor is all of the dimension.
+    std::vector<heddle::extent> widths{};
     friend bool operator==(factor const&, factor const&) = default;
 };
 
 /// Tells whether two factors are the same elements, whatever their segments.
 [[nodiscard]] inline bool is_same_place(factor const& a, factor const& b) {
-    return a.dimension == b.dimension && a.extent == b.extent && a.stride == b.stride;
+    return a.dimension == b.dimension && a.extent == b.extent && a.stride == b.stride && a.widths == b.widths;
 }
 
 /// The position of a factor in a tensor's list, or `no_factor`.
@@ -132,8 +136,29 @@ namespace detail {
 /// The cut points of an extent as strides, each a proper divisor. After refinement each divides the next.
 using stride_set = boost::container::flat_set<extent>;
 
+/// The places at which pieces of an extent meet.
+using seam_set = boost::container::flat_set<extent>;
+
+/// How a dimension or index of pieces is cut: into this many shares of every piece, or not at all if it is one.
+struct piece_shares {
+    seam_set seams;
+    /// Zero while nothing has been asked of them.
+    extent count = 0;
+
+    /// Returns the factor of an extent that lies from `first` on, or nothing if it has none.
+    [[nodiscard]] std::optional<factor> within(std::size_t dimension, extent first, extent size) const;
+    /// Asks for a number of shares. Two numbers do not go together.
+    bool meet(extent other) {
+        extent const before = count;
+        if (other > 0) count = count == 0 || count == other ? other : 1;
+        return count != before;
+    }
+};
+
 /// Refines the factorisations of all dimensions against each other along the indices that tie them. If two have no
 /// common refinement, the dimension keeps only the major factor on which both agree.
+///
+/// A dimension that is made of pieces has one more factor, if the major factors of its pieces are all of one extent.
 template <class Program>
 class factor_refinement {
 public:
@@ -141,13 +166,14 @@ public:
         using access = program_access<Program>;
         first_dimension_.push_back(0);
         for (tensor_id t = 0; t < static_cast<std::size_t>(access::tensor_count(p)); ++t) {
-            for (extent e : tensor_info(access::tensor(p, t)).shape) dimensions_.push_back({e, {}, false});
+            for (extent e : tensor_info(access::tensor(p, t)).shape) dimensions_.push_back({e, {}, false, {}});
             first_dimension_.push_back(dimensions_.size());
         }
         for (operator_id o = 0; o < static_cast<std::size_t>(access::operator_count(p)); ++o) {
             index_rule const& rule = access::rule(p, o);
             first_index_.push_back(index_strides_.size());
             index_strides_.resize(index_strides_.size() + rule.indices.size());
+            tie_pieces(rule, first_index_.back());
             auto const tie = [&](auto&& tensors, std::vector<indexed_access> const& accesses) {
                 std::size_t n = 0;
                 for (tensor_id t : tensors) tie_access(rule, first_index_.back(), first_dimension_[t], accesses[n++]);
@@ -157,6 +183,10 @@ public:
         }
         do propagate();
         while (resolve_conflicts());
+        if (pieces_.empty()) return;
+        index_shares_.resize(index_strides_.size());
+        spread_seams();
+        agree_on_shares();
     }
 
     [[nodiscard]] stride_set const& dimension(tensor_id t, std::size_t d) const {
@@ -165,12 +195,26 @@ public:
     [[nodiscard]] stride_set const& index(operator_id o, std::size_t i) const {
         return index_strides_[first_index_[o] + i];
     }
+    [[nodiscard]] piece_shares const& dimension_shares(tensor_id t, std::size_t d) const {
+        return dimensions_[first_dimension_[t] + d].shares;
+    }
+    /// Returns nothing if the index is not made of pieces.
+    [[nodiscard]] piece_shares const* index_shares(operator_id o, std::size_t i) const {
+        auto const at = first_index_[o] + i;
+        return at < index_shares_.size() && !index_shares_[at].seams.empty() ? &index_shares_[at] : nullptr;
+    }
 
 private:
     struct dimension_state {
         extent size;
         stride_set strides;
         bool frozen;
+        piece_shares shares;
+    };
+    /// Index `piece` is what lies from `first` on in index `whole`.
+    struct piece_place {
+        std::size_t whole, piece;
+        extent first, size;
     };
     /// Index `index` spans the strides [low, high) of dimension `dimension`.
     struct occurrence {
@@ -188,6 +232,64 @@ private:
                 occurrences_.push_back({first_index + *i, first_dimension + d, low, high});
                 if (low > 1 && low < dimension.size) dimension.strides.insert(low);
                 low = high;
+            }
+        }
+    }
+
+    void tie_pieces(index_rule const& rule, std::size_t first_index) {
+        for (std::size_t i = 0; i < rule.indices.size(); ++i) {
+            extent first = 0;
+            for (auto piece : rule.indices[i].pieces) {
+                extent const size = rule.indices[piece].extent;
+                pieces_.push_back({first_index + i, first_index + piece, first, size});
+                first += size;
+            }
+        }
+    }
+
+    [[nodiscard]] bool spans(occurrence const& o) const {
+        return o.low == 1 && o.high == dimensions_[o.dimension].size;
+    }
+
+    /// Where an index is all of a dimension, both have the seams of each other, and a piece has those of its whole that
+    /// lie within it.
+    void spread_seams() {
+        constexpr std::size_t most = 64; // a factor has a width for each piece
+        auto const add = [](seam_set& seams, extent at) { return seams.size() < most && seams.insert(at).second; };
+        for (bool changed = true; changed;) {
+            changed = false;
+            for (auto const& p : pieces_) {
+                seam_set &whole = index_shares_[p.whole].seams, &piece = index_shares_[p.piece].seams;
+                if (p.first > 0) changed |= add(whole, p.first);
+                for (extent at : piece) changed |= add(whole, p.first + at);
+                for (extent at : whole)
+                    if (at > p.first && at < p.first + p.size) changed |= add(piece, at - p.first);
+            }
+            for (auto const& o : occurrences_) {
+                if (!spans(o)) continue;
+                seam_set &index = index_shares_[o.index].seams, &dimension = dimensions_[o.dimension].shares.seams;
+                for (extent at : index) changed |= add(dimension, at);
+                for (extent at : dimension) changed |= add(index, at);
+            }
+        }
+    }
+
+    /// What has no seams is cut along its major factor, and what has some as all of its pieces are.
+    void agree_on_shares() {
+        for (auto& d : dimensions_)
+            if (d.shares.seams.empty()) d.shares.count = d.strides.empty() ? d.size : d.size / *d.strides.rbegin();
+        for (bool changed = true; changed;) {
+            changed = false;
+            for (auto const& o : occurrences_) {
+                if (!spans(o)) continue;
+                auto &index = index_shares_[o.index], &dimension = dimensions_[o.dimension].shares;
+                changed |= index.meet(dimension.count);
+                if (!dimension.seams.empty()) changed |= dimension.meet(index.count);
+            }
+            for (auto const& p : pieces_) {
+                auto &whole = index_shares_[p.whole], &piece = index_shares_[p.piece];
+                changed |= whole.meet(piece.count);
+                if (!piece.seams.empty()) changed |= piece.meet(whole.count);
             }
         }
     }
@@ -233,6 +335,9 @@ private:
     std::vector<dimension_state> dimensions_;
     std::vector<stride_set> index_strides_;
     std::vector<occurrence> occurrences_;
+    std::vector<piece_place> pieces_;
+    /// Empty if no index is made of pieces.
+    std::vector<piece_shares> index_shares_;
 };
 
 inline std::vector<factor> factors_of(tensor_shape const& dims, auto&& strides_of) {
@@ -251,6 +356,16 @@ inline std::vector<factor> factors_of(tensor_shape const& dims, auto&& strides_o
 /// index. Clears `whole` if the piece is there but is no factor, or occurs twice.
 factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
                           segment_number segment, std::size_t index, extent low, extent high, bool& whole);
+
+/// Returns the factor along which an access is cut if an index is cut into shares of its pieces, or `no_factor` if it has
+/// neither the index nor a piece of it. Clears `whole` if such shares are no factor of it.
+factor_number find_shares(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
+                          segment_number segment, std::size_t index, piece_shares const& shares, bool& whole);
+
+/// Tells whether an index may be cut into shares of pieces: it is made of some, or it runs along what is.
+[[nodiscard]] inline bool has_shares(loop_index const& index) {
+    return index.kind != index_kind::blocked || !index.pieces.empty();
+}
 
 /// Returns the segments that make or use each tensor, ascending; each tensor has one at least.
 template <class Program>
@@ -296,6 +411,11 @@ void check_rules(Program const& p) {
                 tensor_info const& info = access::tensor(p, t);
                 if (!fits(rule, accesses[n++], info.shape)) fail("its rule does not fit tensor '" + info.name + "'");
             }
+            for (auto const& index : rule.indices) {
+                extent sum = 0;
+                for (auto piece : index.pieces) sum += rule.indices.at(piece).extent;
+                if (!index.pieces.empty() && sum != index.extent) fail("its rule has pieces that do not make a whole");
+            }
             if (n != accesses.size() || n != static_cast<std::size_t>(std::ranges::distance(tensors)))
                 fail("its rule is of another number of operands or results");
         };
@@ -309,7 +429,7 @@ void check_rules(Program const& p) {
 
 /// Tells whether a factor is the major one of the first dimension whose extent is not one.
 [[nodiscard]] inline bool is_outermost(tensor_shape const& dims, factor const& f) {
-    return f.extent * f.stride == dims[f.dimension] &&
+    return f.widths.empty() && f.extent * f.stride == dims[f.dimension] &&
            std::all_of(dims.begin(), dims.begin() + f.dimension, [](extent e) { return e == 1; });
 }
 
@@ -341,8 +461,11 @@ template <single_device_program Program>
     for (tensor_id t = 0; t < static_cast<std::size_t>(access::tensor_count(p)); ++t) {
         auto& tensor = result.tensors.emplace_back();
         tensor.info = access::tensor(p, t);
-        auto const factors =
+        auto factors =
             detail::factors_of(tensor.info.shape, [&](std::size_t d) -> auto& { return refinement.dimension(t, d); });
+        for (std::size_t d = 0; d < tensor.info.shape.size(); ++d)
+            if (auto const& shares = refinement.dimension_shares(t, d); !shares.seams.empty())
+                if (auto f = shares.within(d, 0, tensor.info.shape[d])) factors.push_back(*std::move(f));
         for (auto segment : touching[t])
             for (auto f : factors) {
                 f.segment = segment;
@@ -380,14 +503,10 @@ template <single_device_program Program>
             op.results.push_back(t);
         }
         for (std::size_t i = 0; i < rule.indices.size(); ++i) {
-            if (rule.indices[i].kind == index_kind::blocked) continue;
-            auto const& strides = refinement.index(o, i);
-            extent high = rule.indices[i].extent;
-            auto stride = strides.rbegin();
-            while (high > 1) {
-                extent const low = stride == strides.rend() ? 1 : *stride++;
-                auto const& index = rule.indices[i];
-                split_loop loop{high / low,
+            auto const& index = rule.indices[i];
+            // `find(access, factors, whole)` tells which factor the loop is there.
+            auto const add_loop = [&](extent size, auto const& find) {
+                split_loop loop{size,
                                 index.kind == index_kind::reduction,
                                 {},
                                 {},
@@ -396,12 +515,9 @@ template <single_device_program Program>
                                 {}};
                 bool whole = true;
                 for (std::size_t k = 0; k < op.operands.size(); ++k)
-                    loop.operands.push_back(detail::find_factor(rule, rule.operands[k],
-                                                                result.tensors[op.operands[k]].factors, op.segment, i,
-                                                                low, high, whole));
+                    loop.operands.push_back(find(rule.operands[k], result.tensors[op.operands[k]].factors, whole));
                 for (std::size_t k = 0; k < op.results.size(); ++k)
-                    loop.results.push_back(detail::find_factor(
-                        rule, rule.results[k], result.tensors[op.results[k]].factors, op.segment, i, low, high, whole));
+                    loop.results.push_back(find(rule.results[k], result.tensors[op.results[k]].factors, whole));
                 if (index.forward_statistics + index.backward_statistics > 0)
                     if (auto const k = algorithm::find_if(loop.operands, [](auto f) { return f != no_factor; });
                         k != loop.operands.end()) {
@@ -411,8 +527,23 @@ template <single_device_program Program>
                             bytes(static_cast<double>(rows) * element_size(result.tensors[op.results[0]].info.type));
                     }
                 if (whole) op.loops.push_back(std::move(loop));
-                high = low;
+            };
+            if (index.kind != index_kind::blocked) {
+                auto const& strides = refinement.index(o, i);
+                extent high = index.extent;
+                for (auto stride = strides.rbegin(); high > 1;) {
+                    extent const low = stride == strides.rend() ? 1 : *stride++;
+                    add_loop(high / low, [&](auto const& access, auto const& factors, bool& whole) {
+                        return detail::find_factor(rule, access, factors, op.segment, i, low, high, whole);
+                    });
+                    high = low;
+                }
             }
+            auto const* shares = refinement.index_shares(o, i);
+            if (detail::has_shares(index) && shares && shares->count > 1)
+                add_loop(shares->count, [&](auto const& access, auto const& factors, bool& whole) {
+                    return detail::find_shares(rule, access, factors, op.segment, i, *shares, whole);
+                });
         }
     }
     for (auto const& op : result.operators) detail::place_results(op, result.tensors);
@@ -477,6 +608,44 @@ HEDDLE_INLINE factor_number find_factor(index_rule const& rule, indexed_access c
             }
             base *= rule.indices[*i].extent;
         }
+    }
+    return found;
+}
+
+HEDDLE_INLINE std::optional<factor> piece_shares::within(std::size_t dimension, extent first, extent size) const {
+    if (count < 2 || size % count != 0) return {};
+    factor f{static_cast<std::uint16_t>(dimension), count, size / count};
+    extent at = first;
+    auto const add = [&](extent end) {
+        f.widths.push_back((end - at) / count);
+        return (end - std::exchange(at, end)) % count == 0;
+    };
+    for (extent seam : seams)
+        if (seam > first && seam < first + size && !add(seam)) return {};
+    if (!add(first + size)) return {};
+    if (f.widths.size() == 1) f.widths.clear();
+    return f;
+}
+
+HEDDLE_INLINE factor_number find_shares(index_rule const& rule, indexed_access const& access,
+                                        std::vector<factor> const& factors, segment_number segment, std::size_t index,
+                                        piece_shares const& shares, bool& whole) {
+    factor_number found = no_factor;
+    auto const look = [&](std::size_t i, extent first) {
+        for (std::size_t d = 0; d < access.size(); ++d) {
+            if (algorithm::find(access[d], i) == access[d].end()) continue;
+            auto place = access[d].size() == 1 ? shares.within(d, first, rule.indices[i].extent) : std::nullopt;
+            if (place) place->segment = segment;
+            auto const match = place ? algorithm::find(factors, *place) : factors.end();
+            if (match == factors.end() || found != no_factor) whole = false;
+            else found = static_cast<factor_number>(match - factors.begin());
+        }
+    };
+    look(index, 0);
+    extent first = 0;
+    for (auto piece : rule.indices[index].pieces) {
+        look(piece, first);
+        first += rule.indices[piece].extent;
     }
     return found;
 }

@@ -334,7 +334,10 @@ HEDDLE_INLINE operator_work program_builder::derive_work(operator_info const& op
     work.sparse_operands = options.sparse_operands;
     work.saved_results = options.saved_results;
     double points = 1;
-    for (auto const& index : op.rule.indices) points *= static_cast<double>(index.extent);
+    for (auto const& index : op.rule.indices) {
+        points *= static_cast<double>(index.extent);
+        for (auto piece : index.pieces) points /= static_cast<double>(op.rule.indices[piece].extent);
+    }
     auto const is_differentiable = [&](std::uint8_t k) { return static_cast<bool>(differentiable_[op.operands[k]]); };
     bool product = false;
     std::ptrdiff_t derivatives = 0;

@@ -59,7 +59,8 @@ HEDDLE_INLINE bool splits_inside(indexed_program const& p, indexed_operator cons
         auto const f = p.tensors[t].inside;
         if (f == no_factor) return true;
         auto const& batch = p.tensors[t].factors[static_cast<std::size_t>(f)];
-        return batch.dimension == 0 && batch.extent * batch.stride == p.tensors[t].info.shape[0];
+        return batch.dimension == 0 && batch.widths.empty() &&
+               batch.extent * batch.stride == p.tensors[t].info.shape[0];
     };
     return algorithm::all_of(op.operands, is_outermost) && algorithm::all_of(op.results, is_outermost);
 }

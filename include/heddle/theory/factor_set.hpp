@@ -140,7 +140,9 @@ namespace heddle::detail {
 
 HEDDLE_INLINE std::size_t most_used_factor(indexed_program const& p, tensor_id t) {
     auto const& factors = p.tensors[t].factors;
-    auto const is_alike = [&](factor const& f) { return f.dimension == 0 && f.segment == factors[0].segment; };
+    auto const is_alike = [&](factor const& f) {
+        return f.dimension == 0 && f.segment == factors[0].segment && f.widths.empty();
+    };
     auto const last = static_cast<std::size_t>(algorithm::count_if(factors, is_alike)) - 1;
     auto const uses = [&](std::size_t f) {
         factor_set tied(p);

@@ -106,7 +106,14 @@ HEDDLE_INLINE bool is_possible(tensor_form f, indexed_tensor const& tensor) {
     switch (f.type()) {
     case tensor_form::kind::partial: return is_floating(tensor.info.type);
     case tensor_form::kind::mirrored: return tensor.has_cotangent;
-    case tensor_form::kind::shard: return f.factor() < static_cast<factor_number>(tensor.factors.size());
+    case tensor_form::kind::shard:
+        if (f.factor() >= static_cast<factor_number>(tensor.factors.size())) return false;
+        if (tensor.inside != no_factor) { // a dimension is cut twice along factors without pieces alone
+            auto const &across = tensor.factors[static_cast<std::size_t>(f.factor())],
+                       &inside = tensor.factors[static_cast<std::size_t>(tensor.inside)];
+            return across.dimension != inside.dimension || (across.widths.empty() && inside.widths.empty());
+        }
+        return true;
     case tensor_form::kind::replicated: break;
     }
     return true;

@@ -125,6 +125,7 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
             for (auto const& f : tensor.factors)
                 for (auto v : {static_cast<extent>(f.dimension), f.extent, f.stride, static_cast<extent>(f.segment)})
                     add(v);
+            for (auto const& f : tensor.factors) add_list(f.widths);
         }
         auto const [kind, is_new] = kinds.insert(d);
         if (is_new) first.push_back(o);

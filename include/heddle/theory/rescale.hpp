@@ -30,9 +30,12 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
             for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
                 extent const high = low * rule.indices[*i].extent;
                 for (std::size_t f = 0; f < factors.size(); ++f)
-                    if (factors[f].dimension == d && factors[f].stride >= low &&
-                        factors[f].stride * factors[f].extent <= high)
+                    if (factors[f].dimension == d && factors[f].widths.empty() && factors[f].stride >= low &&
+                        factors[f].stride * factors[f].extent <= high) {
                         visit(*i, factors[f].stride / low, cut_factor{t, static_cast<factor_number>(f)});
+                        for (auto piece : rule.indices[*i].pieces) // which shrink or grow with their whole
+                            visit(piece, factors[f].stride / low, cut_factor{t, static_cast<factor_number>(f)});
+                    }
                 low = high;
             }
         }

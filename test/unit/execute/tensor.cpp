@@ -53,6 +53,21 @@ TEST_CASE("a part of any factor is what its positions say, and is put back") {
             }
 }
 
+TEST_CASE("a share of pieces is the same share of each") {
+    auto const whole = counted({2, 12, 2});
+    factor const f{.dimension = 1, .extent = 2, .stride = 6, .widths = {3, 1, 2}}; // pieces of 6, 2 and 4
+    CHECK(positions_of(12, f, 0, 1) == std::vector<extent>{0, 1, 2, 6, 8, 9});
+    CHECK(positions_of(12, f, 1, 1) == std::vector<extent>{3, 4, 5, 7, 10, 11});
+    CHECK(positions_of(12, f, 1, 0).empty());
+    auto const first = take(whole, f, 0, 1), second = take(whole, f, 1, 1);
+    CHECK(first.dims == tensor_shape{2, 6, 2});
+    for (std::size_t n = 0; n < 12; ++n) // the second row of the part
+        CHECK(first.data[12 + n] == whole[24 + positions_of(12, f, 0, 1)[n / 2] * 2 + static_cast<extent>(n % 2)]);
+    auto both = pad(first, whole.dims, f, 0, 1);
+    both += pad(second, whole.dims, f, 1, 1);
+    CHECK(both == whole);
+}
+
 TEST_CASE("tensors may be empty") {
     dense_tensor<float> const empty(tensor_shape{3, 0, 2});
     CHECK(empty.elements() == 0);

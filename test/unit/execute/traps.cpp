@@ -107,6 +107,39 @@ TEST_CASE("trap: slots of experts are filled in the order of a whole batch row")
     }
 }
 
+TEST_CASE("trap: unequal pieces are cut in shares of each") {
+    for (bool const is_sliced : {false, true}) {
+        trap t;
+        auto const x = t.input({3, 20}), w = t.weight({20});
+        auto const y = t.add("mul", {x, w}, {3, 20});
+        // Four groups of three and two; where they are sliced, every slice knows only where it lies.
+        auto const parts = is_sliced
+                               ? std::vector{t.add("narrow", {y}, {3, 12}, {number(1), number(0), number(12)}),
+                                             t.add("narrow", {y}, {3, 8}, {number(1), number(12), number(8)})}
+                               : t.add_multi("split_with_sizes", {y}, {{3, 12}, {3, 8}}, {ints({12, 8}), number(1)});
+        auto const q = t.add("reshape", {parts[0]}, {3, 4, 3}), k = t.add("reshape", {parts[1]}, {3, 4, 2});
+        auto const sum_q = t.add("sum", {t.add("tanh", {q}, {3, 4, 3})}, {});
+        t.finish(t.add("add", {sum_q, t.add("sum", {t.add("tanh", {k}, {3, 4, 2})}, {})}, {}));
+        CAPTURE(is_sliced);
+        factor const shares{.dimension = 0, .extent = 4, .stride = 5, .widths = {3, 2}};
+        REQUIRE(t.indexed().tensors[w].factors.back() == shares);
+        REQUIRE(t.indexed().tensors[y].factors.size() == 3);
+        for (bool const is_converted : {false, true}) { // from places all over the dimension, and back for cotangents
+            t.again().read(x, cut(is_converted ? 1 : 2)).read(w, cut(is_converted ? 0 : 1));
+            if (is_converted) t.compute({cut(1), cut(0)}, {cut(1)}).convert(y, cut(1), cut(2));
+            else t.compute({cut(2), cut(1)}, {cut(2)});
+            if (is_sliced) t.compute({cut(2)}, {cut(1)}).compute({cut(2)}, {cut(1)});
+            else t.compute({cut(2)}, {cut(1), cut(1)});
+            t.compute({cut(1)}, {cut(1)}).compute({cut(1)}, {cut(1)}); // reshape
+            for (int n = 0; n < 2; ++n) t.compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P});
+            t.compute({P, P}, {P});
+            for (auto const& ratios :
+                 {std::vector{0.5, 0.3, 0.2}, {0.8, 0.2}, {0.0, 1.0, 0.0}, {0.2, 0.2, 0.2, 0.2, 0.2}})
+                t.emulates(ratios);
+        }
+    }
+}
+
 TEST_CASE("trap: a reshape that mixes a cut dimension is cut along the factors of both shapes") {
     trap t;
     auto const x = t.input({6, 4}), w = t.weight({4});

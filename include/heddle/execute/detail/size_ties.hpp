@@ -81,6 +81,8 @@ private:
     }
     [[nodiscard]] std::vector<index_piece> pieces_of(operator_id o, std::size_t index) const;
     void tie_indices(operator_id o);
+    /// Ties what is cut if an index is cut into shares of its pieces.
+    void tie_shares(operator_id o, std::size_t index);
 
     // ---- what kernels need beside the rules
 
@@ -213,7 +215,7 @@ HEDDLE_INLINE std::vector<std::size_t> size_ties::members_of(dimension d) const 
     std::vector<std::size_t> members;
     auto const& factors = indexed_.tensors[d.tensor].factors;
     for (std::size_t f = 0; f < factors.size(); ++f)
-        if (factors[f].dimension == d.number) members.push_back(first_[d.tensor] + f);
+        if (factors[f].dimension == d.number && factors[f].widths.empty()) members.push_back(first_[d.tensor] + f);
     return members;
 }
 
@@ -264,6 +266,26 @@ HEDDLE_INLINE void size_ties::tie_indices(operator_id o) {
             for (auto m : piece.members) tie(m, piece.members.front());
             if (piece.members.empty()) for_each_place(o, i, [&](dimension d, auto const&) { keep_whole(d); });
         }
+    for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i) tie_shares(o, i);
+}
+
+HEDDLE_INLINE void size_ties::tie_shares(operator_id o, std::size_t index) {
+    auto const& rule = program_.rule(o);
+    auto const* shares = refinement_.index_shares(o, index);
+    if (!shares || !has_shares(rule.indices[index])) return;
+    bool whole = true;
+    std::vector<std::size_t> members;
+    auto const look = [&](std::span<tensor_id const> tensors, std::vector<indexed_access> const& accesses) {
+        for (std::size_t k = 0; k < accesses.size(); ++k) {
+            auto const& factors = indexed_.tensors[tensors[k]].factors;
+            auto const f = find_shares(rule, accesses[k], factors, 0, index, *shares, whole);
+            if (f != no_factor) members.push_back(first_[tensors[k]] + static_cast<std::size_t>(f));
+        }
+    };
+    look(program_.operands(o), rule.operands);
+    look(program_.results(o), rule.results);
+    for (auto m : members)
+        if (whole) tie(m, members.front());
 }
 
 HEDDLE_INLINE std::vector<extent> size_ties::attribute(operator_id o, char const* name) const {
@@ -278,7 +300,7 @@ HEDDLE_INLINE void size_ties::relate(operator_id o) {
     auto const among = [&](std::initializer_list<std::string_view> kinds) {
         return algorithm::find(kinds, kind) != kinds.end();
     };
-    if (among({"cat", "split", "chunk"})) add_sum(o);
+    if (among({"cat", "split", "split_with_sizes", "chunk"})) add_sum(o);
     else if (kind == "append_cls_token") relations_.push_back({result(o, 0, 1), {operand(o, 0, 1)}, 1, 1});
     else if (among({"conv1d", "conv2d", "conv3d"})) slide_weight(o);
     else if (among({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})) spread_weight(o);
@@ -384,7 +406,7 @@ HEDDLE_INLINE void size_ties::add_sum(operator_id o) {
     if (attribute(o, "dim").empty() || has_index(o, "pieces")) return keep_lone_indices(o);
     auto const d = static_cast<std::size_t>(attribute(o, "dim")[0]);
     auto whole = program_.results(o), parts = program_.operands(o);
-    if (program_.kind(o) == "split" || program_.kind(o) == "chunk") std::swap(whole, parts);
+    if (program_.kind(o) != "cat") std::swap(whole, parts);
     auto& sum = relations_.emplace_back(relation{{whole[0], d}, {}});
     for (auto t : parts) sum.sources.push_back({t, d});
 }

@@ -125,6 +125,8 @@ public:
         auto const &f = factor_of(t, from), &g = factor_of(t, to);
         auto const before = layout_.places(t, from), after = layout_.places(t, to);
         if (is_same_place(f, g)) return redistributed(t, f, before, after, part);
+        bool const has_pieces = !f.widths.empty() || !g.widths.empty();
+        if (f.dimension == g.dimension && has_pieces) return rearranged(t, f, g, before, after, part);
         std::vector<std::size_t> send_sizes, receive_sizes;
         std::vector<Scalar> send;
         for (std::size_t r = 0; r < before.size(); ++r) {
@@ -152,6 +154,51 @@ public:
                     tensor(part_shape(result.dims, local, before[r]), std::vector<Scalar>(at, next)));
             at = next;
         }
+        return result;
+    }
+    /// Moves to another factor of the same dimension, of which one has pieces: each rank sends the positions that it has
+    /// and others will have.
+    [[nodiscard]] tensor rearranged(tensor_id t, factor const& f, factor const& g, std::vector<extent> const& before,
+                                    std::vector<extent> const& after, tensor const& part) {
+        auto const rank = communicator_.rank();
+        auto const held = [&](factor const& by, std::vector<extent> const& counts, std::size_t r) {
+            return positions_of(whole_shape(t)[by.dimension], by, layout_.begin_of(counts, r), counts[r]);
+        };
+        auto const mine = held(f, before, rank), now = held(g, after, rank);
+        tensor result(part_shape(whole_shape(t), g, after[rank]));
+        // Calls `visit(at, length)` for each run of elements of a part that lies at positions that another has too.
+        auto const for_each_common = [&](tensor_shape const& dims, std::vector<extent> const& positions,
+                                         std::vector<extent> const& others, auto&& visit) {
+            extent inner = 1, outer = 1;
+            for (std::size_t d = 0; d < dims.size(); ++d)
+                if (d != f.dimension) (d < f.dimension ? outer : inner) *= dims[d];
+            auto const size = static_cast<extent>(positions.size());
+            for (extent o = 0; o < outer; ++o)
+                for (extent p = 0; p < size; ++p)
+                    if (std::ranges::binary_search(others, positions[static_cast<std::size_t>(p)]))
+                        visit((o * size + p) * inner, inner);
+        };
+        std::vector<std::size_t> send_sizes, receive_sizes;
+        std::vector<Scalar> send;
+        for (std::size_t r = 0; r < before.size(); ++r) {
+            std::size_t const had = send.size();
+            for_each_common(part.dims, mine, held(g, after, r), [&](extent at, extent length) {
+                send.insert(send.end(), part.data.begin() + at, part.data.begin() + at + length);
+            });
+            send_sizes.push_back(send.size() - had);
+            receive_sizes.push_back(0);
+            for_each_common(result.dims, now, held(f, before, r),
+                            [&](extent, extent length) { receive_sizes.back() += static_cast<std::size_t>(length); });
+        }
+        std::vector<Scalar> receive(result.data.size());
+        communicator_.all_to_all_v(std::span<Scalar const>(send), send_sizes, std::span<Scalar>(receive),
+                                   receive_sizes);
+        auto from = receive.begin();
+        for (std::size_t r = 0; r < before.size(); ++r)
+            for_each_common(result.dims, now, held(f, before, r), [&](extent at, extent length) {
+                std::copy_n(from, length, result.data.begin() + at);
+                from += length;
+            });
         return result;
     }
     /// Moves the same factor to other places: each rank sends what others have of its part from now on.

@@ -7,20 +7,36 @@
 #include <heddle/program/detail/view_operators.hpp>
 
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace heddle::detail {
 
+/// Returns the largest extent that divides all of these.
+inline extent common_divisor(std::vector<extent> const& lengths) {
+    return std::accumulate(lengths.begin(), lengths.end(), extent{0}, std::gcd<extent, extent>);
+}
+
 /// Both sides of an axis that is put together of pieces, or taken apart. Equal pieces are cut at the same places, others
-/// not at all.
+/// in the same shares, if there is a number that divides all of them.
 struct pieced_axis {
-    entries whole, piece;
+    entries whole;
+    std::vector<entries> pieces;
 
     pieced_axis(tensor_shape const& dims, std::size_t axis, std::vector<extent> const& lengths)
-        : whole(numbered(dims)), piece(whole) {
+        : whole(numbered(dims)), pieces(lengths.size(), whole) {
         bool const are_equal = algorithm::all_of(lengths, [&](extent e) { return e == lengths.front(); });
-        piece[axis] = are_equal ? entry("p", lengths.front()) : "_";
-        whole[axis] = are_equal && lengths.size() > 1 ? in_pieces(piece[axis]) : piece[axis];
+        bool const are_shared = !are_equal && common_divisor(lengths) > 1;
+        std::string side_by_side;
+        for (std::size_t n = 0; n < lengths.size(); ++n) {
+            auto& piece = pieces[n][axis] = are_equal    ? entry("p", lengths.front())
+                                            : are_shared ? "p" + std::to_string(n)
+                                                         : "_";
+            side_by_side += (n > 0 ? " " : "") + piece;
+        }
+        whole[axis] = are_shared                        ? "[" + side_by_side + "]"
+                      : are_equal && lengths.size() > 1 ? in_pieces(pieces[0][axis])
+                                                        : pieces[0][axis];
     }
 };
 
@@ -43,8 +59,7 @@ inline description concatenate(call_view const& c) {
                                   ", expected them alike in all dimensions but " + std::to_string(axis));
     }
     pieced_axis const sides(first, axis, lengths);
-    op.rule = rule_text(std::vector<entries>(op.operands.size(), sides.piece), {sides.whole},
-                        all_terms(op.operands.size(), " + "));
+    op.rule = rule_text(sides.pieces, {sides.whole}, all_terms(op.operands.size(), " + "));
     op.options.results = {whole};
     op.options.forward = flops(element_count(whole));
     op.options.attributes["dim"] = just(axis);
@@ -99,17 +114,17 @@ inline description divide(call_view const& c) {
     std::size_t const axis = c.axis(c.integer(2, "dim", 0), dims.size());
     auto const lengths = piece_lengths(c, dims[axis]);
     pieced_axis const sides(dims, axis, lengths);
-    described_operator op{rule_text({sides.whole}, std::vector<entries>(c.result_count(), sides.piece), "0"), {x}};
+    c.expect_results(lengths.size());
+    described_operator op{rule_text({sides.whole}, sides.pieces, "0"), {x}};
     for (extent length : lengths) op.options.results.emplace_back(dims)[axis] = length;
-    c.expect_results(op.options.results.size());
     op.options.attributes["dim"] = just(axis);
     op.options.is_view = true;
     return op;
 }
 
 /// What integers and slices take of a tensor, dimension by dimension: one that is taken whole keeps its index. One of
-/// equal pieces, or every place that is alike in steps that divide the dimension, is cut as all of these are. Any other
-/// is blocked.
+/// equal pieces, or every place that is alike in steps that divide the dimension, is cut as all of these are. A run is cut
+/// in the shares of what lies before and after it. Any other is blocked.
 class slicing {
 public:
     slicing(call_view const& c, tensor_id x) : call_(c), x_(x), dims_(c.shape_of(x)), indices_(numbered(dims_)) {}
@@ -143,6 +158,12 @@ public:
         if (count > 1 && step == 1 && size() % count == 0 && start % count == 0)
             return take(in_pieces(place, number), start / count, 1, 1, size() / count);
         if (count > 1 && size() == step * count) return take("(" + place + " !step" + number + ")", start, 0, step);
+        std::vector<extent> const lengths{start, count, size() - start - count};
+        if (extent const unit = common_divisor(lengths); step == 1 && unit > 1) {
+            to_.back() = "run" + number;
+            return take((start > 0 ? "[_ " : "[") + to_.back() + (lengths[2] > 0 ? " _]" : "]"), start / unit,
+                        count / unit, 1, size() / unit);
+        }
         to_.back() = entry("_", count);
         take("_", start, count, step);
     }

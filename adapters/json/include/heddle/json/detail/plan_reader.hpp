@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -218,14 +219,18 @@ private:
                 auto const rank = static_cast<std::int64_t>(t.shape.size());
                 auto const dimension =
                     static_cast<std::uint16_t>(f.item(0).integer(0, std::min<std::int64_t>(rank, 65536) - 1));
-                extent const whole = t.shape[dimension], count = f.item(1).integer(1, whole),
-                             stride = f.item(2).integer(1, whole / count);
-                if (whole % (count * stride) != 0)
+                extent const whole = t.shape[dimension], count = f.item(1).integer(1, whole);
+                std::vector<extent> widths;
+                if (f.item(2).value().is_array())
+                    f.item(2).for_each([&](element const& w) { widths.push_back(w.integer(1, whole / count)); });
+                extent const stride = widths.empty() ? f.item(2).integer(1, whole / count)
+                                                     : std::accumulate(widths.begin(), widths.end(), extent{0});
+                if (widths.empty() ? whole % (count * stride) != 0 : whole != count * stride || widths.size() < 2)
                     f.fail("does not divide the dimension's extent, " + std::to_string(whole));
                 segment_number const segment = f.size() == 4 ? static_cast<segment_number>(f.item(3).integer(
                                                                    0, static_cast<std::int64_t>(segment_count_) - 1))
                                                              : segment_number{0};
-                t.factors.push_back({dimension, count, stride, segment});
+                t.factors.push_back({dimension, count, stride, segment, std::move(widths)});
             });
             if (auto const inside = e.find("inside")) {
                 if (!plan_.has_groups()) inside->fail("is there, but no device is a group");

@@ -154,8 +154,9 @@ private:
                      {"role", name_of(roles, t.role)}};
         if (t.trainable) result["trainable"] = true;
         result["factors"] = list(t.factors, [](factor const& f) {
-            return f.segment == 0 ? value::array({f.dimension, f.extent, f.stride})
-                                  : value::array({f.dimension, f.extent, f.stride, f.segment});
+            auto result = value::array({f.dimension, f.extent, f.widths.empty() ? value(f.stride) : value(f.widths)});
+            if (f.segment != 0) result.push_back(f.segment);
+            return result;
         });
         if (t.inside != no_factor) result["inside"] = t.inside;
         return result;
