@@ -533,16 +533,16 @@ template <single_device_program Program>
                 extent high = index.extent;
                 for (auto stride = strides.rbegin(); high > 1;) {
                     extent const low = stride == strides.rend() ? 1 : *stride++;
-                    add_loop(high / low, [&](auto const& access, auto const& factors, bool& whole) {
-                        return detail::find_factor(rule, access, factors, op.segment, i, low, high, whole);
+                    add_loop(high / low, [&](auto const& at, auto const& factors, bool& whole) {
+                        return detail::find_factor(rule, at, factors, op.segment, i, low, high, whole);
                     });
                     high = low;
                 }
             }
             auto const* shares = refinement.index_shares(o, i);
             if (detail::has_shares(index) && shares && shares->count > 1)
-                add_loop(shares->count, [&](auto const& access, auto const& factors, bool& whole) {
-                    return detail::find_shares(rule, access, factors, op.segment, i, *shares, whole);
+                add_loop(shares->count, [&](auto const& at, auto const& factors, bool& whole) {
+                    return detail::find_shares(rule, at, factors, op.segment, i, *shares, whole);
                 });
         }
     }

@@ -147,6 +147,9 @@ TEST_CASE("shapes that contradict a rule are refused") {
         {"((h d)) -> (h)", {{12}}, {}, {{"h", 0}}, "index 'h': extent 0, expected at least 1"},
         {"((h d)) -> (h)", {{12}}, {}, {{"h", -3}}, "index 'h': extent -3, expected at least 1"},
         {"(b) -> (b _)", {{8}}, {{8, 0}}, {}, "extent 0, expected at least 1"},
+        {"([p q]) -> (p), (q)", {{7}}, {{4}, {2}}, {}, "has extent 7, its pieces make 6"},
+        {"([p q]) -> (p), (q)", {{4}}, {{4}, {2}}, {}, "has extent 4, its pieces make 6"},
+        {"([p _ _]) -> (p)", {{7}}, {{4}}, {}, "does not follow"},
     };
     for (auto const& c : cases) {
         CAPTURE(c.rule);

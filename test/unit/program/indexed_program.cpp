@@ -33,6 +33,27 @@ TEST_CASE("a dimension without ties is one factor; an extent of one is none") {
     CHECK(p.tensors[p.loss].has_cotangent);
 }
 
+TEST_CASE("unequal pieces have a factor of shares, and so has what runs along them") {
+    // Four groups of two heads of queries and one of keys.
+    auto const split_of = [](extent query_groups) {
+        program_builder b;
+        auto const x = b.parameter("x", {5, 6}), w = b.parameter("w", {36, 6});
+        auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w});
+        auto const parts = b.apply_multi("split", parse_index_rule("(b [q k]) -> (b q), (b k); 0"), {y},
+                                         {.results = {{5, 24}, {5, 12}}, .is_view = true});
+        auto const q = b.apply("view", "(b (g d)) -> (b g d); 0", {parts[0]}, {.extents = {{"g", query_groups}}});
+        auto const k = b.apply("view", "(b (g d)) -> (b g d); 0", {parts[1]}, {.extents = {{"g", 4}}});
+        return index_program(b.finish(b.apply("sum", "(b g d), (b h e) -> (); 0 + 1", {q, k})));
+    };
+    auto const p = split_of(4);
+    factor const rows{.dimension = 0, .extent = 4, .stride = 9, .widths = {6, 3}};
+    CHECK(p.tensors[1].factors == std::vector<factor>{{0, 36, 1}, {1, 6, 1}, rows});
+    CHECK(loops(p, 0) == "36 1:0 -> 0:1\n4 1:2 -> 0:2\n5 0:0 -> 0:0\n6+ 0:1 1:1 ->\n");
+    CHECK(loops(p, 1) == "4 0:2 -> 0:1 1:1\n5 0:0 -> 0:0 1:0\n");
+    CHECK_FALSE(p.tensors[1].is_contiguous[2]);
+    CHECK(factors(split_of(8), 1) == "0:36*1 1:6*1"); // groups of which the keys know nothing
+}
+
 TEST_CASE("only what the loss is differentiated by has a backward pass") {
     program_builder b;
     auto const x = b.parameter("x", {4}), encoder = b.parameter("encoder", {4});

@@ -154,9 +154,9 @@ private:
                      {"role", name_of(roles, t.role)}};
         if (t.trainable) result["trainable"] = true;
         result["factors"] = list(t.factors, [](factor const& f) {
-            auto result = value::array({f.dimension, f.extent, f.widths.empty() ? value(f.stride) : value(f.widths)});
-            if (f.segment != 0) result.push_back(f.segment);
-            return result;
+            auto place = value::array({f.dimension, f.extent, f.widths.empty() ? value(f.stride) : value(f.widths)});
+            if (f.segment != 0) place.push_back(f.segment);
+            return place;
         });
         if (t.inside != no_factor) result["inside"] = t.inside;
         return result;
