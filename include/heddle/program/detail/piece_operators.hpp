@@ -160,9 +160,15 @@ public:
         if (count > 1 && size() == step * count) return take("(" + place + " !step" + number + ")", start, 0, step);
         std::vector<extent> const lengths{start, count, size() - start - count};
         if (extent const unit = common_divisor(lengths); step == 1 && unit > 1) {
-            to_.back() = "run" + number;
-            return take((start > 0 ? "[_ " : "[") + to_.back() + (lengths[2] > 0 ? " _]" : "]"), start / unit,
-                        count / unit, 1, size() / unit);
+            entries const names{"before" + number, "run" + number, "after" + number};
+            std::string side_by_side;
+            for (std::size_t n = 0; n < names.size(); ++n) {
+                if (lengths[n] == 0) continue;
+                side_by_side += (side_by_side.empty() ? "" : " ") + names[n];
+                extents_[names[n]] = lengths[n];
+            }
+            to_.back() = names[1];
+            return take("[" + side_by_side + "]", start / unit, count / unit, 1, size() / unit);
         }
         to_.back() = entry("_", count);
         take("_", start, count, step);
@@ -181,6 +187,7 @@ public:
     [[nodiscard]] described_operator finish() const {
         auto op = view_of(x_, from_, to_);
         op.options.results = {result_};
+        op.options.extents = extents_;
         op.options.attributes = {{"start", start_}, {"step", step_}, {"count", count_}, {"pieces", pieces_}};
         return op;
     }
@@ -200,6 +207,8 @@ private:
     tensor_shape const& dims_;
     entries indices_, from_{}, to_{};
     tensor_shape result_{};
+    /// Of runs and of what lies before and after them.
+    index_extents extents_{};
     /// One per dimension. A count of zero takes all from the start on; starts and counts of pieces are numbers of them.
     std::vector<double> start_{}, step_{}, count_{}, pieces_{};
 };
