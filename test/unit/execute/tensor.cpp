@@ -24,7 +24,7 @@ dense_tensor<double> counted(tensor_shape dims) {
 TEST_CASE("a part of any factor is what its positions say, and is put back") {
     tensor_shape const dims{2, 12, 3};
     auto const whole = counted(dims);
-    for (factor const f :
+    for (factor const& f :
          {factor{0, 2, 1}, factor{1, 12, 1}, factor{1, 3, 4}, factor{1, 4, 1}, factor{1, 2, 2}, factor{2, 3, 1}})
         for (extent begin = 0; begin <= f.extent; ++begin)
             for (extent count = 0; begin + count <= f.extent; ++count) {
