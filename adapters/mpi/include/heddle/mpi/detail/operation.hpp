@@ -5,17 +5,14 @@
 
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
+#include <heddle/execute/detail/operation.hpp>
 
 #include <mpi.h>
 
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <limits>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <type_traits>
 
 namespace heddle::mpi::detail {
@@ -27,19 +24,7 @@ template <class Scalar>
     return std::is_same_v<Scalar, float> ? MPI_FLOAT : MPI_DOUBLE;
 }
 
-/// Tells what this rank does, for messages; the text is made only if it is wanted.
-struct operation {
-    std::string_view name;
-    std::size_t elements = 0;
-    int rank = 0, ranks = 0;
-    /// The position of this operation among those of the rank's communicator, from 1.
-    std::size_t number = 0;
-
-    [[nodiscard]] std::string text() const {
-        return "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ", " + std::string(name) + " of " +
-               std::to_string(elements) + " elements (operation " + std::to_string(number) + " of its group)";
-    }
-};
+using heddle::detail::operation;
 
 /// *Throws* `error` with MPI's own words if a call has failed.
 inline void check(int code, operation const& what) {
@@ -58,29 +43,15 @@ inline void check(int code, operation const& what) {
     return static_cast<int>(elements);
 }
 
-/// Waits until `test(done)` sets its argument. At first it asks again at once, then after naps, so that ranks that
-/// share a processor do not burn each other's time. *Throws* `error` after `time_out`.
+/// Waits until `test(done)`, a call of MPI, sets its argument; see `heddle::detail::wait_in_time`.
 template <class Test>
+    requires std::is_invocable_r_v<int, Test&, int*>
 void wait_in_time(seconds time_out, operation const& what, Test&& test) {
-    using clock = std::chrono::steady_clock;
-    constexpr int eager = 64;
-    constexpr std::chrono::microseconds longest{500};
-    auto const begun = clock::now();
-    std::chrono::microseconds nap{1};
-    for (int asked = 0;; ++asked) {
+    heddle::detail::wait_in_time(time_out, what, [&] {
         int done = 0;
         check(test(&done), what);
-        if (done) return;
-        if (asked < eager) {
-            std::this_thread::yield();
-            continue;
-        }
-        if (std::chrono::duration<double>(clock::now() - begun).count() > time_out.value)
-            throw error(what.text() + ": no end after " + std::to_string(static_cast<long long>(time_out.value)) +
-                        " s; another rank has died, hangs, or does something else");
-        std::this_thread::sleep_for(nap);
-        nap = std::min(nap * 2, longest);
-    }
+        return done != 0;
+    });
 }
 
 inline void wait_in_time(seconds time_out, operation const& what, MPI_Request& request,
