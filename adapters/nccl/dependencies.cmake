@@ -1,0 +1,9 @@
+find_package(CUDAToolkit QUIET)
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+if(TARGET CUDA::cudart AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND NOT TARGET NCCL::NCCL)
+    add_library(NCCL::NCCL UNKNOWN IMPORTED)
+    set_target_properties(NCCL::NCCL PROPERTIES IMPORTED_LOCATION ${NCCL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${NCCL_INCLUDE_DIR}
+                          INTERFACE_LINK_LIBRARIES CUDA::cudart)
+endif()
+set(heddle_nccl_dependencies NCCL::NCCL)
