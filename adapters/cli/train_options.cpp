@@ -6,10 +6,15 @@
 namespace heddle::cli {
 
 CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
-    auto* const command = app.add_subcommand(
-        "train", "Train a model as a plan says, on random data: in threads, or in the processes that mpirun starts");
+    auto* const command =
+        app.add_subcommand("train", "Train a model as a plan says: in threads, or in the processes that mpirun starts");
     command->add_option("--plan", a.plan, "Plan file")->required();
     command->add_option("--model", a.model, "Model file")->required();
+    command
+        ->add_option("--data", a.data, "Safetensors file of inputs, of one iteration or of several; others are random")
+        ->check(CLI::ExistingFile);
+    command->add_option("--weights", a.weights, "Safetensors file of first parameters; others are random")
+        ->check(CLI::ExistingFile);
     command->add_option("--steps", a.steps, "Steps to make")->check(positive)->capture_default_str();
     command->add_option("--optimizer", a.optimizer, "sgd, adam or adamw")
         ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
@@ -28,7 +33,7 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
     command->add_option("--precision", a.precision, "float32 or float64")
         ->check(CLI::IsMember({"float32", "float64"}))
         ->capture_default_str();
-    command->add_option("--seed", a.seed, "Seed of the parameters and of the data")->capture_default_str();
+    command->add_option("--seed", a.seed, "Seed of what is random")->capture_default_str();
     command->add_option("--time-out", a.time_out, "Seconds that a process waits for others")
         ->check(positive)
         ->capture_default_str();

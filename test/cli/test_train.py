@@ -5,6 +5,7 @@ Usage: test_train.py HEDDLE [MPIRUN...], from the repository root. Models come f
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 
@@ -50,6 +51,21 @@ CLUSTER = {
     "machines": [{"type": "fast", "count": 2}, {"type": "slow", "count": 2}],
     "links": {"intra": {"bandwidth": 1e12, "latency": 1e-9}, "inter": {"bandwidth": 1e12, "latency": 1e-9}},
 }
+
+
+TYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.int32: "I32", torch.int64: "I64", torch.bool: "BOOL"}
+
+
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, t in tensors.items():
+        t = t.detach().contiguous()
+        raw = bytes(t.view(torch.int16).numpy()) if t.dtype == torch.bfloat16 else bytes(t.numpy())
+        header[name] = {"dtype": TYPES[t.dtype], "shape": list(t.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
 
 
 class Train(CommandLine):
@@ -116,6 +132,47 @@ class Train(CommandLine):
     def test_single_precision_is_near(self):
         plan, _ = self.plan("gpt", "--planner", "hap")
         self.equals_single_device(self.train(plan, "gpt", "--check", "--precision", "float32", "--optimizer", "adam", steps=20), most=1e-3)
+
+    def test_given_weights_and_data_train_as_in_pytorch(self):
+        torch.manual_seed(1)
+        module, inputs = MODELS["convolutions"]()
+        module.double()
+        batch = len(inputs["y"])
+        data = {"x": torch.rand(3 * batch, 3, 8, 8, dtype=torch.float64), "y": torch.randint(10, (3 * batch,))}
+        for types in (torch.float64, torch.bfloat16, torch.float16):
+            for p in module.parameters():
+                p.data = torch.rand_like(p).mul(0.2).sub(0.1).to(types).double()
+            weights = write_safetensors(self.path / "w.safetensors", {n: p.to(types) for n, p in module.named_parameters()})
+            given = write_safetensors(self.path / "d.safetensors", data)
+            plan, _ = self.plan("convolutions", "--planner", "hap")
+            options = ("--weights", weights, "--data", given, "--optimizer", "sgd", "--rate", "0.001", "--momentum", "0.9")
+            results = [self.train(plan, "convolutions", *options, steps=8)]
+            results += [self.train(plan, "convolutions", *options, steps=8, ranks=4)] if MPIRUN else []
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.001, momentum=0.9)
+            losses = []
+            for step in range(8):
+                rows = slice(step % 3 * batch, (step % 3 + 1) * batch)
+                loss = module(data["x"][rows], data["y"][rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+            for result in results:
+                self.assertEqual(result.returncode, 0, result.stderr)
+                for ours, theirs in zip(json.loads(result.stdout)["losses"], losses, strict=True):
+                    self.assertAlmostEqual(ours, theirs, delta=1e-10 * abs(theirs))
+
+        def refused(option, tensors, told):
+            file = write_safetensors(self.path / "bad.safetensors", tensors)
+            self.refused(run("train", "--plan", plan, "--model", self.model("convolutions"), option, file), told)
+        refused("--data", {"z": data["x"]}, "z: is no input of the model")
+        refused("--data", {"x": data["x"][:-1]}, "x: has shape")
+        refused("--data", {"y": data["y"].double()}, "y: has floating-point numbers")
+        refused("--weights", {"head.bias": torch.zeros(11)}, "head.bias: has shape [11], expected [10]")
+        refused("--weights", {"x": data["x"][:batch]}, "x: is no parameter")
+        cut = self.path / "cut.safetensors"
+        cut.write_bytes(given.read_bytes()[:-1])
+        self.refused(run("train", "--plan", plan, "--model", self.model("convolutions"), "--data", cut), "cut.safetensors")
 
     def test_a_loss_that_is_no_number_stops_training(self):
         plan, _ = self.plan("gpt", "--planner", "hap")

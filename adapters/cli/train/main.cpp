@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The command `heddle-train`, which `heddle train` becomes: trains a model as a plan says, in threads of one process
 // or, started by mpirun, as one rank of a job.
+#include "given_values.hpp"
 #include "train.hpp"
 
 #include "../plan_input.hpp"
@@ -56,7 +57,7 @@ std::size_t training::ranks() const {
 
 namespace {
 
-/// Reads a plan and its model, and checks them.
+/// Reads a plan and its model, and checks them and the files of given values.
 training read(train_arguments const& a) {
     auto const text = json::read_text(a.plan);
     training result;
@@ -73,6 +74,7 @@ training read(train_arguments const& a) {
         result.planned = std::move(p);
     }
     if (!checked) throw input_error(a.plan, checked.problem);
+    given_values const checked_files(a, result.model.program);
     result.plan_digest = json::digest(text);
     return result;
 }

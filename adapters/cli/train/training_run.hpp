@@ -3,6 +3,7 @@
 /// @brief The training loop, for ranks of plans, ranks of pipelines and the single device that they are compared with.
 #pragma once
 
+#include "given_values.hpp"
 #include "train.hpp"
 
 #include <heddle/execute/devices.hpp>
@@ -61,21 +62,22 @@ template <class Scalar>
     return result.gradients;
 }
 
-/// One rank's training. Parameters are random at first, inputs are random anew in every iteration; both are equal for a
-/// seed on all ranks.
+/// One rank's training. What files do not give is random: parameters at first, inputs anew in every iteration; both are
+/// equal for a seed on all ranks.
 template <class Scalar, class Rank, class Rule>
 class training_run {
 public:
     training_run(train_arguments const& arguments, program const& p, Rank& rank, Rule rule)
-        : arguments_(arguments), program_(p), rank_(rank), optimizer_(std::move(rule)),
-          placed_(rank.place(random_sources<Scalar>(p, arguments.seed))) {}
+        : arguments_(arguments), program_(p), rank_(rank), optimizer_(std::move(rule)), given_(arguments, p) {
+        place_sources(arguments.seed, [&](tensor_id t) { return p.tensor(t).role != tensor_role::input; });
+    }
 
     /// Makes a step, and returns the mean loss of its iterations.
     [[nodiscard]] double step() {
         double loss = 0;
         std::optional<iteration_result<Scalar>> sum;
         for (std::uint64_t n = 0; n < arguments_.accumulate; ++n) {
-            draw_inputs(arguments_.seed + ++iterations_);
+            next_inputs();
             auto result = rank_.run(placed_);
             loss += static_cast<double>(rank_.whole_loss(result)) / static_cast<double>(arguments_.accumulate);
             auto& gradients = gradients_of(result);
@@ -92,17 +94,29 @@ public:
     }
 
 private:
-    void draw_inputs(std::uint64_t seed) {
-        auto fresh = rank_.place(random_sources<Scalar>(
-            program_, seed, [&](tensor_id t) { return program_.tensor(t).role == tensor_role::input; }));
-        for (auto& [t, value] : fresh) placed_.insert_or_assign(t, std::move(value));
+    /// Takes the inputs of the next iteration.
+    void next_inputs() {
+        std::uint64_t const seed = arguments_.seed + iterations_ + 1;
+        place_sources(seed, [&](tensor_id t) { return program_.tensor(t).role == tensor_role::input; });
         rank_.reseed(seed);
+        ++iterations_;
+    }
+    /// Takes what files give of the sources that are `wanted`, tensor by tensor, and draws the others.
+    template <class Wanted>
+    void place_sources(std::uint64_t seed, Wanted const& wanted) {
+        auto const place = [&](source_values<Scalar> const& whole) {
+            for (auto& [t, value] : rank_.place(whole)) placed_.insert_or_assign(t, std::move(value));
+        };
+        place(random_sources<Scalar>(program_, seed, [&](tensor_id t) { return wanted(t) && !given_.has(t); }));
+        for (tensor_id t = 0; t < program_.tensor_count(); ++t)
+            if (given_.has(t) && wanted(t)) place({{t, given_.read<Scalar>(t, iterations_)}});
     }
 
     train_arguments const& arguments_;
     program const& program_;
     Rank& rank_;
     optimizer<Scalar, Rule> optimizer_;
+    given_values given_;
     source_values<Scalar> placed_;
     std::uint64_t iterations_ = 0;
 };

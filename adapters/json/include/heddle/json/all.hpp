@@ -13,6 +13,7 @@
 #include <heddle/json/names.hpp>
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/plan.hpp>
+#include <heddle/json/safetensors.hpp>
 #include <heddle/json/samples.hpp>
 #include <heddle/json/templates.hpp>
 #include <heddle/json/theory.hpp>
