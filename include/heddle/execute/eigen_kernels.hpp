@@ -18,8 +18,10 @@
 #include <heddle/execute/detail/source_kernels.hpp>
 #include <heddle/execute/detail/window_kernels.hpp>
 
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace heddle {
 
@@ -45,6 +47,13 @@ public:
         auto const found = table_.find(kind);
         if (found == table_.end()) throw input_error("", "no kernel computes '" + std::string(kind) + "'");
         return found->second;
+    }
+
+    /// Returns the kinds of which the library has kernels.
+    [[nodiscard]] std::vector<std::string> library_kinds() const {
+        std::vector<std::string> kinds;
+        for (auto const& [kind, k] : table_) kinds.push_back(kind);
+        return kinds;
     }
 
     [[nodiscard]] bool can_run(kernel_call const& call) const { return lookup(call) != nullptr; }

@@ -16,7 +16,9 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,13 +53,37 @@ struct operator_case {
     bool is_blocked = false;
 };
 
+/// Runs calls on dense tensors.
+struct case_kernels {
+    std::function<std::vector<dense>(kernel_call const&, std::span<dense const* const>)> forward;
+    std::function<std::vector<std::optional<dense>>(kernel_call const&, std::span<dense const* const>,
+                                                    std::span<dense const* const>, std::span<dense const* const>)>
+        backward;
+};
+
+[[nodiscard]] inline case_kernels const& reference_kernels() {
+    static eigen_kernels<double> const backend;
+    static case_kernels const kernels{
+        [](kernel_call const& call, auto x) { return backend.forward(call, x); },
+        [](kernel_call const& call, auto x, auto y, auto g) { return backend.backward(call, x, y, g); }};
+    return kernels;
+}
+
+/// Returns what `check` checks: the reference kernels, unless a program sets another backend's.
+[[nodiscard]] inline case_kernels& checked_kernels() {
+    static case_kernels kernels = reference_kernels();
+    return kernels;
+}
+
 /// Says whether other operators see the same dimensions as products, so that loops are pieces of indices.
 enum class neighbours { none, factoring };
 
 class operator_check {
 public:
-    operator_check(operator_case c, unsigned seed, neighbours around = neighbours::none)
-        : case_(std::move(c)), around_(around), random_(seed), program_(build()), indexed_(index_program(program_)) {
+    operator_check(operator_case c, unsigned seed, neighbours around = neighbours::none,
+                   case_kernels const& kernels = reference_kernels())
+        : case_(std::move(c)), around_(around), random_(seed), program_(build()), indexed_(index_program(program_)),
+          backend_(kernels) {
         std::vector<dense> drawn;
         for (std::size_t k = 0; k < case_.operands.size(); ++k) drawn.push_back(draw(case_.operands[k], domain_of(k)));
         for (auto t : program_.operands(0))
@@ -308,7 +334,7 @@ private:
     std::mt19937 random_;
     program program_;
     indexed_program indexed_;
-    eigen_kernels<double> backend_;
+    case_kernels const& backend_;
     kernel_call call_;
     std::vector<dense> x_, y_, g_;
     std::vector<std::optional<dense>> dx_;
@@ -318,7 +344,8 @@ inline void check(operator_case const& c) {
     CAPTURE(c.target);
     for (unsigned seed = 1; seed <= 3; ++seed) {
         CAPTURE(seed);
-        for (auto around : {neighbours::none, neighbours::factoring}) operator_check(c, seed, around).run();
+        for (auto around : {neighbours::none, neighbours::factoring})
+            operator_check(c, seed, around, checked_kernels()).run();
     }
 }
 

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The table of libtorch's kernels, and what several of them need: places, random draws, sums of products,
+/// statistics.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/execute/detail/kernel_table.hpp>
+#include <heddle/execute/kernel.hpp>
+#include <heddle/search/mix_bits.hpp>
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <numbers>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::libtorch {
+
+using tensor_list = std::vector<at::Tensor>;
+using gradient_list = std::vector<std::optional<at::Tensor>>;
+
+/// A call with what joins it to the same call on other ranks.
+struct joined_call : kernel_call {
+    /// Returns what all ranks together make of each rank's numbers, one per row; see the `combine` of a kernel's call.
+    std::function<at::Tensor(std::size_t which, reduction how, at::Tensor const& rows)> combine_rows{};
+};
+
+/// Computes the results' parts of a call from the operands' parts; backward, the operands' cotangents from operands,
+/// results and the results' cotangents, all of which are there. An operator without a backward function is
+/// differentiated by autograd.
+struct operator_kernel {
+    std::function<tensor_list(joined_call const&, tensor_list const&)> forward;
+    std::function<gradient_list(joined_call const&, tensor_list const&, tensor_list const&, tensor_list const&)>
+        backward{};
+};
+
+namespace detail {
+
+using kernel_table = std::map<std::string, operator_kernel, std::less<>>;
+using heddle::detail::axis_of;
+
+/// Makes a kernel of a function that returns the only result.
+template <class Function>
+[[nodiscard]] operator_kernel one_result(Function f) {
+    return {[f](joined_call const& call, tensor_list const& x) { return tensor_list{f(call, x)}; }};
+}
+/// Makes a kernel of a function of one tensor.
+template <class Function>
+[[nodiscard]] operator_kernel function_of_one(Function f) {
+    return one_result([f](kernel_call const&, tensor_list const& x) { return f(x[0]); });
+}
+
+/// Differentiates a kernel by autograd. The derivative is zero in an operand that the results do not depend on, such as
+/// a place.
+[[nodiscard]] inline gradient_list differentiate(operator_kernel const& kernel, joined_call const& call,
+                                                 tensor_list const& x, tensor_list const& g) {
+    at::AutoGradMode const records(true);
+    tensor_list leaves, inputs, outputs, cotangents;
+    for (auto const& t : x) {
+        leaves.push_back(t.detach().requires_grad_(t.is_floating_point()));
+        if (t.is_floating_point()) inputs.push_back(leaves.back());
+    }
+    auto const results = kernel.forward(call, leaves);
+    for (std::size_t r = 0; r < results.size(); ++r)
+        if (results[r].requires_grad()) {
+            outputs.push_back(results[r]);
+            cotangents.push_back(g[r]);
+        }
+    tensor_list derivatives(inputs.size());
+    if (!outputs.empty()) derivatives = torch::autograd::grad(outputs, inputs, cotangents, {}, false, true);
+    gradient_list result;
+    for (auto next = derivatives.begin(); auto const& t : x)
+        if (!t.is_floating_point()) result.emplace_back();
+        else if (auto const& d = *next++; d.defined()) result.emplace_back(d);
+        else result.emplace_back(at::zeros_like(t));
+    return result;
+}
+
+/// Returns `value` with the derivative of `surrogate`.
+[[nodiscard]] inline at::Tensor with_derivative(at::Tensor const& value, at::Tensor const& surrogate) {
+    return surrogate.requires_grad() ? value.detach() + (surrogate - surrogate.detach()) : value;
+}
+
+// ---- places
+
+[[nodiscard]] inline at::Tensor whole_number(at::Tensor const& x) { return x.to(at::kLong); }
+
+/// Returns the positions that are held of a dimension.
+[[nodiscard]] inline at::Tensor positions(held_positions const& held, extent size, at::Device device) {
+    auto const options = at::TensorOptions(at::kLong).device(device);
+    if (!held) return at::arange(size, options);
+    if (held->empty()) return at::empty({0}, options);
+    if (held->back() - held->front() + 1 == static_cast<extent>(held->size()))
+        return at::arange(held->front(), held->back() + 1, options);
+    return at::tensor(*held, at::kLong).to(device);
+}
+
+/// Returns the number in the whole tensor of every element of a part.
+[[nodiscard]] inline at::Tensor whole_numbers(tensor_shape const& whole, held_part const& part, at::Device device) {
+    at::Tensor numbers = at::zeros({}, at::TensorOptions(at::kLong).device(device));
+    for (std::size_t d = 0; d < whole.size(); ++d)
+        numbers = numbers.unsqueeze(-1) * whole[d] + positions(part[d], whole[d], device);
+    return numbers;
+}
+[[nodiscard]] inline at::Tensor result_numbers(kernel_call const& call, at::Device device) {
+    return whole_numbers(call.whole_shape(call.rule->results[0]), call.results[0], device);
+}
+
+/// Finds numbers among the positions that are held of a dimension.
+struct found_places {
+    /// The number of each position among those that are held; any that exists for one that is not.
+    at::Tensor place;
+    /// Is undefined if all are held.
+    at::Tensor is_held;
+    /// Nothing is held.
+    bool is_empty = false;
+
+    found_places(held_positions const& held, at::Tensor numbers) : place(std::move(numbers)) {
+        if (!held) return;
+        is_empty = held->empty();
+        if (is_empty) return;
+        auto const all = positions(held, 0, place.device());
+        auto const found = at::searchsorted(all, place.contiguous()).clamp_max(all.size(0) - 1);
+        is_held = all.index({found}) == place;
+        place = found;
+    }
+    /// Returns `x` where the number is held, and zero elsewhere; `x` may have more dimensions.
+    [[nodiscard]] at::Tensor held_of(at::Tensor const& x) const {
+        if (!is_held.defined()) return x;
+        auto mask = is_held;
+        while (mask.dim() < x.dim()) mask = mask.unsqueeze(-1);
+        return x.masked_fill(mask.logical_not(), 0);
+    }
+};
+
+/// Returns places of a dimension, of which negative ones are counted from the end.
+[[nodiscard]] inline at::Tensor places_of(at::Tensor const& x, extent size) {
+    auto const places = whole_number(x);
+    return at::where(places < 0, places + size, places);
+}
+
+/// Returns a tensor with the dimensions [first, first + count) as one; there may be none.
+[[nodiscard]] inline at::Tensor flattened(at::Tensor const& x, std::size_t first, std::size_t count) {
+    auto const dims = x.sizes();
+    tensor_shape shape(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(first));
+    extent size = 1;
+    for (std::size_t d = first; d < first + count; ++d) size *= dims[d];
+    shape.push_back(size);
+    shape.insert(shape.end(), dims.begin() + static_cast<std::ptrdiff_t>(first + count), dims.end());
+    return x.reshape(shape);
+}
+
+/// Returns operands in shapes that broadcast: each operand's dimensions are the last of the result or, with the
+/// attribute `aligned_at`, those from there on.
+[[nodiscard]] inline tensor_list aligned(kernel_call const& call, tensor_list x) {
+    if (!call.has("aligned_at")) return x;
+    auto const rank = static_cast<extent>(call.rule->results[0].size());
+    for (std::size_t k = 1; k < x.size(); ++k)
+        for (extent d = static_cast<extent>(call.number("aligned_at", 0)) + x[k].dim(); d < rank; ++d)
+            x[k] = x[k].unsqueeze(-1);
+    return x;
+}
+
+// ---- random draws, by integers: a number depends on its key alone, see heddle/execute/random.hpp
+
+[[nodiscard]] inline at::Tensor shifted_right(at::Tensor const& x, int by) {
+    return x.bitwise_right_shift(by).bitwise_and(static_cast<std::int64_t>(~std::uint64_t{0} >> by));
+}
+[[nodiscard]] inline std::int64_t as_signed(std::uint64_t x) { return static_cast<std::int64_t>(x); }
+
+/// Does for each element what `search::mix_bits` does.
+[[nodiscard]] inline at::Tensor mixed_bits(at::Tensor x) {
+    x = (x.bitwise_xor(shifted_right(x, 30))).mul(as_signed(0xbf58476d1ce4e5b9u));
+    x = (x.bitwise_xor(shifted_right(x, 27))).mul(as_signed(0x94d049bb133111ebu));
+    return x.bitwise_xor(shifted_right(x, 31));
+}
+
+/// Returns the 53 bits of which `random_unit` makes its number.
+[[nodiscard]] inline at::Tensor unit_bits(random_key key, at::Tensor const& n) {
+    using search::golden_gamma, search::mix_bits;
+    std::uint64_t const state = mix_bits(key.seed + golden_gamma) ^ mix_bits(key.stream * golden_gamma + 1);
+    auto const first = mixed_bits(n.mul(as_signed(golden_gamma)).add(as_signed(state + golden_gamma)));
+    return shifted_right(mixed_bits(first.add(as_signed(state))), 11);
+}
+[[nodiscard]] inline at::Tensor random_units(random_key key, at::Tensor const& n) {
+    return unit_bits(key, n).to(at::kDouble).mul(0x1p-53);
+}
+[[nodiscard]] inline at::Tensor random_normals(random_key key, at::Tensor const& n) {
+    auto const radius = (random_units(key, n * 2).neg().log1p() * -2).sqrt();
+    return radius * (random_units(key, n * 2 + 1) * (2 * std::numbers::pi)).cos();
+}
+/// Returns the factors of dropout of elements of these numbers.
+[[nodiscard]] inline at::Tensor dropout_factors(random_key key, at::Tensor const& n, double p,
+                                                at::TensorOptions const& options) {
+    auto const is_kept = unit_bits(key, n) >= static_cast<std::int64_t>(std::ceil(p * 0x1p53));
+    return is_kept.to(options) * (p < 1 ? 1 / (1 - p) : 0);
+}
+
+// ---- statistics
+
+/// Returns a statistic of whole rows, given this rank's.
+[[nodiscard]] inline at::Tensor combined(joined_call const& call, std::size_t which, reduction how,
+                                         at::Tensor const& rows) {
+    return call.combine_rows ? call.combine_rows(which, how, rows) : rows;
+}
+
+// ---- sums of products
+
+/// Computes sums of products of tensors over the indices of one call.
+class contraction {
+public:
+    using factor_list = std::vector<std::pair<at::Tensor, indexed_access const*>>;
+
+    explicit contraction(kernel_call const& call) : extents_(heddle::detail::held_extents(call)) {}
+
+    /// Computes result[access] = the sum over all other indices of the product of the factors. An index that only the
+    /// result has repeats. *Precondition:* no index is twice in the access.
+    [[nodiscard]] at::Tensor operator()(factor_list const& factors, indexed_access const& access,
+                                        tensor_shape const& dims) const {
+        std::map<std::uint16_t, char> letters;
+        std::string text;
+        tensor_list views;
+        for (auto const& [tensor, of] : factors) {
+            text += views.empty() ? "" : ",";
+            for (auto const& dimension : *of)
+                for (auto i : dimension) {
+                    constexpr std::string_view alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+                    if (letters.size() == alphabet.size() && !letters.contains(i))
+                        throw input_error("", "has more indices than libtorch's einsum takes");
+                    text += letters.try_emplace(i, alphabet[letters.size()]).first->second;
+                }
+            views.push_back(by_index(tensor, *of));
+        }
+        text += "->";
+        tensor_shape shape, expanded;
+        for (auto const& dimension : access)
+            for (auto i : dimension) {
+                auto const letter = letters.find(i);
+                if (letter != letters.end()) text += letter->second;
+                shape.push_back(letter != letters.end() ? extents_[i] : 1);
+                expanded.push_back(extents_[i]);
+            }
+        return at::einsum(text, views).reshape(shape).expand(expanded).reshape(dims);
+    }
+
+    /// Returns a tensor with one dimension for each index.
+    [[nodiscard]] at::Tensor by_index(at::Tensor const& x, indexed_access const& access) const {
+        tensor_shape shape;
+        for (auto const& dimension : access)
+            for (auto i : dimension) shape.push_back(extents_[i]);
+        return x.reshape(shape);
+    }
+    [[nodiscard]] extent size(std::uint16_t index) const { return extents_[index]; }
+
+private:
+    std::vector<extent> extents_;
+};
+
+[[nodiscard]] inline bool has_repeated_index(indexed_access const& access) {
+    std::vector<std::uint16_t> all;
+    for (auto const& dimension : access) all.insert(all.end(), dimension.begin(), dimension.end());
+    algorithm::sort(all);
+    return std::adjacent_find(all.begin(), all.end()) != all.end();
+}
+
+/// Computes the sum of a rule's terms, each times a coefficient.
+template <class Coefficients>
+[[nodiscard]] operator_kernel from_rule(Coefficients coefficients) {
+    auto const times = [](at::Tensor const& x, std::vector<double> const& c, std::size_t term) {
+        return term < c.size() && c[term] != 1 ? x * c[term] : x;
+    };
+    operator_kernel kernel;
+    kernel.forward = [=](joined_call const& call, tensor_list const& x) -> tensor_list {
+        auto const& rule = *call.rule;
+        if (!heddle::detail::is_multilinear(rule))
+            call.fail("its rule is not multilinear, so it does not tell what '" + std::string(call.kind) +
+                      "' computes");
+        contraction const contract(call);
+        auto const c = coefficients(call);
+        at::Tensor sum;
+        for (std::size_t t = 0; t < rule.terms.size(); ++t) {
+            contraction::factor_list factors;
+            for (auto k : rule.terms[t]) factors.emplace_back(x[k], &rule.operands[k]);
+            auto const term = times(contract(factors, rule.results[0], call.result_shape(0)), c, t);
+            sum = sum.defined() ? sum + term : term;
+        }
+        return {sum};
+    };
+    kernel.backward = [=](joined_call const& call, tensor_list const& x, tensor_list const&, tensor_list const& g) {
+        auto const& rule = *call.rule;
+        if (algorithm::any_of(rule.operands, has_repeated_index)) // then a cotangent is not a sum of products
+            return differentiate({kernel.forward}, call, x, g);
+        contraction const contract(call);
+        auto const c = coefficients(call);
+        gradient_list result(x.size());
+        for (std::size_t t = 0; t < rule.terms.size(); ++t)
+            for (auto k : rule.terms[t]) {
+                contraction::factor_list factors{{g[0], &rule.results[0]}};
+                for (auto other : rule.terms[t])
+                    if (other != k) factors.emplace_back(x[other], &rule.operands[other]);
+                result[k] = times(contract(factors, rule.operands[k], call.operand_shape(k)), c, t);
+            }
+        return result;
+    };
+    return kernel;
+}
+
+} // namespace detail
+
+} // namespace heddle::libtorch
