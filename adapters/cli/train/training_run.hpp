@@ -43,7 +43,7 @@ public:
     [[nodiscard]] Scalar whole_loss(iteration_result<Scalar> const& result) const { return result.loss; }
     [[nodiscard]] Scalar gradient_norm(iteration_result<Scalar> const& result) const {
         Scalar sum = 0;
-        for (auto const& [t, gradient] : result.gradients) sum += sum_of_squares(gradient.second);
+        for (auto const& [t, gradient] : result.gradients) sum += sum_of_squares(gradient.second).number();
         return std::sqrt(sum);
     }
 

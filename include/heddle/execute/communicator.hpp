@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace heddle {
@@ -24,7 +25,6 @@ namespace heddle {
 /// they are equal on every rank. For all-reduce and broadcast that is the tensor; for a padded gather or scatter, ranks
 /// times the largest shard; for a grouped one, the sum of the shards; for an all-to-all, the largest shard before or
 /// after.
-/// grouped: the sum of the shards. All-to-all: the largest shard, before or after.
 struct traffic {
     struct entry {
         std::uint64_t calls = 0;
@@ -82,8 +82,8 @@ using shard_counts = std::span<std::size_t const>;
 /// - `c.broadcast(data, root)` replaces every rank's `data` by the root's.
 ///
 /// *Axioms.* All ranks make the same calls in the same order, with equal `counts`, `kind`, `root` and reduction;
-/// `send_counts[s]` of rank r equals `receive_counts[r]` of rank s. A call returns once this rank's output is complete
-/// and its input may be changed. All ranks get bitwise equal sums. Counts may be zero. `padded` and `grouped` differ in
+/// `send_counts[s]` of rank r equals `receive_counts[r]` of rank s. When a call has returned, this rank's output is
+/// complete and its input may be changed, for all that this rank computes from then on. All ranks get bitwise equal sums. Counts may be zero. `padded` and `grouped` differ in
 /// cost, not in what they compute. The adjoint of `all_gather_v` is `reduce_scatter_v`; `all_reduce` is its own
 /// adjoint; that of `all_to_all_v` is `all_to_all_v` with the counts swapped.
 ///
@@ -118,12 +118,127 @@ concept point_to_point_of = communicator_of<Communicator, Scalar> &&
                                 { c.group(members) } -> communicator_of<Scalar>;
                             };
 
+/// What a started operation leaves to be waited for.
+///
+/// `r.wait()` returns when what the operation gives is there; on streams, when what the computation enqueues from now
+/// on comes after it, without a wait of the host. Nothing is left to be waited for after that, nor in a default
+/// `Request{}`: then it does nothing.
+template <class Request>
+concept communication_request =
+    std::movable<Request> && std::default_initializable<Request> && requires(Request& r) { r.wait(); };
+
+/// A communicator whose operations are started and waited for apart from each other.
+///
+/// *Valid expressions*, beside those of `communicator_of`: each operation with `start_` before its name returns a
+/// `Communicator::request`; messages too, if there are any. `c.all_reduce(data)` is `c.start_all_reduce(data).wait()`,
+/// and so on.
+///
+/// *Axioms.* All ranks start the same operations in the same order; each waits in the order that it likes. A start
+/// waits for nobody. It is ordered after what this rank's computation has enqueued before. From the start until the
+/// wait, output spans are neither read nor written, and input spans are not written; they stay alive. Counts may go
+/// after the start. A message is received by the receive that was started in its turn.
+///
+/// A request that goes without having been waited for gives its operation up: other ranks may wait in vain, so that
+/// happens only where an exception is about to end all of them.
+template <class Communicator, class Scalar>
+concept asynchronous_communicator_of =
+    communicator_of<Communicator, Scalar> && communication_request<typename Communicator::request> &&
+    requires(Communicator& c, std::span<Scalar> data, std::span<Scalar const> mine, shard_counts counts, uneven kind,
+             std::size_t root, reduction how) {
+        { c.start_all_reduce(data, how) } -> std::same_as<typename Communicator::request>;
+        { c.start_all_gather_v(mine, data, counts, kind) } -> std::same_as<typename Communicator::request>;
+        { c.start_reduce_scatter_v(mine, data, counts, kind) } -> std::same_as<typename Communicator::request>;
+        { c.start_all_to_all_v(mine, counts, data, counts) } -> std::same_as<typename Communicator::request>;
+        { c.start_broadcast(data, root) } -> std::same_as<typename Communicator::request>;
+    };
+
+/// The request of an operation that has ended.
+struct completed {
+    void wait() {}
+};
+
+/// Starts operations of any communicator. One that cannot do two things at a time has ended them when they are started.
+template <class Scalar, communicator_of<Scalar> Communicator>
+struct starter {
+    static constexpr bool is_asynchronous = asynchronous_communicator_of<Communicator, Scalar>;
+    using request = typename decltype([] {
+        if constexpr (is_asynchronous) return std::type_identity<typename Communicator::request>{};
+        else return std::type_identity<completed>{};
+    }())::type;
+
+    [[nodiscard]] static request all_reduce(Communicator& c, std::span<Scalar> data, reduction how = reduction::sum) {
+        if constexpr (is_asynchronous) return c.start_all_reduce(data, how);
+        else return c.all_reduce(data, how), request{};
+    }
+    [[nodiscard]] static request all_gather_v(Communicator& c, std::span<Scalar const> mine, std::span<Scalar> whole,
+                                              shard_counts counts, uneven kind) {
+        if constexpr (is_asynchronous) return c.start_all_gather_v(mine, whole, counts, kind);
+        else return c.all_gather_v(mine, whole, counts, kind), request{};
+    }
+    [[nodiscard]] static request reduce_scatter_v(Communicator& c, std::span<Scalar const> whole,
+                                                  std::span<Scalar> mine, shard_counts counts, uneven kind) {
+        if constexpr (is_asynchronous) return c.start_reduce_scatter_v(whole, mine, counts, kind);
+        else return c.reduce_scatter_v(whole, mine, counts, kind), request{};
+    }
+    [[nodiscard]] static request all_to_all_v(Communicator& c, std::span<Scalar const> send, shard_counts send_counts,
+                                              std::span<Scalar> receive, shard_counts receive_counts) {
+        if constexpr (is_asynchronous) return c.start_all_to_all_v(send, send_counts, receive, receive_counts);
+        else return c.all_to_all_v(send, send_counts, receive, receive_counts), request{};
+    }
+    [[nodiscard]] static request broadcast(Communicator& c, std::span<Scalar> data, std::size_t root) {
+        if constexpr (is_asynchronous) return c.start_broadcast(data, root);
+        else return c.broadcast(data, root), request{};
+    }
+    [[nodiscard]] static request send(Communicator& c, std::span<Scalar const> mine, std::size_t to) {
+        if constexpr (is_asynchronous) return c.start_send(mine, to);
+        else return c.send(mine, to), request{};
+    }
+    [[nodiscard]] static request receive(Communicator& c, std::span<Scalar> data, std::size_t from) {
+        if constexpr (is_asynchronous) return c.start_receive(data, from);
+        else return c.receive(data, from), request{};
+    }
+};
+
+/// Gives a communicator that has the starts the calls that start and wait.
+template <class Communicator>
+class waits_at_once {
+public:
+    template <class Scalar>
+    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
+        self().start_all_reduce(data, how).wait();
+    }
+    template <class Scalar>
+    void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven kind) {
+        self().start_all_gather_v(mine, whole, counts, kind).wait();
+    }
+    template <class Scalar>
+    void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven kind) {
+        self().start_reduce_scatter_v(whole, mine, counts, kind).wait();
+    }
+    template <class Scalar>
+    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive,
+                      shard_counts receive_counts) {
+        self().start_all_to_all_v(send, send_counts, receive, receive_counts).wait();
+    }
+    template <class Scalar>
+    void broadcast(std::span<Scalar> data, std::size_t root) {
+        self().start_broadcast(data, root).wait();
+    }
+    template <class Scalar>
+    void receive(std::span<Scalar> data, std::size_t from) {
+        self().start_receive(data, from).wait();
+    }
+
+private:
+    [[nodiscard]] Communicator& self() { return static_cast<Communicator&>(*this); }
+};
+
 /// One device's end of a device group (HAP's virtual devices). Its rank and size are those of the group among all
 /// groups. Only the group's first device takes part in collectives across groups.
 ///
 /// `Inner` joins the devices of a group, `Across` the first devices of all groups; only a first device has one.
 template <class Scalar, communicator_of<Scalar> Inner, communicator_of<Scalar> Across>
-class grouped_communicator {
+class grouped_communicator : public waits_at_once<grouped_communicator<Scalar, Inner, Across>> {
 public:
     /// *Preconditions.* `across` is not null exactly on rank 0 of `inside`; `group < groups` are the group's rank in
     /// `across` and the size of `across`.
@@ -144,18 +259,26 @@ public:
             if (across_) across_->charge_elements_as(element_size);
     }
 
-    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) { across_->all_reduce(data, how); }
-    void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven kind) {
-        across_->all_gather_v(mine, whole, counts, kind);
+    using request = typename starter<Scalar, Across>::request;
+
+    [[nodiscard]] request start_all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
+        return starter<Scalar, Across>::all_reduce(*across_, data, how);
     }
-    void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven kind) {
-        across_->reduce_scatter_v(whole, mine, counts, kind);
+    [[nodiscard]] request start_all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts,
+                                             uneven kind) {
+        return starter<Scalar, Across>::all_gather_v(*across_, mine, whole, counts, kind);
     }
-    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive,
-                      shard_counts receive_counts) {
-        across_->all_to_all_v(send, send_counts, receive, receive_counts);
+    [[nodiscard]] request start_reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine,
+                                                 shard_counts counts, uneven kind) {
+        return starter<Scalar, Across>::reduce_scatter_v(*across_, whole, mine, counts, kind);
     }
-    void broadcast(std::span<Scalar> data, std::size_t root) { across_->broadcast(data, root); }
+    [[nodiscard]] request start_all_to_all_v(std::span<Scalar const> send, shard_counts send_counts,
+                                             std::span<Scalar> receive, shard_counts receive_counts) {
+        return starter<Scalar, Across>::all_to_all_v(*across_, send, send_counts, receive, receive_counts);
+    }
+    [[nodiscard]] request start_broadcast(std::span<Scalar> data, std::size_t root) {
+        return starter<Scalar, Across>::broadcast(*across_, data, root);
+    }
 
 private:
     Inner* inside_;

@@ -58,11 +58,11 @@ public:
 
     [[nodiscard]] bool can_run(kernel_call const& call) const { return lookup(call) != nullptr; }
 
-    [[nodiscard]] std::vector<tensor> forward(kernel_call const& call, tensor_span operands) const {
+    [[nodiscard]] std::vector<tensor> forward(tensor_call<tensor> const& call, tensor_span operands) const {
         check_operands(call, operands);
         return find(call).forward(call, operands);
     }
-    [[nodiscard]] std::vector<std::optional<tensor>> backward(kernel_call const& call, tensor_span operands,
+    [[nodiscard]] std::vector<std::optional<tensor>> backward(tensor_call<tensor> const& call, tensor_span operands,
                                                               tensor_span results, tensor_span cotangents) const {
         check_operands(call, operands);
         std::vector<tensor> zeros;

@@ -46,7 +46,7 @@ namespace heddle {
 template <class Scalar, communicator_of<Scalar> Communicator, kernel_backend<Scalar> Backend>
 class interpreter {
 public:
-    using tensor = dense_tensor<Scalar>;
+    using tensor = typename Backend::tensor;
 
     interpreter(program const& p, indexed_program const& indexed, plan const& what, Communicator& communicator,
                 Backend const& backend, std::uint64_t seed = 0)
@@ -115,7 +115,7 @@ public:
     [[nodiscard]] Scalar gradient_norm(iteration_result<Scalar> const& result) {
         Scalar sum = 0;
         for (auto const& [t, gradient] : result.gradients) // each element on one rank
-            if (gradient.first.is_shard() || communicator_.rank() == 0) sum += sum_of_squares(gradient.second);
+            if (gradient.first.is_shard() || communicator_.rank() == 0) sum += sum_of_squares(gradient.second).number();
         if (inside_.is_first()) communicator_.all_reduce(std::span<Scalar>(&sum, 1));
         return std::sqrt(inside_.broadcast(tensor(tensor_shape{}, sum))[0]);
     }
@@ -136,7 +136,7 @@ private:
     struct part {
         std::map<key, tensor> values, cotangents;
         /// The statistics of rows, combined, by operator and number.
-        std::map<std::pair<operator_id, std::size_t>, std::vector<Scalar>> statistics;
+        std::map<std::pair<operator_id, std::size_t>, tensor> statistics;
     };
     template <class Work>
     void in_parts(bool once, Work&& work) {
@@ -167,8 +167,8 @@ private:
         return take(source, f, places_before(f.extent), f.extent / static_cast<extent>(count_));
     }
     /// Returns the call that runs an operator on all of this micro-batch.
-    [[nodiscard]] kernel_call part_call(operator_id o) const {
-        auto result = whole_call(program_, o, seed_);
+    [[nodiscard]] tensor_call<tensor> part_call(operator_id o) const {
+        tensor_call<tensor> result = whole_call(program_, o, seed_);
         auto const number = count_ > 1 ? batch_loop(whole_->operators[o], *batch_) : std::int16_t{-1};
         if (number < 0) return result;
         auto const& loop = whole_->operators[o].loops[static_cast<std::size_t>(number)];
@@ -298,7 +298,7 @@ private:
             if (visit(program_.results(i.op)[k], i.results[k])) return;
     }
 
-    [[nodiscard]] kernel_call call(instruction::compute const& i) {
+    [[nodiscard]] tensor_call<tensor> call(instruction::compute const& i) {
         auto result = part_call(i.op);
         auto const& op = whole().operators[i.op];
         bool const divides_batch = count_ > 1 && i.loop >= 0 && i.loop == batch_loop(op, *batch_);
@@ -325,7 +325,7 @@ private:
                 return inside_.is_cut(t);
             });
         if (has_statistics)
-            result.combine = [this, &i](std::size_t which, reduction how, std::span<double> rows) {
+            result.combine = [this, &i](std::size_t which, reduction how, tensor& rows) {
                 combine(i, which, how, rows);
             };
         return result;
@@ -333,34 +333,35 @@ private:
 
     /// Combines the statistics of rows over all that hold parts of the rows. In a group, the first device combines
     /// across groups the statistics of its own rows and of the others'.
-    void combine(instruction::compute const& i, std::size_t which, reduction how, std::span<double> rows) {
-        auto const [known, is_new] = parts_[part_].statistics.try_emplace({i.op, which}, rows.begin(), rows.end());
+    void combine(instruction::compute const& i, std::size_t which, reduction how, tensor& rows) {
+        auto const [known, is_new] = parts_[part_].statistics.try_emplace({i.op, which}, rows);
         if (is_new) {
             auto const& op = indexed_.operators[i.op];
             bool const is_alone = across_.is_alone(program_.results(i.op)[0]);
             bool const across = i.loop >= 0 && detail::has_statistics(op.loops[static_cast<std::size_t>(i.loop)]);
             bool const inside =
                 is_split_inside(i.op) && detail::has_statistics(op.loops[static_cast<std::size_t>(op.inside_loop)]);
-            std::vector<Scalar>& mine = known->second;
-            auto const reduce_across = [&](std::vector<Scalar>& all) {
-                if (!is_alone && inside_.is_first()) communicator_.all_reduce(std::span<Scalar>(all), how);
+            tensor& mine = known->second;
+            auto const reduce_across = [&](tensor& all) {
+                if (!is_alone && inside_.is_first()) communicator_.all_reduce(all.flat(), how);
             };
-            if (inside) inside_.all_reduce(std::span<Scalar>(mine), how);
+            if (inside) inside_.all_reduce(mine.flat(), how);
             if (across && is_split_inside(i.op) && !inside) {
                 std::vector<std::size_t> counts;
                 find_tensor(i, [&](tensor_id t, tensor_form f) {
-                    if (inside_.is_cut(t)) counts = inside_.counts_like(t, f, mine.size());
+                    if (inside_.is_cut(t))
+                        counts = inside_.counts_like(t, f, static_cast<std::size_t>(mine.elements()));
                     return inside_.is_cut(t);
                 });
-                auto all = inside_.to_first(std::span<Scalar const>(mine), counts);
+                auto all = inside_.to_first(mine, counts);
                 reduce_across(all);
-                inside_.from_first(std::span<Scalar const>(all), std::span<Scalar>(mine), counts);
+                inside_.from_first(all, mine, counts);
             } else if (across) {
                 reduce_across(mine);
-                if (inside_.is_group()) inside_.broadcast(std::span<Scalar>(mine));
+                if (inside_.is_group()) inside_.broadcast(mine.flat());
             }
         }
-        algorithm::copy(known->second, rows.begin());
+        rows = known->second;
     }
 
     [[nodiscard]] std::vector<tensor const*> operands(instruction::compute const& i) const {
@@ -551,7 +552,7 @@ private:
     std::uint64_t seed_;
     detail::shard_layout layout_;
     detail::tensor_exchange<Scalar, Communicator> across_;
-    detail::inside_exchange<Scalar, inner> inside_;
+    detail::inside_exchange<tensor, inner> inside_;
     /// The form in which a rank keeps each parameter: a shard, or replicated.
     std::map<tensor_id, tensor_form> stored_as_;
     std::size_t count_ = static_cast<std::size_t>(plan_.provenance.training.micro_batches), part_ = 0;

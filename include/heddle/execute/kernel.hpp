@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -42,10 +43,6 @@ struct kernel_call {
     std::vector<held_part> operands, results;
     /// Is the key of dropout, which draws by the element's number in the whole tensor.
     random_key random{};
-    /// Replaces this rank's numbers, one per row, by those of all ranks together. It is empty if no loop with
-    /// statistics is split: then a rank has whole rows. `which` counts the operator's statistics, forward ones first.
-    /// If the backward pass asks for one of the forward pass, it gets it without communication.
-    std::function<void(std::size_t which, reduction how, std::span<double> rows)> combine{};
 
     [[nodiscard]] std::vector<double> numbers(std::string const& attribute) const;
     [[nodiscard]] bool has(std::string const& attribute) const { return !numbers(attribute).empty(); }
@@ -68,6 +65,19 @@ struct kernel_call {
     }
 };
 
+/// A call as it is made to a backend: with what joins it to the same call on other ranks.
+template <rank_tensor Tensor>
+struct tensor_call : kernel_call {
+    /// Replaces this rank's numbers, one per row, by those of all ranks together. It is empty if no loop with
+    /// statistics is split: then a rank has whole rows. `which` counts the operator's statistics, forward ones first.
+    /// If the backward pass asks for one of the forward pass, it gets it without communication.
+    std::function<void(std::size_t which, reduction how, Tensor& rows)> combine{};
+
+    tensor_call() = default;
+    /// A call that is joined to none.
+    tensor_call(kernel_call&& alone) : kernel_call(std::move(alone)) {}
+};
+
 /// Returns the call that runs a whole operator.
 [[nodiscard]] kernel_call whole_call(program const& p, operator_id o, std::uint64_t seed = 0);
 
@@ -83,8 +93,8 @@ void split_call(kernel_call& call, program const& p, indexed_program const& inde
 
 /// What runs operators on tensors of `Scalar`.
 ///
-/// *Notation.* `b` is a const backend and `call` a `kernel_call`; `operands`, `results` and `cotangents` are spans of
-/// pointers to tensors of the parts that the call states.
+/// *Notation.* `b` is a const backend, `Backend::tensor` its type of tensors and `call` a `tensor_call` of it;
+/// `operands`, `results` and `cotangents` are spans of pointers to tensors of the parts that the call states.
 ///
 /// *Valid expressions.*
 /// - `b.forward(call, operands)` returns the results' parts.
@@ -102,11 +112,13 @@ void split_call(kernel_call& call, program const& p, indexed_program const& inde
 /// *Thread safety.* Const calls may be made from several threads at once.
 template <class Backend, class Scalar>
 concept kernel_backend =
-    requires(Backend const& b, kernel_call const& call, std::span<dense_tensor<Scalar> const* const> tensors) {
-        { b.forward(call, tensors) } -> std::same_as<std::vector<dense_tensor<Scalar>>>;
+    rank_tensor<typename Backend::tensor> && std::same_as<typename Backend::tensor::scalar_type, Scalar> &&
+    requires(Backend const& b, tensor_call<typename Backend::tensor> const& call,
+             std::span<typename Backend::tensor const* const> tensors) {
+        { b.forward(call, tensors) } -> std::same_as<std::vector<typename Backend::tensor>>;
         {
             b.backward(call, tensors, tensors, tensors)
-        } -> std::same_as<std::vector<std::optional<dense_tensor<Scalar>>>>;
+        } -> std::same_as<std::vector<std::optional<typename Backend::tensor>>>;
     };
 
 } // namespace heddle

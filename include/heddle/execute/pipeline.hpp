@@ -50,7 +50,7 @@ struct pipeline_result {
 template <class Scalar, point_to_point_of<Scalar> Communicator, kernel_backend<Scalar> Backend>
 class pipeline_rank {
 public:
-    using tensor = dense_tensor<Scalar>;
+    using tensor = typename Backend::tensor;
 
     pipeline_rank(program const& p, indexed_program const& indexed, batch_split const& split,
                   pipeline_layout const& layout, Communicator& world, Backend const& backend, std::uint64_t seed = 0)
@@ -118,7 +118,7 @@ public:
         for (auto const& [t, gradient] : gradients.gradients) // each element on one rank
             if (at_.stage == layout_.stage_of(indexed_.tensors[t].consumers.front()) && at_.copy == 0 &&
                 (gradient.first.is_shard() || at_.part == 0))
-                sum += sum_of_squares(gradient.second);
+                sum += sum_of_squares(gradient.second).number();
         world_.all_reduce(std::span<Scalar>(&sum, 1));
         return std::sqrt(sum);
     }
@@ -131,7 +131,7 @@ private:
     /// operator and number.
     struct kept {
         values tensors;
-        std::map<std::pair<operator_id, std::size_t>, std::vector<double>> statistics;
+        std::map<std::pair<operator_id, std::size_t>, tensor> statistics;
     };
 
     [[nodiscard]] bool has_cotangent(tensor_id t) const { return indexed_.tensors[t].has_cotangent; }
@@ -250,9 +250,9 @@ private:
     }
     [[nodiscard]] Scalar share() const { return Scalar{1} / static_cast<Scalar>(layout_.parts()); }
 
-    [[nodiscard]] kernel_call call(instruction::compute const& i, kept& mine) {
+    [[nodiscard]] tensor_call<tensor> call(instruction::compute const& i, kept& mine) {
         auto const& op = indexed_.operators[i.op];
-        auto result = whole_call(program_, i.op, seed_);
+        tensor_call<tensor> result = whole_call(program_, i.op, seed_);
         if (auto const loop = split_.computations[i.op].loop; loop >= 0)
             split_call(result, program_, indexed_, i.op, op.loops[static_cast<std::size_t>(loop)], begin_, count_);
         if (i.loop < 0) return result;
@@ -269,13 +269,13 @@ private:
         look(op.results, i.results);
         split_call(result, program_, indexed_, i.op, loop, range.first, range.second);
         if (detail::has_statistics(loop))
-            result.combine = [this, &i, &mine](std::size_t which, reduction how, std::span<double> rows) {
-                auto const [known, is_new] = mine.statistics.try_emplace({i.op, which}, rows.begin(), rows.end());
+            result.combine = [this, &i, &mine](std::size_t which, reduction how, tensor& rows) {
+                auto const [known, is_new] = mine.statistics.try_emplace({i.op, which}, rows);
                 if (is_new) {
                     whole_.exchange.count_as(program_.results(i.op)[0]);
-                    group_.all_reduce(std::span<double>(known->second), how);
+                    group_.all_reduce(known->second.flat(), how);
                 }
-                algorithm::copy(known->second, rows.begin());
+                rows = known->second;
             };
         return result;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Dense tensors in memory, and cutting them along one factor of a dimension.
+/// @brief What the interpreter asks of tensors, dense tensors in memory, and cutting tensors along one factor of a
+/// dimension.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -9,9 +10,12 @@
 
 #include <algorithm>
 #include <cassert>
+#include <concepts>
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +29,8 @@ namespace heddle {
 /// extent may be zero: then there are no elements.
 template <class Scalar>
 struct dense_tensor {
+    using scalar_type = Scalar;
+
     tensor_shape dims;
     std::vector<Scalar> data{Scalar{}};
 
@@ -36,7 +42,19 @@ struct dense_tensor {
         assert(static_cast<extent>(data.size()) == count_elements(dims));
     }
 
+    [[nodiscard]] tensor_shape const& shape() const { return dims; }
     [[nodiscard]] extent elements() const { return static_cast<extent>(data.size()); }
+    [[nodiscard]] std::span<Scalar> flat() { return data; }
+    [[nodiscard]] std::span<Scalar const> flat() const { return data; }
+    [[nodiscard]] Scalar number() const {
+        assert(data.size() == 1);
+        return data.front();
+    }
+    [[nodiscard]] dense_tensor const& on_host() const { return *this; }
+    static void copy(std::span<Scalar const> from, std::span<Scalar> to) {
+        assert(from.size() == to.size());
+        std::ranges::copy(from, to.begin());
+    }
     [[nodiscard]] Scalar& operator[](extent n) { return data[static_cast<std::size_t>(n)]; }
     [[nodiscard]] Scalar const& operator[](extent n) const { return data[static_cast<std::size_t>(n)]; }
 
@@ -53,10 +71,53 @@ struct dense_tensor {
     friend bool operator==(dense_tensor const&, dense_tensor const&) = default;
 };
 
+/// Returns a single number, in a tensor without dimensions.
 template <class Scalar>
-[[nodiscard]] Scalar sum_of_squares(dense_tensor<Scalar> const& x) {
-    return std::inner_product(x.data.begin(), x.data.end(), x.data.begin(), Scalar{0});
+[[nodiscard]] dense_tensor<Scalar> sum_of_squares(dense_tensor<Scalar> const& x) {
+    return dense_tensor<Scalar>({}, std::inner_product(x.data.begin(), x.data.end(), x.data.begin(), Scalar{0}));
 }
+
+/// A tensor as a rank holds it, in the memory of the host or of a device.
+///
+/// *Notation.* `x` and `y` are tensors of scalars `S`, `x` is const; `dims` is a shape, `f` a factor of the tensor, `s`
+/// a scalar; `from` and `to` are spans of scalars, `from` of const ones; `host` is a `dense_tensor<S>`.
+///
+/// *Valid expressions.*
+/// - `Tensor(dims)` is zero and `Tensor(dims, s)` is `s` everywhere, in the memory in which the calling thread works;
+///   `Tensor(host)` is brought there, and `x.on_host()` is a dense tensor of the same numbers.
+/// - `x.shape()` and `x.elements()` are the shape and the number of elements.
+/// - `x.flat()` is the storage: all elements, row-major. It may be memory of a device, which the host must not read.
+/// - `x.number()` is the only element of a tensor of one; the host waits for it.
+/// - `y += x` and `y *= s` change `y` element by element.
+/// - `take(x, f, begin, count, to)` writes the places [begin, begin + count) of a factor to a span, row-major in the
+///   shape `part_shape(x.shape(), f, count)`; `put(y, f, begin, count, from)` writes such a span to those places.
+/// - `Tensor::copy(from, to)` copies elements between storages of tensors of this type.
+/// - `sum_of_squares(x)` is a tensor of a single number.
+///
+/// *Axioms.* Storage stays where it is while a tensor lives, also when the tensor is moved. Tensors of a thread are
+/// computed in the order of its calls, though the host may be ahead of a device; only `number` and `on_host` wait.
+template <class Tensor>
+concept rank_tensor =
+    std::copyable<Tensor> &&
+    requires(Tensor const& x, Tensor& y, typename Tensor::scalar_type s, tensor_shape const& dims, factor const& f,
+             extent n, std::span<typename Tensor::scalar_type> to, std::span<typename Tensor::scalar_type const> from,
+             dense_tensor<typename Tensor::scalar_type> const& host) {
+        Tensor(dims);
+        Tensor(dims, s);
+        Tensor(host);
+        { x.on_host() } -> std::convertible_to<dense_tensor<typename Tensor::scalar_type>>;
+        { x.shape() } -> std::convertible_to<tensor_shape>;
+        { x.elements() } -> std::same_as<extent>;
+        { x.flat() } -> std::same_as<std::span<typename Tensor::scalar_type const>>;
+        { y.flat() } -> std::same_as<std::span<typename Tensor::scalar_type>>;
+        { x.number() } -> std::same_as<typename Tensor::scalar_type>;
+        y += x;
+        y *= s;
+        take(x, f, n, n, to);
+        put(y, f, n, n, from);
+        Tensor::copy(from, to);
+        { sum_of_squares(x) } -> std::same_as<Tensor>;
+    };
 
 /// The global positions of one dimension that a rank holds, ascending; absent if it holds them all.
 using held_positions = std::optional<std::vector<extent>>;
@@ -93,34 +154,48 @@ void for_each_run(tensor_shape const& whole, factor const& f, extent begin, exte
 
 } // namespace detail
 
-/// Returns the shard of a tensor that holds the places [begin, begin + count) of a factor.
-/// *Preconditions.* The factor is one of the tensor's; the range lies within its extent.
+/// Writes the places [begin, begin + count) of a factor, row-major, to a span.
+/// *Preconditions.* The factor is one of the tensor's; the range lies within its extent; the span is as large.
 template <class Scalar>
-[[nodiscard]] dense_tensor<Scalar> take(dense_tensor<Scalar> const& whole, factor const& f, extent begin,
-                                        extent count) {
+void take(dense_tensor<Scalar> const& whole, factor const& f, extent begin, extent count,
+          std::type_identity_t<std::span<Scalar>> to) {
     assert(begin >= 0 && count >= 0 && begin + count <= f.extent);
-    dense_tensor<Scalar> part(part_shape(whole.dims, f, count));
-    detail::for_each_run(whole.dims, f, begin, count, [&](extent from, extent to, extent length) {
-        std::copy_n(whole.data.begin() + from, length, part.data.begin() + to);
+    detail::for_each_run(whole.dims, f, begin, count, [&](extent from, extent at, extent length) {
+        std::copy_n(whole.data.begin() + from, length, to.begin() + at);
     });
+}
+
+/// Writes what `take` has written back to its places. *Preconditions.* As for `take`.
+template <class Scalar>
+void put(dense_tensor<Scalar>& whole, factor const& f, extent begin, extent count,
+         std::type_identity_t<std::span<Scalar const>> from) {
+    detail::for_each_run(whole.dims, f, begin, count, [&](extent to, extent at, extent length) {
+        std::copy_n(from.begin() + at, length, whole.data.begin() + to);
+    });
+}
+
+static_assert(rank_tensor<dense_tensor<float>> && rank_tensor<dense_tensor<double>>);
+
+/// Returns the shard of a tensor that holds the places [begin, begin + count) of a factor.
+template <rank_tensor Tensor>
+[[nodiscard]] Tensor take(Tensor const& whole, factor const& f, extent begin, extent count) {
+    Tensor part(part_shape(whole.shape(), f, count));
+    take(whole, f, begin, count, part.flat());
     return part;
 }
 
 /// Writes a shard back to the places [begin, begin + count) of a factor, which undoes `take`.
-/// *Preconditions.* As for `take`; the part has the shape that `take` returns.
-template <class Scalar>
-void put(dense_tensor<Scalar>& whole, factor const& f, extent begin, extent count, dense_tensor<Scalar> const& part) {
-    assert(part.dims == part_shape(whole.dims, f, count));
-    detail::for_each_run(whole.dims, f, begin, count, [&](extent to, extent from, extent length) {
-        std::copy_n(part.data.begin() + from, length, whole.data.begin() + to);
-    });
+/// *Precondition:* the part has the shape that `take` returns.
+template <rank_tensor Tensor>
+void put(Tensor& whole, factor const& f, extent begin, extent count, Tensor const& part) {
+    assert(part.shape() == part_shape(whole.shape(), f, count));
+    put(whole, f, begin, count, part.flat());
 }
 
 /// Returns a tensor that is zero outside one shard, which is the adjoint of `take`.
-template <class Scalar>
-[[nodiscard]] dense_tensor<Scalar> pad(dense_tensor<Scalar> const& part, tensor_shape whole, factor const& f,
-                                       extent begin, extent count) {
-    dense_tensor<Scalar> result(std::move(whole));
+template <rank_tensor Tensor>
+[[nodiscard]] Tensor pad(Tensor const& part, tensor_shape const& whole, factor const& f, extent begin, extent count) {
+    Tensor result(whole);
     put(result, f, begin, count, part);
     return result;
 }

@@ -83,7 +83,7 @@ TEST_CASE("batch norm per shard normalises a part of the batch by its own moment
         return t;
     };
     dense const x = draw({6, 3, 2}), weight = draw({3}), bias = draw({3}), g = draw({6, 3, 2});
-    auto const run = [&](program const& p, kernel_call const& call, dense const& part, dense const& cotangent) {
+    auto const run = [&](program const& p, tensor_call<dense> const& call, dense const& part, dense const& cotangent) {
         std::vector<dense const*> const operands{&part, &weight, &bias}, cotangents{&cotangent};
         auto const y = backend.forward(call, operands);
         std::vector<dense const*> const results{&y[0]};

@@ -55,8 +55,9 @@ struct operator_case {
 
 /// Runs calls on dense tensors.
 struct case_kernels {
-    std::function<std::vector<dense>(kernel_call const&, std::span<dense const* const>)> forward;
-    std::function<std::vector<std::optional<dense>>(kernel_call const&, std::span<dense const* const>,
+    using tensor = dense;
+    std::function<std::vector<dense>(tensor_call<dense> const&, std::span<dense const* const>)> forward;
+    std::function<std::vector<std::optional<dense>>(tensor_call<dense> const&, std::span<dense const* const>,
                                                     std::span<dense const* const>, std::span<dense const* const>)>
         backward;
 };
@@ -64,8 +65,8 @@ struct case_kernels {
 [[nodiscard]] inline case_kernels const& reference_kernels() {
     static eigen_kernels<double> const backend;
     static case_kernels const kernels{
-        [](kernel_call const& call, auto x) { return backend.forward(call, x); },
-        [](kernel_call const& call, auto x, auto y, auto g) { return backend.backward(call, x, y, g); }};
+        [](auto const& call, auto x) { return backend.forward(call, x); },
+        [](auto const& call, auto x, auto y, auto g) { return backend.backward(call, x, y, g); }};
     return kernels;
 }
 
@@ -264,14 +265,14 @@ private:
     static void run_together(split_loop const& loop, std::size_t ranks, Run const& run_rank) {
         std::size_t const stated = loop.forward_statistics + loop.backward_statistics;
         run_ranks(ranks, [&](in_process_communicator& communicator) {
-            std::vector<std::vector<double>> known;
-            run_rank(communicator.rank(), [&](std::size_t which, reduction how, std::span<double> rows) {
+            std::vector<dense> known;
+            run_rank(communicator.rank(), [&](std::size_t which, reduction how, dense& rows) {
                 if (which >= known.size()) {
                     if (which != known.size()) throw error("a statistic is passed over");
-                    communicator.all_reduce(rows, how);
-                    known.emplace_back(rows.begin(), rows.end());
+                    communicator.all_reduce(rows.flat(), how);
+                    known.push_back(rows);
                 }
-                std::ranges::copy(known[which], rows.begin());
+                rows = known[which];
             });
             if (known.size() != stated) throw error("combines another number of statistics than its rule states");
         });
@@ -301,9 +302,9 @@ private:
                 for (auto const& held : all) mine.push_back(held[r]);
                 return mine;
             };
-            auto call =
+            tensor_call<dense> call =
                 loop ? split_call(program_, indexed_, 0, *loop, parts[r].first, parts[r].second, call_.random.seed)
-                     : call_;
+                     : whole_call(program_, 0, call_.random.seed);
             call.combine = combine;
             auto const mine = of_rank(x), cotangents = of_rank(g);
             auto const results = backend_.forward(call, view(mine));
@@ -335,7 +336,7 @@ private:
     program program_;
     indexed_program indexed_;
     case_kernels const& backend_;
-    kernel_call call_;
+    tensor_call<dense> call_;
     std::vector<dense> x_, y_, g_;
     std::vector<std::optional<dense>> dx_;
 };

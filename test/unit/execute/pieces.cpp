@@ -240,7 +240,7 @@ TEST_CASE("a piece finds a sum that is missing, a wrong form, a loss that is cou
 TEST_CASE("pieces find a kernel that is wrong on parts, and which") {
     auto kernels = test::kernels();
     auto tanh = kernels.library_kernel("tanh");
-    tanh.backward = [right = tanh.backward](kernel_call const& call, auto x, auto y, auto g) {
+    tanh.backward = [right = tanh.backward](auto const& call, auto x, auto y, auto g) {
         auto gradients = right(call, x, y, g);
         if (call.operands[0][0] && !gradients[0]->data.empty()) gradients[0]->data[0] += 1e-6;
         return gradients;

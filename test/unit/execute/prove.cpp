@@ -51,7 +51,7 @@ eigen_kernels<double> spoiled(Spoil spoil) {
     auto kernels = test::kernels();
     auto relu = kernels.library_kernel("relu");
     auto const forward = relu.forward;
-    relu.forward = [=](kernel_call const& call, auto x) {
+    relu.forward = [=](auto const& call, auto x) {
         auto y = forward(call, x);
         bool const is_part = std::ranges::any_of(call.operands[0], [](auto const& held) { return held.has_value(); });
         if (is_part && !y[0].data.empty()) spoil(y[0].data[0]);

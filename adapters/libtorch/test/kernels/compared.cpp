@@ -48,19 +48,31 @@ void compare(kernel_call const& call, std::string const& what, dense const& x, d
                       std::to_string(expected[n]));
 }
 
-std::vector<dense> forward(kernel_call const& call, std::span<dense const* const> x) {
+/// Joins a call by the dense tensors by which the other is joined.
+libtorch::joined_call joined(tensor_call<dense> const& call) {
+    libtorch::joined_call result{kernel_call(call)};
+    if (call.combine)
+        result.combine_rows = [&call](std::size_t which, reduction how, at::Tensor const& rows) {
+            auto all = to_dense(rows);
+            call.combine(which, how, all);
+            return to_tensor(all);
+        };
+    return result;
+}
+
+std::vector<dense> forward(tensor_call<dense> const& call, std::span<dense const* const> x) {
     std::vector<dense> y;
-    for (auto const& t : kernels().forward(call, tensors_of(x).pointers)) y.push_back(to_dense(t));
+    for (auto const& t : kernels().forward(joined(call), tensors_of(x).pointers)) y.push_back(to_dense(t));
     auto const expected = reference_kernels().forward(call, x);
     for (std::size_t r = 0; r < y.size(); ++r) compare(call, "result " + std::to_string(r), y[r], expected[r]);
     return y;
 }
 
-std::vector<std::optional<dense>> backward(kernel_call const& call, std::span<dense const* const> x,
+std::vector<std::optional<dense>> backward(tensor_call<dense> const& call, std::span<dense const* const> x,
                                            std::span<dense const* const> y, std::span<dense const* const> g) {
     std::vector<std::optional<dense>> dx;
     for (auto const& t :
-         kernels().backward(call, tensors_of(x).pointers, tensors_of(y).pointers, tensors_of(g).pointers))
+         kernels().backward(joined(call), tensors_of(x).pointers, tensors_of(y).pointers, tensors_of(g).pointers))
         dx.push_back(t ? std::optional(to_dense(*t)) : std::nullopt);
     auto const expected = reference_kernels().backward(call, x, y, g);
     for (std::size_t k = 0; k < dx.size(); ++k)

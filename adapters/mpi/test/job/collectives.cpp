@@ -2,6 +2,7 @@
 #include "world.hpp"
 
 #include <support/errors.hpp>
+#include <support/started_collectives.hpp>
 
 #include <doctest/doctest.h>
 
@@ -146,6 +147,16 @@ TEST_CASE("messages arrive in order, however many are sent before one is receive
         std::vector<double> got(n % 7 == 0 ? 20000 : n % 7);
         world.receive(out(got), last);
         CHECK(got == std::vector<double>(got.size(), static_cast<double>(n + 1000 * last)));
+    }
+}
+
+TEST_CASE("operations that are started together give what they give one by one, whichever is waited for first") {
+    auto& world = test::world();
+    for (unsigned seed = 0; seed < 40; ++seed) {
+        CAPTURE(seed);
+        std::mt19937 shared(seed), own(seed * 10 + static_cast<unsigned>(world.rank()));
+        test::try_started(world, shared, own);
+        test::try_started_messages(world, own);
     }
 }
 

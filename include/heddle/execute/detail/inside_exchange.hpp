@@ -46,10 +46,11 @@ struct devices_inside<Communicator> {
 /// One device's end of its group. On a single device, which has no `inside`, everything here is the identity. Each
 /// device has a contiguous range of the group's part of the factor that is cut inside; none has more than the first. It
 /// keeps references to what it is given.
-template <class Scalar, communicator_of<Scalar> Inner>
+template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Inner>
 class inside_exchange {
 public:
-    using tensor = dense_tensor<Scalar>;
+    using tensor = Tensor;
+    using scalar = typename Tensor::scalar_type;
 
     inside_exchange(indexed_program const& program, shard_layout const& layout, std::size_t group, Inner* inside)
         : program_(program), layout_(layout), group_(group), inside_(inside && inside->size() > 1 ? inside : nullptr) {}
@@ -85,63 +86,61 @@ public:
     [[nodiscard]] tensor gathered(tensor_id t, tensor_form f, tensor const& mine) {
         if (!is_cut(t)) return mine;
         auto const sizes = sizes_of_parts(t, f);
-        auto const all = to_first(std::span<Scalar const>(mine.data), sizes);
+        auto const all = to_first(mine, sizes);
         return is_first() ? assembled(t, f, all, sizes) : tensor(tensor_shape{0});
     }
     /// Sends parts of the first device's tensor to all devices.
     [[nodiscard]] tensor scattered(tensor_id t, tensor_form f, tensor const& whole) {
         if (!is_cut(t)) return whole;
-        std::vector<Scalar> all;
-        for (std::size_t r = 0; is_first() && r < size(); ++r) {
-            auto const piece = part(t, f, whole, r);
-            all.insert(all.end(), piece.data.begin(), piece.data.end());
-        }
+        auto const sizes = sizes_of_parts(t, f);
+        tensor all(tensor_shape{is_first() ? static_cast<extent>(total_count(sizes)) : 0});
+        for (std::size_t r = 0, begin = 0; is_first() && r < size(); begin += sizes[r++])
+            tensor::copy(part(t, f, whole, r).flat(), all.flat().subspan(begin, sizes[r]));
         tensor mine(held_shape(t, f));
-        from_first(std::span<Scalar const>(all), std::span<Scalar>(mine.data), sizes_of_parts(t, f));
+        from_first(all, mine, sizes);
         return mine;
     }
     /// Sends parts to all devices, which get the group's tensor.
     [[nodiscard]] tensor all_gathered(tensor_id t, tensor_form f, tensor const& mine) {
         if (!is_cut(t)) return mine;
         auto const sizes = sizes_of_parts(t, f);
-        std::vector<Scalar> all(total_count(sizes));
-        inside_->all_gather_v(std::span<Scalar const>(mine.data), std::span<Scalar>(all), sizes, uneven::grouped);
+        tensor all(tensor_shape{static_cast<extent>(total_count(sizes))});
+        inside_->all_gather_v(mine.flat(), all.flat(), sizes, uneven::grouped);
         return assembled(t, f, all, sizes);
     }
     /// Returns the sum of all devices' tensors on the first device; what other devices get is meaningless.
     [[nodiscard]] tensor reduced(tensor value) {
         if (!inside_) return value;
         std::vector<std::size_t> counts(size(), 0);
-        counts[0] = value.data.size();
-        std::vector<Scalar> sum(counts[rank()]);
-        inside_->reduce_scatter_v(std::span<Scalar const>(value.data), std::span<Scalar>(sum), counts, uneven::grouped);
-        if (is_first()) value.data = std::move(sum);
-        return value;
+        counts[0] = value.flat().size();
+        tensor sum(is_first() ? tensor_shape(value.shape()) : tensor_shape{0});
+        inside_->reduce_scatter_v(std::as_const(value).flat(), sum.flat(), counts, uneven::grouped);
+        return is_first() ? sum : value;
     }
     [[nodiscard]] tensor all_reduced(tensor value) {
-        if (inside_) inside_->all_reduce(std::span<Scalar>(value.data));
+        if (inside_) inside_->all_reduce(value.flat());
         return value;
     }
     /// Returns the first device's tensor; the other devices pass only its shape.
     [[nodiscard]] tensor broadcast(tensor value) {
-        if (inside_) inside_->broadcast(std::span<Scalar>(value.data), 0);
+        if (inside_) inside_->broadcast(value.flat(), 0);
         return value;
     }
 
     /// As above, for numbers: `counts` are by device.
-    [[nodiscard]] std::vector<Scalar> to_first(std::span<Scalar const> mine, std::vector<std::size_t> const& counts) {
+    [[nodiscard]] tensor to_first(tensor const& mine, std::vector<std::size_t> const& counts) {
         std::vector<std::size_t> const none(size(), 0);
         std::vector<std::size_t> sent(none);
-        sent[0] = mine.size();
-        std::vector<Scalar> all(is_first() ? total_count(counts) : 0);
-        inside_->all_to_all_v(mine, sent, std::span<Scalar>(all), is_first() ? counts : none);
+        sent[0] = mine.flat().size();
+        tensor all(tensor_shape{is_first() ? static_cast<extent>(total_count(counts)) : 0});
+        inside_->all_to_all_v(mine.flat(), sent, all.flat(), is_first() ? counts : none);
         return all;
     }
-    void from_first(std::span<Scalar const> all, std::span<Scalar> mine, std::vector<std::size_t> const& counts) {
+    void from_first(tensor const& all, tensor& mine, std::vector<std::size_t> const& counts) {
         std::vector<std::size_t> const none(size(), 0);
         std::vector<std::size_t> received(none);
-        received[0] = mine.size();
-        inside_->all_to_all_v(all, is_first() ? counts : none, mine, received);
+        received[0] = mine.flat().size();
+        inside_->all_to_all_v(all.flat(), is_first() ? counts : none, mine.flat(), received);
     }
     /// Returns, for each device, how many numbers it has; this one has `mine`, and the others in proportion to their
     /// places of the factor cut inside.
@@ -154,8 +153,8 @@ public:
                                                static_cast<std::size_t>(part_of(count, r)));
         return result;
     }
-    void broadcast(std::span<Scalar> data) { inside_->broadcast(data, 0); }
-    void all_reduce(std::span<Scalar> data, reduction how) { inside_->all_reduce(data, how); }
+    void broadcast(std::span<scalar> data) { inside_->broadcast(data, 0); }
+    void all_reduce(std::span<scalar> data, reduction how) { inside_->all_reduce(data, how); }
 
 private:
     [[nodiscard]] std::size_t rank() const { return inside_ ? static_cast<std::size_t>(inside_->rank()) : 0; }
@@ -204,17 +203,12 @@ private:
             sizes.push_back(static_cast<std::size_t>(count_elements(shape_of_part(t, f, r))));
         return sizes;
     }
-    [[nodiscard]] tensor assembled(tensor_id t, tensor_form f, std::vector<Scalar> const& all,
+    [[nodiscard]] tensor assembled(tensor_id t, tensor_form f, tensor const& all,
                                    std::vector<std::size_t> const& sizes) const {
         tensor whole(layout_.held_shape(t, f, group_));
         extent const count = group_range(t, f).second;
-        auto from = all.begin();
-        for (std::size_t r = 0; r < size() && count > 0; ++r) {
-            auto const next = from + static_cast<std::ptrdiff_t>(sizes[r]);
-            put(whole, factor_inside(t, f), begin_of(count, r), part_of(count, r),
-                tensor(shape_of_part(t, f, r), std::vector<Scalar>(from, next)));
-            from = next;
-        }
+        for (std::size_t r = 0, begin = 0; r < size() && count > 0; begin += sizes[r++])
+            put(whole, factor_inside(t, f), begin_of(count, r), part_of(count, r), all.flat().subspan(begin, sizes[r]));
         return whole;
     }
 

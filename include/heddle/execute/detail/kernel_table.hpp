@@ -15,14 +15,28 @@
 namespace heddle::detail {
 
 template <class Scalar>
+using dense_call = tensor_call<dense_tensor<Scalar>>;
+
+template <class Scalar>
 struct operator_kernel {
-    std::function<tensors<Scalar>(kernel_call const&, tensor_view<Scalar>)> forward;
+    std::function<tensors<Scalar>(dense_call<Scalar> const&, tensor_view<Scalar>)> forward;
     /// No cotangent is null here.
-    std::function<gradients<Scalar>(kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>)>
+    std::function<gradients<Scalar>(dense_call<Scalar> const&, tensor_view<Scalar>, tensor_view<Scalar>,
+                                    tensor_view<Scalar>)>
         backward;
 };
 template <class Scalar>
 using kernel_table = std::map<std::string, operator_kernel<Scalar>, std::less<>>;
+
+/// Replaces this rank's numbers, one per row, by those of all ranks together, if a call is joined to others.
+template <class Scalar>
+void combine(dense_call<Scalar> const& call, std::size_t which, reduction how, std::vector<double>& rows) {
+    if (!call.combine) return;
+    dense_tensor<Scalar> joined(tensor_shape{static_cast<extent>(rows.size())});
+    std::ranges::transform(rows, joined.data.begin(), [](double x) { return static_cast<Scalar>(x); });
+    call.combine(which, how, joined);
+    algorithm::copy(joined.data, rows.begin());
+}
 
 /// Returns the number in the whole tensor of every element of a part.
 [[nodiscard]] inline std::vector<extent> whole_numbers(tensor_shape const& whole, held_part const& part) {

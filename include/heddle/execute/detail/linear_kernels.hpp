@@ -41,10 +41,10 @@ operator_kernel<Scalar> from_number(Forward f, Backward derivative) {
 /// Takes one of two kernels: for a tensor and a number, or for tensors.
 template <class Scalar>
 operator_kernel<Scalar> number_or(operator_kernel<Scalar> number, operator_kernel<Scalar> tensor) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) {
+    return {[=](dense_call<Scalar> const& call, tensor_view<Scalar> x) {
                 return (call.has("number") ? number : tensor).forward(call, x);
             },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+            [=](dense_call<Scalar> const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
                 return (call.has("number") ? number : tensor).backward(call, x, y, g);
             }};
 }
@@ -246,17 +246,18 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
         table[kind] = plain;
     table["neg"] = from_rule<Scalar>([](kernel_call const&) { return numbers{-1}; });
     for (char const* kind : {"clone", "contiguous", "to", "type_as", "float", "double", "half", "bfloat16"})
-        table[kind] = {
-            [plain](kernel_call const& call, tensor_view<Scalar> x) {
-                if (!call.flag("truncate") && !call.flag("to_truth")) return plain.forward(call, x);
-                auto y = *x[0];
-                for (auto& e : y.data) e = call.flag("to_truth") ? Scalar(e != 0) : std::trunc(e);
-                return tensors<Scalar>{std::move(y)};
-            },
-            [plain](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                return call.flag("truncate") || call.flag("to_truth") ? only(dense_tensor<Scalar>(x[0]->dims))
-                                                                      : plain.backward(call, x, y, g);
-            }};
+        table[kind] = {[plain](dense_call<Scalar> const& call, tensor_view<Scalar> x) {
+                           if (!call.flag("truncate") && !call.flag("to_truth")) return plain.forward(call, x);
+                           auto y = *x[0];
+                           for (auto& e : y.data) e = call.flag("to_truth") ? Scalar(e != 0) : std::trunc(e);
+                           return tensors<Scalar>{std::move(y)};
+                       },
+                       [plain](dense_call<Scalar> const& call, tensor_view<Scalar> x, tensor_view<Scalar> y,
+                               tensor_view<Scalar> g) {
+                           return call.flag("truncate") || call.flag("to_truth")
+                                      ? only(dense_tensor<Scalar>(x[0]->dims))
+                                      : plain.backward(call, x, y, g);
+                       }};
     table["detach"] = {plain.forward, [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>,
                                          tensor_view<Scalar>) { return only(dense_tensor<Scalar>(x[0]->dims)); }};
     table["mean"] = from_rule<Scalar>([](kernel_call const& call) {

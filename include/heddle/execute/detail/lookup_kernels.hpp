@@ -110,8 +110,10 @@ operator_kernel<Scalar> mask_kernel() {
 /// Runs the kernel that `choose(call, operands)` selects.
 template <class Scalar, class Choice>
 operator_kernel<Scalar> chosen(Choice choose, std::vector<operator_kernel<Scalar>> kernels) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) { return kernels[choose(call, x)].forward(call, x); },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+    return {[=](dense_call<Scalar> const& call, tensor_view<Scalar> x) {
+                return kernels[choose(call, x)].forward(call, x);
+            },
+            [=](dense_call<Scalar> const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
                 return kernels[choose(call, x)].backward(call, x, y, g);
             }};
 }

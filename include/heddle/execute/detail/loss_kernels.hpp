@@ -120,10 +120,10 @@ private:
 
 template <class Scalar>
 operator_kernel<Scalar> classification_kernel(bool of_scores) {
-    auto const logarithms = [=](kernel_call const& call, tensor_view<Scalar> x, axis_view const& view) {
+    auto const logarithms = [=](dense_call<Scalar> const& call, tensor_view<Scalar> x, axis_view const& view) {
         return of_scores ? softmax_of(call, *x[0], view, true) : *x[0];
     };
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+    return {[=](dense_call<Scalar> const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 classification<Scalar> const c(call, x);
                 auto const logs = logarithms(call, x, c.view);
                 dense_tensor<Scalar> y(call.result_shape(0));
@@ -138,7 +138,7 @@ operator_kernel<Scalar> classification_kernel(bool of_scores) {
                 if (c.is_mean()) y[0] /= c.divisor;
                 return {std::move(y)};
             },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+            [=](dense_call<Scalar> const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 classification<Scalar> const c(call, x);
                 auto const logs = logarithms(call, x, c.view);
                 gradients<Scalar> result(x.size());

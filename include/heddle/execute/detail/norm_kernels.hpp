@@ -11,22 +11,22 @@ namespace heddle::detail {
 
 /// Computes a number for each line of an axis from its elements: from `start`, by `step(number, element's number,
 /// line)`. If `call` holds parts of the lines, the number is that of the whole lines.
-template <class Step>
-std::vector<double> line_statistic(kernel_call const& call, std::size_t which, reduction how, axis_view const& view,
-                                   double start, Step const& step) {
+template <class Scalar, class Step>
+std::vector<double> line_statistic(dense_call<Scalar> const& call, std::size_t which, reduction how,
+                                   axis_view const& view, double start, Step const& step) {
     std::vector<double> rows(static_cast<std::size_t>(view.lines()), start);
     view.for_each_line([&](extent first, extent line) {
         auto& row = rows[static_cast<std::size_t>(line)];
         for (extent n = first; n < first + view.size * view.inner; n += view.inner)
             row = step(row, n, static_cast<std::size_t>(line));
     });
-    if (call.combine) call.combine(which, how, rows);
+    combine(call, which, how, rows);
     return rows;
 }
 
 /// Softmax over lines of an axis, or its logarithm.
 template <class Scalar>
-dense_tensor<Scalar> softmax_of(kernel_call const& call, dense_tensor<Scalar> x, axis_view const& view,
+dense_tensor<Scalar> softmax_of(dense_call<Scalar> const& call, dense_tensor<Scalar> x, axis_view const& view,
                                 bool logarithm) {
     auto const largest =
         line_statistic(call, 0, reduction::maximum, view, -std::numeric_limits<double>::infinity(),
@@ -45,8 +45,8 @@ dense_tensor<Scalar> softmax_of(kernel_call const& call, dense_tensor<Scalar> x,
 
 /// Returns the operand's cotangent, from the result and the result's cotangent.
 template <class Scalar>
-dense_tensor<Scalar> softmax_adjoint(kernel_call const& call, dense_tensor<Scalar> const& y, dense_tensor<Scalar> g,
-                                     axis_view const& view, bool logarithm) {
+dense_tensor<Scalar> softmax_adjoint(dense_call<Scalar> const& call, dense_tensor<Scalar> const& y,
+                                     dense_tensor<Scalar> g, axis_view const& view, bool logarithm) {
     auto const sum = line_statistic(call, 2, reduction::sum, view, 0, [&](double row, extent n, std::size_t) {
         return row + (logarithm ? g[n] : g[n] * y[n]);
     });
@@ -60,10 +60,10 @@ dense_tensor<Scalar> softmax_adjoint(kernel_call const& call, dense_tensor<Scala
 
 template <class Scalar>
 operator_kernel<Scalar> softmax_kernel(bool logarithm) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+    return {[=](dense_call<Scalar> const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 return {softmax_of(call, *x[0], axis_view(x[0]->dims, axis_of(call)), logarithm)};
             },
-            [=](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+            [=](dense_call<Scalar> const& call, tensor_view<Scalar>, tensor_view<Scalar> y, tensor_view<Scalar> g) {
                 return only(softmax_adjoint(call, *y[0], *g[0], axis_view(g[0]->dims, axis_of(call)), logarithm));
             }};
 }
@@ -85,7 +85,8 @@ struct norm_places {
     /// The number of elements of each row; if ranks combine rows, of the whole row.
     std::vector<double> size;
 
-    norm_places(kernel_call const& call, norm_shape const& norm) {
+    template <class Scalar>
+    norm_places(dense_call<Scalar> const& call, norm_shape const& norm) {
         tensor_shape const whole = call.whole_shape(call.rule->operands[0]), held = call.operand_shape(0);
         double complete = 1;
         for (std::size_t d = 0; d < whole.size(); ++d) {
@@ -118,7 +119,8 @@ template <class Scalar>
 class normalisation {
 public:
     /// Normalises by the rows' own moments.
-    normalisation(kernel_call const& call, dense_tensor<Scalar> const& x, norm_places const& places, bool centred)
+    normalisation(dense_call<Scalar> const& call, dense_tensor<Scalar> const& x, norm_places const& places,
+                  bool centred)
         : call_(call), x_(x), places_(places), centred_(centred), mean_(places.rows), scale_(places.rows) {
         if (centred) mean_ = mean_of(0, [&](std::size_t n) { return x.data[n]; });
         auto const variance =
@@ -126,7 +128,7 @@ public:
         set_scale(variance);
     }
     /// Normalises by given moments.
-    normalisation(kernel_call const& call, dense_tensor<Scalar> const& x, norm_places const& places,
+    normalisation(dense_call<Scalar> const& call, dense_tensor<Scalar> const& x, norm_places const& places,
                   std::vector<Scalar> mean, std::vector<Scalar> const& variance)
         : call_(call), x_(x), places_(places), fixed_(true), mean_(std::move(mean)), scale_(places.rows) {
         set_scale(variance);
@@ -171,7 +173,7 @@ private:
     [[nodiscard]] std::vector<Scalar> mean_of(std::size_t which, Value const& value) const {
         std::vector<double> sums(places_.rows);
         for (std::size_t n = 0; n < x_.data.size(); ++n) sums[places_.row[n]] += value(n);
-        if (call_.combine) call_.combine(which, reduction::sum, sums);
+        combine(call_, which, reduction::sum, sums);
         std::vector<Scalar> means;
         for (std::size_t r = 0; r < sums.size(); ++r)
             means.push_back(static_cast<Scalar>(sums[r] / std::max(places_.size[r], 1.0)));
@@ -182,7 +184,7 @@ private:
             scale_[k] = 1 / std::sqrt(variance[k] + static_cast<Scalar>(call_.number("eps", 1e-5)));
     }
 
-    kernel_call const& call_;
+    dense_call<Scalar> const& call_;
     dense_tensor<Scalar> const& x_;
     norm_places const& places_;
     bool centred_ = true, fixed_ = false;
@@ -236,7 +238,7 @@ struct norm_operands {
 /// training.
 template <class Scalar>
 operator_kernel<Scalar> norm_kernel(std::function<norm_shape(kernel_call const&)> shape_of, bool centred = true) {
-    auto const with = [=](kernel_call const& call, tensor_view<Scalar> x, auto const& visit) {
+    auto const with = [=](dense_call<Scalar> const& call, tensor_view<Scalar> x, auto const& visit) {
         norm_places const places(call, shape_of(call));
         if (call.flag("training", true)) return visit(normalisation<Scalar>(call, *x[0], places, centred));
         auto const mean = call.operand("running_mean"), variance = call.operand("running_var");
@@ -244,12 +246,12 @@ operator_kernel<Scalar> norm_kernel(std::function<norm_shape(kernel_call const&)
         return visit(normalisation<Scalar>(call, *x[0], places, x[*mean]->data, x[*variance]->data));
     };
     auto const at = [](tensor_view<Scalar> x, std::optional<std::size_t> k) { return k ? x[*k] : nullptr; };
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+    return {[=](dense_call<Scalar> const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 norm_operands const extra(call);
                 return {with(call, x,
                              [&](auto const& norm) { return norm.forward(at(x, extra.weight), at(x, extra.bias)); })};
             },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+            [=](dense_call<Scalar> const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 norm_operands const extra(call);
                 gradients<Scalar> result(x.size());
                 for (auto k : {extra.weight, extra.bias})

@@ -32,7 +32,7 @@ class recurrence {
 public:
     using tensor = dense_tensor<Scalar>;
 
-    recurrence(kernel_call const& call, recurrent_cell_kernel<Scalar> const& cell, tensor_view<Scalar> x)
+    recurrence(dense_call<Scalar> const& call, recurrent_cell_kernel<Scalar> const& cell, tensor_view<Scalar> x)
         : call_(call), cell_(cell), x_(x), directions_(static_cast<std::size_t>(call.number("directions", 1))),
           runs_(static_cast<std::size_t>(x[1]->dims[0])), batch_(x[1]->dims[1]), hidden_(x[1]->dims[2]),
           is_batch_first_(call.flag("batch_first")), sequences_{steps_of(*x[0])} {
@@ -159,7 +159,7 @@ private:
                       steps[static_cast<std::size_t>(t)].data.begin() + n * width, width);
     }
 
-    kernel_call const& call_;
+    dense_call<Scalar> const& call_;
     recurrent_cell_kernel<Scalar> const& cell_;
     tensor_view<Scalar> x_;
     std::size_t directions_, runs_;
@@ -174,8 +174,10 @@ private:
 /// The backward pass runs the forward pass again.
 template <class Scalar>
 operator_kernel<Scalar> recurrent_kernel(recurrent_cell_kernel<Scalar> cell) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) { return recurrence<Scalar>(call, cell, x).results(); },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+    return {[=](dense_call<Scalar> const& call, tensor_view<Scalar> x) {
+                return recurrence<Scalar>(call, cell, x).results();
+            },
+            [=](dense_call<Scalar> const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 return recurrence<Scalar>(call, cell, x).backward(g);
             }};
 }

@@ -83,12 +83,12 @@ Scalar variance_of(kernel_call const& call, std::vector<Scalar> const& x) {
 /// Joins two kernels that each have one result, of the same operand.
 template <class Scalar>
 operator_kernel<Scalar> side_by_side(operator_kernel<Scalar> const& first, operator_kernel<Scalar> const& second) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) {
+    return {[=](dense_call<Scalar> const& call, tensor_view<Scalar> x) {
                 auto y = first.forward(call, x);
                 y.push_back(second.forward(call, x).front());
                 return y;
             },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+            [=](dense_call<Scalar> const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
                 auto dx = first.backward(call, x, y.first(1), g.first(1));
                 *dx.front() += *second.backward(call, x, y.subspan(1), g.subspan(1)).front();
                 return dx;

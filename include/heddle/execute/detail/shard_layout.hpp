@@ -36,15 +36,13 @@ public:
         return f.is_shard() ? part_shape(whole_shape(t), factor_of(t, f), places(t, f)[rank]) : whole_shape(t);
     }
 
-    template <class Scalar>
-    [[nodiscard]] dense_tensor<Scalar> cut(tensor_id t, tensor_form f, dense_tensor<Scalar> const& whole,
-                                           std::size_t rank) const {
+    template <rank_tensor Tensor>
+    [[nodiscard]] Tensor cut(tensor_id t, tensor_form f, Tensor const& whole, std::size_t rank) const {
         auto const counts = places(t, f);
         return take(whole, factor_of(t, f), begin_of(counts, rank), counts[rank]);
     }
-    template <class Scalar>
-    [[nodiscard]] dense_tensor<Scalar> padded(tensor_id t, tensor_form f, dense_tensor<Scalar> const& part,
-                                              std::size_t rank) const {
+    template <rank_tensor Tensor>
+    [[nodiscard]] Tensor padded(tensor_id t, tensor_form f, Tensor const& part, std::size_t rank) const {
         auto const counts = places(t, f);
         return pad(part, whole_shape(t), factor_of(t, f), begin_of(counts, rank), counts[rank]);
     }

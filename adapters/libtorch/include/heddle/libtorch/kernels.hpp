@@ -62,18 +62,16 @@ public:
     [[nodiscard]] bool has_kernel(std::string_view kind) const { return table_.contains(kind); }
     [[nodiscard]] bool can_run(kernel_call const& call) const { return lookup(call) != nullptr; }
 
-    [[nodiscard]] tensor_list forward(kernel_call const& c, tensor_span operands) const {
+    [[nodiscard]] tensor_list forward(joined_call const& call, tensor_span operands) const {
         at::NoGradGuard const no_graph;
-        auto const call = joined(c);
         auto const& kernel = find(call);
         return detail::checked(call, [&] { return run(call, kernel, operands_of(call, operands)); });
     }
 
     /// *Precondition:* a result may be null if its kernel does not read it.
-    [[nodiscard]] gradient_list backward(kernel_call const& c, tensor_span operands, tensor_span results,
+    [[nodiscard]] gradient_list backward(joined_call const& call, tensor_span operands, tensor_span results,
                                          tensor_span cotangents) const {
         at::NoGradGuard const no_graph;
-        auto const call = joined(c);
         auto const& kernel = find(call);
         return detail::checked(call, [&] {
             auto const x = operands_of(call, operands);
@@ -89,16 +87,6 @@ public:
     }
 
 private:
-    [[nodiscard]] static joined_call joined(kernel_call const& call) {
-        joined_call result{call};
-        if (call.combine)
-            result.combine_rows = [&call](std::size_t which, reduction how, at::Tensor const& rows) {
-                auto const all = rows.to(at::kCPU, at::kDouble, false, true).contiguous();
-                call.combine(which, how, std::span(all.data_ptr<double>(), static_cast<std::size_t>(all.numel())));
-                return all.to(rows.options());
-            };
-        return result;
-    }
     [[nodiscard]] at::TensorOptions options_for(tensor_list const& x) const {
         for (auto const& t : x)
             if (t.is_floating_point()) return t.options();

@@ -25,15 +25,82 @@
 
 namespace heddle::mpi {
 
-/// One process's end of a group of ranks, for elements of type float or double; it models `point_to_point_of`.
+namespace detail {
+
+/// The elements of the ranks' pieces and where they begin, as MPI counts.
+struct pieces {
+    std::vector<int> counts, begins;
+
+    pieces() = default;
+    pieces(shard_counts of, operation const& what) {
+        (void)count(total_count(of), what);
+        for (int begin = 0; auto const n : of) {
+            counts.push_back(static_cast<int>(n));
+            begins.push_back(std::exchange(begin, begin + static_cast<int>(n)));
+        }
+    }
+};
+
+} // namespace detail
+
+/// An operation that MPI carries out. MPI may go on only while the process is in one of its calls.
+///
+/// *Throws* `error` from a wait, which names the rank and the operation, if it does not end in time. A request that
+/// goes without having been waited for leaves MPI to write to what its spans were: the job has to end.
+class request {
+public:
+    request() = default;
+    request(request&& other) noexcept { *this = std::move(other); }
+    request& operator=(request&& other) noexcept {
+        std::swap(what_, other.what_);
+        std::swap(time_out_, other.time_out_);
+        std::swap(request_, other.request_);
+        std::swap(sent_, other.sent_);
+        std::swap(received_, other.received_);
+        std::swap(expected_, other.expected_);
+        return *this;
+    }
+
+    void wait() {
+        if (request_ == MPI_REQUEST_NULL) return;
+        MPI_Status status{};
+        try {
+            detail::wait_in_time(time_out_, what_, request_, &status);
+        } catch (error const& e) {
+            if (expected_ < 0 || request_ != MPI_REQUEST_NULL) throw;
+            throw error(std::string(e.what()) + "; another rank has sent more elements");
+        }
+        int length = 0;
+        if (expected_ >= 0) MPI_Get_elements(&status, MPI_BYTE, &length);
+        if (expected_ >= 0 && length != expected_)
+            throw error(what_.text() + ": rank " + std::to_string(status.MPI_SOURCE) + " has sent " +
+                        std::to_string(length) + " bytes, expected " + std::to_string(expected_));
+    }
+
+private:
+    friend class communicator;
+
+    detail::operation what_;
+    seconds time_out_;
+    MPI_Request request_ = MPI_REQUEST_NULL;
+    /// MPI reads them until the end.
+    detail::pieces sent_, received_;
+    /// The bytes of a message that is received, or -1.
+    int expected_ = -1;
+};
+
+/// One process's end of a group of ranks, for elements of type float or double; it models
+/// `asynchronous_communicator_of` and `point_to_point_of`.
 ///
 /// Shards are sent as large as they are: `padded` and `grouped` differ in what is counted, not in what is sent.
 /// *Throws* `error`, which names the rank and the operation, if MPI reports an error, and if an operation does not end
 /// in time, because another rank has died, hangs or makes another call. MPI gives no way back from that: buffers may
 /// still be written to, so the job has to end, as `run_job` sees to.
 /// *Thread safety.* One thread per process.
-class communicator {
+class communicator : public waits_at_once<communicator> {
 public:
+    using request = mpi::request;
+
     /// Duplicates a communicator of MPI, which all its ranks do together.
     /// *Precondition:* MPI is initialised, and is finalised after this object and its groups are gone.
     explicit communicator(MPI_Comm comm, seconds time_out = seconds(300)) : time_out_(time_out) {
@@ -53,103 +120,102 @@ public:
     [[nodiscard]] communicator group(std::vector<std::size_t> const& members);
 
     template <class Scalar>
-    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
-        auto const what = next("all-reduce", data.size());
-        complete(what, [&](MPI_Request* request) {
-            return MPI_Iallreduce(MPI_IN_PLACE, data.data(), detail::count(data.size(), what),
-                                  detail::datatype<Scalar>(), how == reduction::sum ? MPI_SUM : MPI_MAX, comm(),
-                                  request);
+    [[nodiscard]] request start_all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
+        auto result = next("all-reduce", data.size());
+        start(result, [&](MPI_Request* r) {
+            return MPI_Iallreduce(MPI_IN_PLACE, data.data(), detail::count(data.size(), result.what_),
+                                  detail::datatype<Scalar>(), how == reduction::sum ? MPI_SUM : MPI_MAX, comm(), r);
         });
         count<Scalar>(collective::all_reduce, uneven::padded, data.size());
+        return result;
     }
 
     template <class Scalar>
-    void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven how) {
-        auto const what = next("all-gather", whole.size());
-        require_shards(what, mine.size(), whole.size(), counts);
-        pieces const shards(counts, what);
-        complete(what, [&](MPI_Request* request) {
+    [[nodiscard]] request start_all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts,
+                                             uneven how) {
+        auto result = next("all-gather", whole.size());
+        require_shards(result.what_, mine.size(), whole.size(), counts);
+        auto const& shards = result.received_ = {counts, result.what_};
+        start(result, [&](MPI_Request* r) {
             return MPI_Iallgatherv(mine.data(), shards.counts[rank()], detail::datatype<Scalar>(), whole.data(),
-                                   shards.counts.data(), shards.begins.data(), detail::datatype<Scalar>(), comm(),
-                                   request);
+                                   shards.counts.data(), shards.begins.data(), detail::datatype<Scalar>(), comm(), r);
         });
         count<Scalar>(collective::all_gather, how, carried_count(counts, how));
+        return result;
     }
 
     template <class Scalar>
-    void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven how) {
-        auto const what = next("reduce-scatter", whole.size());
-        require_shards(what, mine.size(), whole.size(), counts);
-        pieces const shards(counts, what);
-        complete(what, [&](MPI_Request* request) {
+    [[nodiscard]] request start_reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine,
+                                                 shard_counts counts, uneven how) {
+        auto result = next("reduce-scatter", whole.size());
+        require_shards(result.what_, mine.size(), whole.size(), counts);
+        auto const& shards = result.received_ = {counts, result.what_};
+        start(result, [&](MPI_Request* r) {
             return MPI_Ireduce_scatter(whole.data(), mine.data(), shards.counts.data(), detail::datatype<Scalar>(),
-                                       MPI_SUM, comm(), request);
+                                       MPI_SUM, comm(), r);
         });
         count<Scalar>(collective::reduce_scatter, how, carried_count(counts, how));
+        return result;
     }
 
     /// Counts the larger of what this rank sends and receives, which another rank may exceed.
     template <class Scalar>
-    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive,
-                      shard_counts receive_counts) {
-        auto const what = next("all-to-all", send.size());
+    [[nodiscard]] request start_all_to_all_v(std::span<Scalar const> send, shard_counts send_counts,
+                                             std::span<Scalar> receive, shard_counts receive_counts) {
+        auto result = next("all-to-all", send.size());
         if (send_counts.size() != size() || receive_counts.size() != size() ||
             send.size() != total_count(send_counts) || receive.size() != total_count(receive_counts))
-            throw error(what.text() + ": counts that do not fit the ranks or the data");
-        pieces const sent(send_counts, what), received(receive_counts, what);
-        complete(what, [&](MPI_Request* request) {
+            throw error(result.what_.text() + ": counts that do not fit the ranks or the data");
+        auto const& sent = result.sent_ = {send_counts, result.what_};
+        auto const& received = result.received_ = {receive_counts, result.what_};
+        start(result, [&](MPI_Request* r) {
             return MPI_Ialltoallv(send.data(), sent.counts.data(), sent.begins.data(), detail::datatype<Scalar>(),
                                   receive.data(), received.counts.data(), received.begins.data(),
-                                  detail::datatype<Scalar>(), comm(), request);
+                                  detail::datatype<Scalar>(), comm(), r);
         });
         count<Scalar>(collective::all_to_all, uneven::padded, std::max(send.size(), receive.size()));
+        return result;
     }
 
     template <class Scalar>
-    void broadcast(std::span<Scalar> data, std::size_t root) {
-        auto const what = next("broadcast", data.size());
-        complete(what, [&](MPI_Request* request) {
-            return MPI_Ibcast(data.data(), detail::count(data.size(), what), detail::datatype<Scalar>(),
-                              static_cast<int>(root), comm(), request);
+    [[nodiscard]] request start_broadcast(std::span<Scalar> data, std::size_t root) {
+        auto result = next("broadcast", data.size());
+        start(result, [&](MPI_Request* r) {
+            return MPI_Ibcast(data.data(), detail::count(data.size(), result.what_), detail::datatype<Scalar>(),
+                              static_cast<int>(root), comm(), r);
         });
         count<Scalar>(collective::broadcast, uneven::padded, data.size());
+        return result;
     }
 
     /// Keeps a copy until it is sent, and returns at once.
     template <class Scalar>
     void send(std::span<Scalar const> data, std::size_t to) {
-        auto const what = next("a message", data.size());
         drop_sent();
         auto const raw = std::as_bytes(data);
-        auto& message = state_->sent.emplace_back(std::vector<std::byte>{raw.begin(), raw.end()}, MPI_REQUEST_NULL);
-        detail::check(MPI_Isend(message.data.data(), detail::count(data.size(), what), detail::datatype<Scalar>(),
-                                static_cast<int>(to), message_tag, comm(), &message.request),
-                      what);
+        auto& message = state_->sent.emplace_back(std::vector<std::byte>{raw.begin(), raw.end()}, request{});
+        message.started = send_bytes(message.data, to);
     }
-
-    /// Waits for the next message that a rank has sent to this one. *Throws* `error` if it is not of this size.
     template <class Scalar>
-    void receive(std::span<Scalar> data, std::size_t from) {
-        auto const what = next("receiving a message", data.size());
-        MPI_Message message = MPI_MESSAGE_NULL;
-        MPI_Status status{};
-        detail::wait_in_time(time_out_, what, [&](int* done) {
-            drop_sent();
-            return MPI_Improbe(static_cast<int>(from), message_tag, comm(), done, &message, &status);
+    [[nodiscard]] request start_send(std::span<Scalar const> data, std::size_t to) {
+        return send_bytes(std::as_bytes(data), to);
+    }
+    /// The wait *throws* `error` if the message is not of this size.
+    template <class Scalar>
+    [[nodiscard]] request start_receive(std::span<Scalar> data, std::size_t from) {
+        auto result = next("receiving a message", data.size());
+        result.expected_ = detail::count(data.size_bytes(), result.what_);
+        start(result, [&](MPI_Request* r) {
+            return MPI_Irecv(data.data(), result.expected_, MPI_BYTE, static_cast<int>(from), message_tag, comm(), r);
         });
-        int length = 0;
-        MPI_Get_count(&status, detail::datatype<Scalar>(), &length);
-        if (length < 0 || static_cast<std::size_t>(length) != data.size())
-            throw error(what.text() + ": rank " + std::to_string(from) + " has sent " + std::to_string(length) +
-                        " elements");
-        MPI_Request request = MPI_REQUEST_NULL;
-        detail::check(MPI_Imrecv(data.data(), length, detail::datatype<Scalar>(), &message, &request), what);
-        detail::wait_in_time(time_out_, what, request);
+        return result;
     }
 
     /// Waits until all ranks have come.
     void barrier() {
-        complete(next("barrier", 0), [&](MPI_Request* request) { return MPI_Ibarrier(comm(), request); });
+        auto all = next("barrier", 0);
+        start(all, [&](MPI_Request* r) { return MPI_Ibarrier(comm(), r); });
+        all.wait();
     }
 
     /// Makes sure that all ranks have the same `value`, such as the digest of a plan. *Throws* `error` on all of them,
@@ -162,33 +228,21 @@ private:
     /// A message that MPI may still read.
     struct sent_message {
         std::vector<std::byte> data;
-        MPI_Request request;
+        request started;
     };
     struct state {
         MPI_Comm comm = MPI_COMM_NULL;
         std::list<sent_message> sent;
         std::size_t operations = 0;
     };
-    /// The elements of the ranks' pieces and where they begin, as MPI counts.
-    struct pieces {
-        std::vector<int> counts, begins;
-        pieces(shard_counts of, detail::operation const& what) {
-            (void)detail::count(total_count(of), what);
-            for (int begin = 0; auto const n : of) {
-                counts.push_back(static_cast<int>(n));
-                begins.push_back(std::exchange(begin, begin + static_cast<int>(n)));
-            }
-        }
-    };
-
     communicator(seconds time_out, std::size_t charged_size) : time_out_(time_out), charged_size_(charged_size) {}
 
     /// Owns a communicator of MPI from now on.
     void take(MPI_Comm own) {
-        auto const release = [time_out = time_out_](state* s) {
+        auto const release = [](state* s) {
             // What is still to be sent is received by a rank that goes on; if none does, the job is about to end.
             try {
-                for (auto& message : s->sent) detail::wait_in_time(time_out, {.name = "a message"}, message.request);
+                for (auto& message : s->sent) message.started.wait();
             } catch (error const&) {} // NOLINT(bugprone-empty-catch)
             MPI_Comm_free(&s->comm);
             delete s;
@@ -200,14 +254,23 @@ private:
     }
 
     [[nodiscard]] MPI_Comm comm() const { return state_->comm; }
-    [[nodiscard]] detail::operation next(std::string_view name, std::size_t elements) {
-        return {name, elements, rank_, size_, ++state_->operations};
+    [[nodiscard]] request next(std::string_view name, std::size_t elements) {
+        request result;
+        result.what_ = {name, elements, rank_, size_, ++state_->operations};
+        result.time_out_ = time_out_;
+        return result;
     }
     template <class Start>
-    void complete(detail::operation const& what, Start&& start) {
-        MPI_Request request = MPI_REQUEST_NULL;
-        detail::check(start(&request), what);
-        detail::wait_in_time(time_out_, what, request);
+    static void start(request& r, Start&& call) {
+        detail::check(call(&r.request_), r.what_);
+    }
+    [[nodiscard]] request send_bytes(std::span<std::byte const> data, std::size_t to) {
+        auto result = next("a message", data.size());
+        start(result, [&](MPI_Request* r) {
+            return MPI_Isend(data.data(), detail::count(data.size(), result.what_), MPI_BYTE, static_cast<int>(to),
+                             message_tag, comm(), r);
+        });
+        return result;
     }
     void require_shards(detail::operation const& what, std::size_t mine, std::size_t whole, shard_counts counts) const {
         if (counts.size() != size() || mine != counts[rank()] || whole != total_count(counts))
@@ -216,7 +279,7 @@ private:
     void drop_sent() {
         std::erase_if(state_->sent, [](auto& message) {
             int done = 0;
-            MPI_Test(&message.request, &done, MPI_STATUS_IGNORE);
+            MPI_Test(&message.started.request_, &done, MPI_STATUS_IGNORE);
             return done != 0;
         });
     }
@@ -234,10 +297,10 @@ private:
     heddle::traffic traffic_;
 };
 
-static_assert(point_to_point_of<communicator, float> && point_to_point_of<communicator, double>);
+static_assert(asynchronous_communicator_of<communicator, float> && point_to_point_of<communicator, double>);
 
 inline communicator communicator::group(std::vector<std::size_t> const& members) {
-    auto const what = next("forming a group", members.size());
+    auto const what = next("forming a group", members.size()).what_;
     auto sorted = members;
     algorithm::sort(sorted);
     if (algorithm::find(members, rank()) == members.end() || sorted.back() >= size() ||
@@ -246,10 +309,10 @@ inline communicator communicator::group(std::vector<std::size_t> const& members)
     std::vector<int> ranks;
     for (auto const m : members) ranks.push_back(static_cast<int>(m));
     // MPI forms a group in a call that waits for ever, so its members meet first, at the first of them.
-    auto const meet = [&](auto&& start) {
-        MPI_Request request = MPI_REQUEST_NULL;
-        detail::check(start(&request), what);
-        detail::wait_in_time(time_out_, what, request);
+    auto const meet = [&](auto&& call) {
+        MPI_Request met = MPI_REQUEST_NULL;
+        detail::check(call(&met), what);
+        detail::wait_in_time(time_out_, what, met);
     };
     auto const tell = [&](int to) {
         meet([&](MPI_Request* r) { return MPI_Isend(nullptr, 0, MPI_BYTE, to, group_tag, comm(), r); });
@@ -283,11 +346,12 @@ inline void communicator::require_equal(std::string_view name, std::string const
     std::vector<char> all(size() * (longest + 1));
     std::vector<char> padded(longest + 1);
     algorithm::copy(mine, padded.begin());
-    auto const what = next("comparing what ranks were given", padded.size());
-    complete(what, [&](MPI_Request* request) {
+    auto compared = next("comparing what ranks were given", padded.size());
+    start(compared, [&](MPI_Request* r) {
         return MPI_Iallgather(padded.data(), static_cast<int>(padded.size()), MPI_CHAR, all.data(),
-                              static_cast<int>(padded.size()), MPI_CHAR, comm(), request);
+                              static_cast<int>(padded.size()), MPI_CHAR, comm(), r);
     });
+    compared.wait();
     for (std::size_t r = 1; r < size(); ++r)
         if (char const* const theirs = &all[r * (longest + 1)]; std::strcmp(theirs, all.data()) != 0)
             throw error("ranks 0 and " + std::to_string(r) + " differ in the " + std::string(name) + ": " + all.data() +

@@ -34,6 +34,10 @@ using gradient_list = std::vector<std::optional<at::Tensor>>;
 struct joined_call : kernel_call {
     /// Returns what all ranks together make of each rank's numbers, one per row; see the `combine` of a kernel's call.
     std::function<at::Tensor(std::size_t which, reduction how, at::Tensor const& rows)> combine_rows{};
+
+    joined_call() = default;
+    /// A call that is joined to none.
+    joined_call(kernel_call&& alone) : kernel_call(std::move(alone)) {}
 };
 
 /// Computes the results' parts of a call from the operands' parts; backward, the operands' cotangents from operands,
