@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+extern template class heddle::eigen_kernels<double>; // support/kernels.cpp
+
 using namespace heddle;
 
 TEST_CASE("random plans compute on processes what the single device does") {
