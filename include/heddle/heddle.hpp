@@ -93,6 +93,7 @@
 #include <heddle/cost/step.hpp>
 #include <heddle/cost/time_accumulator.hpp>
 #include <heddle/cost/timeline.hpp>
+#include <heddle/cost/whole_buckets.hpp>
 #include <heddle/cost/work.hpp>
 
 #include <heddle/plan/as_planned.hpp>

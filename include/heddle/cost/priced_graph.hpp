@@ -45,6 +45,19 @@ struct move_transfers {
     [[nodiscard]] double total() const { return forward + backward + early + again + gradients + refresh; }
 };
 
+/// A gradient's kind of bucket and its bytes.
+struct bucket_share {
+    std::size_t kind = 0;
+    double bytes = 0;
+    friend bool operator==(bucket_share const&, bucket_share const&) = default;
+};
+
+/// What a bucket of some kind costs beyond its gradients' bytes: its latency, which prices have in part, `per_byte` of
+/// their gradients and nothing `first`, or, if it is small, all to be paid with the first. A small one has any capacity.
+struct bucket_charge {
+    double latency = 0, first = 0, per_byte = 0, capacity = std::numeric_limits<double>::max();
+};
+
 /// What a move costs: per class, the seconds of work in the forward pass, the backward pass and the update, and the
 /// bytes that stay.
 struct move_price {
@@ -119,6 +132,10 @@ public:
     /// nothing for an instruction after which none is sent.
     [[nodiscard]] std::vector<std::optional<double>> sent_after(move_list const& path) const;
     [[nodiscard]] bool has_buckets() const { return !gradients_.empty(); }
+    /// Returns the gradients that a move puts into buckets, in the order of its instructions.
+    [[nodiscard]] std::vector<bucket_share> gradients(std::size_t level, cut_space::action a) const;
+    /// Returns what buckets cost, by kind.
+    [[nodiscard]] std::vector<bucket_charge> const& bucket_charges() const { return bucket_charges_; }
     /// Returns the most bytes that come and go within a move.
     [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const {
         return prices_[place(level, a)].buffer;
@@ -325,6 +342,7 @@ private:
     /// The most bytes of gradients of a move, by variant and kind.
     std::vector<std::vector<double>> most_bytes_;
     std::vector<double> small_latencies_;
+    std::vector<bucket_charge> bucket_charges_;
     std::vector<stored_price> prices_;
     std::vector<double> work_, backward_work_, update_, memory_;
 };
@@ -385,6 +403,14 @@ HEDDLE_INLINE priced_graph::bucketed_gradient const* priced_graph::gradient_of(s
     return number == no_gradient ? nullptr : &gradients_[number];
 }
 
+HEDDLE_INLINE std::vector<bucket_share> priced_graph::gradients(std::size_t level, cut_space::action a) const {
+    auto const op = space_.operator_of(level, a);
+    std::vector<bucket_share> result;
+    for (auto i : instructions_of(a))
+        if (auto const* const g = gradient_of(op, i)) result.push_back({g->kind, g->what.size.value});
+    return result;
+}
+
 HEDDLE_INLINE std::vector<std::optional<double>> priced_graph::sent_after(move_list const& path) const {
     struct place_of {
         std::size_t op;
@@ -422,10 +448,14 @@ HEDDLE_INLINE void priced_graph::find_small_buckets(std::vector<std::vector<cut_
         for (std::size_t k = 0; k < most_bytes_[v].size(); ++k) most[k] += most_bytes_[v][k];
     std::vector<bucket_kinds> bit(most.size());
     for (std::size_t k = 0; k < most.size(); ++k) {
-        if (most[k] > model_.bucket().value || small_latencies_.size() == most_kinds) continue;
+        double const latency = model_.latency_of_bucket(algorithm::find(gradients_, k, &bucketed_gradient::kind)->what);
+        bool const is_small = most[k] <= model_.bucket().value && small_latencies_.size() < most_kinds;
+        bucket_charges_.push_back(
+            is_small ? bucket_charge{latency, latency}
+                     : bucket_charge{latency, 0, latency / model_.bucket().value, model_.bucket().value});
+        if (!is_small) continue;
         bit[k] = bucket_kinds{1} << small_latencies_.size();
-        small_latencies_.push_back(
-            model_.latency_of_bucket(algorithm::find(gradients_, k, &bucketed_gradient::kind)->what));
+        small_latencies_.push_back(latency);
     }
     if (small_latencies_.empty()) return;
     auto const latency_of = [&](bucketed_gradient const& g) {

@@ -78,7 +78,7 @@ template <time_accumulator Accumulator>
             programs.take_all();
             continue;
         }
-        bound = std::max(bound, std::min(bounds.lower_bound, cost));
+        bound = std::max(bound, std::min(with_whole_buckets<Accumulator>(at.priced, bounds, cost), cost));
         if (bound >= cost * (1 - 1e-4) || bounds.tightest.empty() || run.until.is_over()) break;
         program_clock<Accumulator> const clock(at.priced);
         auto const& under = bounds.tightest.front();
@@ -125,6 +125,7 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
     record.tell("proof");
     auto options = run.options.synthesis;
     options.relaxation_rounds *= searches ? 4 : 2;
+    options.whole_buckets = true;
     if (!searches) options.search.limits.labels = 0;
     constexpr bool is_relaxed = Accumulator::relaxation != relaxation_kind::none;
     std::optional<double> at_any_ratios;

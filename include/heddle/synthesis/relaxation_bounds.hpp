@@ -8,6 +8,7 @@
 #include <heddle/cost/program_cost.hpp>
 #include <heddle/cost/relaxation.hpp>
 #include <heddle/cost/serial.hpp>
+#include <heddle/cost/whole_buckets.hpp>
 #include <heddle/search/deadline.hpp>
 
 #include <algorithm>
@@ -261,6 +262,17 @@ template <time_accumulator Accumulator = serial>
     weights->begun.reset();
     result.tightest.push_back(relax(priced, std::move(*weights)));
     return result;
+}
+
+/// Returns these bounds' lower bound, raised by what buckets are left empty if gradients follow the backward pass; at
+/// most `most`.
+template <time_accumulator Accumulator>
+[[nodiscard]] double with_whole_buckets(priced_graph const& priced, relaxation_bounds const& bounds, double most) {
+    double const bound = std::max(0.0, bounds.lower_bound);
+    if (Accumulator::relaxation != relaxation_kind::clocks || !priced.has_buckets() || bounds.tightest.empty() ||
+        bound >= most)
+        return bound;
+    return std::max(bound, bound_with_whole_buckets(priced, bounds.tightest.front(), most));
 }
 
 } // namespace heddle

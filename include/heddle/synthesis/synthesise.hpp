@@ -56,6 +56,8 @@ struct synthesis_options {
     std::optional<move_list> start{};
     /// Weights to start relaxations from, such as those found at ratios nearby.
     std::optional<multipliers> weights{};
+    /// Whether the bound counts what buckets of gradients are left empty, where relaxations alone give it.
+    bool whole_buckets = false;
 };
 
 /// Returns the fastest program that fits, at the shares of `priced`.
@@ -84,6 +86,8 @@ template <time_accumulator Accumulator = serial>
         }
     if (bounds.tightest.empty()) return result;
     result.weights = bounds.tightest.front().weights;
+    if (options.whole_buckets && bounds.path)
+        result.lower_bound = with_whole_buckets<Accumulator>(priced, bounds, bounds.cost.seconds);
 
     double const relaxed_bound = result.lower_bound;
     // Labels add up what gradients add to their buckets at least, so no search tells more of programs than that.
