@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/libtorch/detail/layer_kernels.hpp>
+#include <heddle/libtorch/tensor.hpp>
 
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
@@ -22,29 +23,28 @@ template <class Function>
 
 } // namespace detail
 
-/// Holds kernels on `at::Tensor` by the kind of an operator. A kind without a kernel is computed from its rule if the
-/// rule is the sum of products of all operands.
+/// Holds kernels on tensors of libtorch by the kind of an operator. A kind without a kernel is computed from its rule if
+/// the rule is the sum of products of all operands. It models `kernel_backend`.
 ///
-/// Tensors stay on the operands' device. Numbers of results, whole numbers and truth values among them, are of the type
-/// of the first floating-point operand; without one, of `numbers`, which also says where sources are. Operands that
-/// hold places may be of an integer type.
-///
-/// Kernels enqueue work and do not wait for it, except that `grouped_mm` reads on the host where runs end, and that a
-/// part with scattered positions sends them to the device. Places out of range are errors of libtorch where all places
-/// are held, and nothing elsewhere. Results may share memory with operands.
+/// Results are on the operands' device, those of sources on that of the thread's `device_scope`. Kernels enqueue work and
+/// do not wait for it, except that `grouped_mm` reads on the host where runs end, and that a part with scattered
+/// positions sends them to the device. Places out of range are errors of libtorch where all places are held, and nothing
+/// elsewhere. Results may share memory with operands, until one of them is changed.
 ///
 /// *Throws* `input_error`, naming the operator, for an operator without a kernel, for tensors of wrong shapes, and for
 /// errors of libtorch.
 /// *Thread safety.* Const calls may be made from several threads at once.
+template <class Scalar>
 class kernels {
 public:
-    using tensor_span = std::span<at::Tensor const* const>;
+    using tensor = libtorch::tensor<Scalar>;
+    using tensor_span = std::span<tensor const* const>;
 
-    explicit kernels(at::TensorOptions numbers = at::kFloat) : numbers_(numbers) {
+    kernels() {
         detail::add_product_kernels(table_);
         detail::add_functions(table_);
         detail::add_broadcast_kernels(table_);
-        detail::add_random_kernels(table_, numbers);
+        detail::add_random_kernels(table_);
         detail::add_norm_kernels(table_);
         detail::add_reduction_kernels(table_);
         detail::add_loss_kernels(table_);
@@ -62,44 +62,62 @@ public:
     [[nodiscard]] bool has_kernel(std::string_view kind) const { return table_.contains(kind); }
     [[nodiscard]] bool can_run(kernel_call const& call) const { return lookup(call) != nullptr; }
 
-    [[nodiscard]] tensor_list forward(joined_call const& call, tensor_span operands) const {
+    [[nodiscard]] std::vector<tensor> forward(tensor_call<tensor> const& given, tensor_span operands) const {
         at::NoGradGuard const no_graph;
+        auto const call = joined(given);
         auto const& kernel = find(call);
-        return detail::checked(call, [&] { return run(call, kernel, operands_of(call, operands)); });
+        return detail::checked(call, [&] {
+            std::vector<tensor> results;
+            for (auto const& y : run(call, kernel, operands_of(call, operands))) results.emplace_back(y);
+            return results;
+        });
     }
 
     /// *Precondition:* a result may be null if its kernel does not read it.
-    [[nodiscard]] gradient_list backward(joined_call const& call, tensor_span operands, tensor_span results,
-                                         tensor_span cotangents) const {
+    [[nodiscard]] std::vector<std::optional<tensor>> backward(tensor_call<tensor> const& given, tensor_span operands,
+                                                              tensor_span results, tensor_span cotangents) const {
         at::NoGradGuard const no_graph;
+        auto const call = joined(given);
         auto const& kernel = find(call);
         return detail::checked(call, [&] {
             auto const x = operands_of(call, operands);
             tensor_list y, g;
-            for (auto const* r : results) y.push_back(r ? *r : at::Tensor());
+            for (auto const* r : results) y.push_back(r ? r->value() : at::Tensor());
             for (std::size_t r = 0; r < cotangents.size(); ++r)
-                g.push_back(cotangents[r] ? *cotangents[r] : at::zeros(call.result_shape(r), options_for(x)));
-            if (kernel.backward) return kernel.backward(call, x, y, g);
-            return detail::differentiate(
-                {[&](joined_call const& again, tensor_list const& leaves) { return run(again, kernel, leaves); }}, call,
-                x, g);
+                g.push_back(cotangents[r] ? cotangents[r]->value() : at::zeros(call.result_shape(r), options_for(x)));
+            auto const gradients =
+                kernel.backward ? kernel.backward(call, x, y, g)
+                                : detail::differentiate({[&](joined_call const& again, tensor_list const& leaves) {
+                                                            return run(again, kernel, leaves);
+                                                        }},
+                                                        call, x, g);
+            std::vector<std::optional<tensor>> given_back;
+            for (auto const& d : gradients) given_back.push_back(d ? std::optional(tensor(*d)) : std::nullopt);
+            return given_back;
         });
     }
 
 private:
-    [[nodiscard]] at::TensorOptions options_for(tensor_list const& x) const {
-        for (auto const& t : x)
-            if (t.is_floating_point()) return t.options();
-        return x.empty() ? numbers_ : numbers_.device(x[0].device());
+    [[nodiscard]] static joined_call joined(tensor_call<tensor> const& call) {
+        joined_call result{call};
+        if (call.combine)
+            result.combine_rows = [&call](std::size_t which, reduction how, at::Tensor const& mine) {
+                tensor rows(mine);
+                call.combine(which, how, rows);
+                return rows.value();
+            };
+        return result;
     }
-    [[nodiscard]] tensor_list run(joined_call const& call, operator_kernel const& kernel, tensor_list const& x) const {
+    [[nodiscard]] static at::TensorOptions options_for(tensor_list const& x) {
+        return x.empty() ? tensor::options() : x.front().options();
+    }
+    [[nodiscard]] static tensor_list run(joined_call const& call, operator_kernel const& kernel, tensor_list const& x) {
         auto y = kernel.forward(call, x);
-        auto const options = options_for(x);
         if (y.size() != call.results.size()) call.fail("has another number of results than its rule");
         for (std::size_t r = 0; r < y.size(); ++r) {
             if (y[r].sizes() != call.result_shape(r))
                 call.fail("result " + std::to_string(r) + " is not of the shape that its rule states");
-            y[r] = y[r].to(options);
+            y[r] = y[r].to(options_for(x));
         }
         return y;
     }
@@ -107,9 +125,9 @@ private:
         if (operands.size() != call.operands.size()) call.fail("has another number of operands than its rule");
         tensor_list x;
         for (std::size_t k = 0; k < operands.size(); ++k) {
-            if (operands[k]->sizes() != call.operand_shape(k))
+            x.push_back(operands[k]->value());
+            if (x.back().sizes() != call.operand_shape(k))
                 call.fail("operand " + std::to_string(k) + " is not of the shape that is held of it");
-            x.push_back(*operands[k]);
         }
         return x;
     }
@@ -126,8 +144,9 @@ private:
                   (table_.contains(call.kind) ? " with these arguments" : ""));
     }
 
-    at::TensorOptions numbers_;
     detail::kernel_table table_;
 };
+
+static_assert(kernel_backend<kernels<float>, float> && kernel_backend<kernels<double>, double>);
 
 } // namespace heddle::libtorch

@@ -7,6 +7,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/kernel_table.hpp>
 #include <heddle/execute/kernel.hpp>
+#include <heddle/libtorch/tensor.hpp>
 #include <heddle/search/mix_bits.hpp>
 
 #include <ATen/ATen.h>
@@ -34,10 +35,6 @@ using gradient_list = std::vector<std::optional<at::Tensor>>;
 struct joined_call : kernel_call {
     /// Returns what all ranks together make of each rank's numbers, one per row; see the `combine` of a kernel's call.
     std::function<at::Tensor(std::size_t which, reduction how, at::Tensor const& rows)> combine_rows{};
-
-    joined_call() = default;
-    /// A call that is joined to none.
-    joined_call(kernel_call&& alone) : kernel_call(std::move(alone)) {}
 };
 
 /// Computes the results' parts of a call from the operands' parts; backward, the operands' cotangents from operands,
@@ -70,24 +67,19 @@ template <class Function>
 [[nodiscard]] inline gradient_list differentiate(operator_kernel const& kernel, joined_call const& call,
                                                  tensor_list const& x, tensor_list const& g) {
     at::AutoGradMode const records(true);
-    tensor_list leaves, inputs, outputs, cotangents;
-    for (auto const& t : x) {
-        leaves.push_back(t.detach().requires_grad_(t.is_floating_point()));
-        if (t.is_floating_point()) inputs.push_back(leaves.back());
-    }
+    tensor_list leaves, outputs, cotangents;
+    for (auto const& t : x) leaves.push_back(t.detach().requires_grad_(true));
     auto const results = kernel.forward(call, leaves);
     for (std::size_t r = 0; r < results.size(); ++r)
         if (results[r].requires_grad()) {
             outputs.push_back(results[r]);
             cotangents.push_back(g[r]);
         }
-    tensor_list derivatives(inputs.size());
-    if (!outputs.empty()) derivatives = torch::autograd::grad(outputs, inputs, cotangents, {}, false, true);
+    tensor_list derivatives(x.size());
+    if (!outputs.empty()) derivatives = torch::autograd::grad(outputs, leaves, cotangents, {}, false, true);
     gradient_list result;
-    for (auto next = derivatives.begin(); auto const& t : x)
-        if (!t.is_floating_point()) result.emplace_back();
-        else if (auto const& d = *next++; d.defined()) result.emplace_back(d);
-        else result.emplace_back(at::zeros_like(t));
+    for (std::size_t k = 0; k < x.size(); ++k)
+        result.emplace_back(derivatives[k].defined() ? derivatives[k] : at::zeros_like(x[k]));
     return result;
 }
 

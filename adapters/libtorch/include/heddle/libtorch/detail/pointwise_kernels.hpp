@@ -214,8 +214,8 @@ inline void add_broadcast_kernels(kernel_table& table) {
         });
 }
 
-/// Computes dropout, and sources and copies of random numbers; `numbers` says of what kind the elements of sources are.
-inline void add_random_kernels(kernel_table& table, at::TensorOptions const& numbers) {
+/// Computes dropout, and sources, which are on the thread's device.
+inline void add_random_kernels(kernel_table& table) {
     /// Draws a number for each place of the first `drawn` dimensions; if the call does not say, for each element.
     auto const dropped = [](kernel_call const& call, at::Tensor const& x) {
         double const p = call.number("p", 0.5);
@@ -240,7 +240,7 @@ inline void add_random_kernels(kernel_table& table, at::TensorOptions const& num
     });
     auto const source = [&](char const* kind, auto value) {
         table[kind] = one_result([=](kernel_call const& call, tensor_list const& x) {
-            return value(call, result_numbers(call, x.empty() ? numbers.device() : x[0].device()));
+            return value(call, result_numbers(call, x.empty() ? device_of_thread() : x[0].device()));
         });
     };
     for (char const* kind : {"rand", "rand_like"})
@@ -250,8 +250,9 @@ inline void add_random_kernels(kernel_table& table, at::TensorOptions const& num
     source("arange", [](kernel_call const& call, at::Tensor const& n) {
         return n.to(at::kDouble) * call.number("step", 1) + call.number("start", 0);
     });
-    table["full"] = one_result([=](kernel_call const& call, tensor_list const&) {
-        return at::full(call.result_shape(0), call.number("value", 0), numbers);
+    table["full"] = one_result([](kernel_call const& call, tensor_list const&) {
+        return at::full(call.result_shape(0), call.number("value", 0),
+                        at::TensorOptions(at::kDouble).device(device_of_thread()));
     });
 }
 

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A tensor of libtorch as a rank holds it.
+#pragma once
+
+#include <heddle/execute/tensor.hpp>
+
+#include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
+
+#include <cassert>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle::libtorch {
+
+namespace detail {
+
+[[nodiscard]] inline at::Device& device_of_thread() {
+    thread_local at::Device device = at::kCPU;
+    return device;
+}
+
+} // namespace detail
+
+/// While it lives, the calling thread makes its tensors on a device. It is the CPU if nothing is said.
+class device_scope {
+public:
+    explicit device_scope(at::Device device) : before_(std::exchange(detail::device_of_thread(), device)) {}
+    device_scope(device_scope const&) = delete;
+    device_scope& operator=(device_scope const&) = delete;
+    ~device_scope() { detail::device_of_thread() = before_; }
+
+private:
+    at::Device before_;
+};
+
+/// A tensor of libtorch whose elements are of type `Scalar` and in row-major order; whole numbers and truth values are
+/// held as numbers too. It models `rank_tensor`.
+///
+/// Copies share memory until one of them is changed. An empty tensor may be assigned to and nothing else.
+template <class Scalar>
+class tensor {
+public:
+    using scalar_type = Scalar;
+
+    tensor() = default;
+    explicit tensor(tensor_shape const& dims, Scalar value = {}) : value_(at::full(dims, value, options())) {}
+    explicit tensor(dense_tensor<Scalar> const& host)
+        : value_(at::from_blob(const_cast<Scalar*>(host.data.data()), host.dims, at::TensorOptions(type))
+                     .to(options(), false, true)) {}
+    /// Has the elements of a tensor of any type and order, and its memory if it is as this type's.
+    explicit tensor(at::Tensor const& value) : value_(value.detach().to(type).contiguous()) {}
+
+    /// Returns the element type and the thread's device.
+    [[nodiscard]] static at::TensorOptions options() {
+        return at::TensorOptions(type).device(detail::device_of_thread());
+    }
+    [[nodiscard]] at::Tensor const& value() const { return value_; }
+
+    [[nodiscard]] tensor_shape shape() const { return value_.sizes().vec(); }
+    [[nodiscard]] extent elements() const { return value_.numel(); }
+    [[nodiscard]] std::span<Scalar> flat() { return {own().template data_ptr<Scalar>(), count()}; }
+    [[nodiscard]] std::span<Scalar const> flat() const { return {value_.template data_ptr<Scalar>(), count()}; }
+    [[nodiscard]] Scalar number() const { return value_.template item<Scalar>(); }
+    [[nodiscard]] dense_tensor<Scalar> on_host() const {
+        auto const all = value_.to(at::kCPU);
+        auto const* data = all.template data_ptr<Scalar>();
+        return {shape(), std::vector<Scalar>(data, data + all.numel())};
+    }
+    static void copy(std::span<Scalar const> from, std::span<Scalar> to) {
+        assert(from.size() == to.size());
+        auto const size = static_cast<extent>(to.size());
+        at::Tensor target = seen(to.data(), {size}, options());
+        target.copy_(seen(const_cast<Scalar*>(from.data()), {size}, options()));
+    }
+
+    tensor& operator+=(tensor const& other) {
+        own().add_(other.value_);
+        return *this;
+    }
+    tensor& operator*=(Scalar scale) {
+        own().mul_(scale);
+        return *this;
+    }
+
+    friend tensor sum_of_squares(tensor const& x) { return tensor((x.value_ * x.value_).sum()); }
+
+    friend void take(tensor const& x, factor const& f, extent begin, extent count, std::span<Scalar> to) {
+        auto target = seen(to.data(), part_shape(x.shape(), f, count), x.value_.options());
+        for_each_piece(x.value_, target, f, begin, count, [](at::Tensor whole, at::Tensor part) { part.copy_(whole); });
+    }
+    friend void put(tensor& y, factor const& f, extent begin, extent count, std::span<Scalar const> from) {
+        auto const part = seen(const_cast<Scalar*>(from.data()), part_shape(y.shape(), f, count), y.value_.options());
+        for_each_piece(y.own(), part, f, begin, count, [](at::Tensor whole, at::Tensor piece) { whole.copy_(piece); });
+    }
+
+private:
+    static constexpr at::ScalarType type = c10::CppTypeToScalarType<Scalar>::value;
+
+    [[nodiscard]] static at::Tensor seen(Scalar* data, tensor_shape const& dims, at::TensorOptions const& options) {
+        return count_elements(dims) == 0 ? at::empty(dims, options) : at::from_blob(data, dims, options);
+    }
+    [[nodiscard]] std::size_t count() const { return static_cast<std::size_t>(value_.numel()); }
+
+    /// Returns the tensor with memory that no other shares.
+    at::Tensor& own() {
+        if (value_.use_count() > 1 || value_.storage().use_count() > 1) value_ = value_.clone();
+        return value_;
+    }
+
+    /// Calls `visit` with what each piece of a factor's dimension has of the places, in a tensor and in its part; both
+    /// are seen as (..., pieces, places, positions of a place, ...).
+    template <class Visitor>
+    static void for_each_piece(at::Tensor const& whole, at::Tensor const& part, factor const& f, extent begin,
+                               extent count, Visitor&& visit) {
+        if (part.numel() == 0) return;
+        auto const d = static_cast<extent>(f.dimension);
+        extent of_whole = 0, of_part = 0;
+        auto const piece = [&](extent pieces, extent width) {
+            extent const size = pieces * f.extent * width, mine = pieces * count * width;
+            visit(whole.narrow(d, of_whole, size).unflatten(d, {pieces, f.extent, width}).narrow(d + 1, begin, count),
+                  part.narrow(d, of_part, mine).unflatten(d, {pieces, count, width}));
+            of_whole += size;
+            of_part += mine;
+        };
+        if (f.widths.empty()) piece(whole.size(d) / (f.extent * f.stride), f.stride);
+        for (extent const width : f.widths) piece(1, width);
+    }
+
+    at::Tensor value_;
+};
+
+static_assert(rank_tensor<tensor<float>> && rank_tensor<tensor<double>>);
+
+} // namespace heddle::libtorch
