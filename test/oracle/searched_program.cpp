@@ -2,7 +2,6 @@
 /// @file
 /// @brief Programs made to be searched against the given ones: the same costs, in whatever order operators are given;
 /// and loosened ones, which bound them.
-#include "support/random_plans.hpp"
 #include "support/random_programs.hpp"
 
 #include <heddle/plan/verify.hpp>
@@ -86,7 +85,11 @@ double least_sum(indexed_program const& p, stage_programs const& programs, std::
     cut_space space(p, operator_kinds(p));
     auto const graph = search::explore(space);
     std::vector<step_work> steps;
-    for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
+    for (auto const& i : space.instructions()) {
+        auto const* const read = i.as<instruction::read>();
+        bool const is_free = read && p.tensors[read->tensor].at_cuts == tensor_at_cuts::free;
+        steps.push_back(is_free ? step_work{} : make_step(p, i, {}));
+    }
     priced_graph const priced(space, graph, steps, programs.model(), uniform_shares(ratios));
     return priced.shortest_under(sum_of).to_goal();
 }
@@ -95,9 +98,8 @@ struct made_program {
     program made;
     indexed_program indexed;
 };
-made_program random_case(random_source& random, int most_operators = 6) {
-    auto made =
-        random.chance(0.5) ? branches(random) : test::random_program(random, {.most_operators = most_operators});
+made_program random_case(random_source& random) {
+    auto made = random.chance(0.5) ? branches(random) : test::random_program(random, {.most_operators = 6});
     auto indexed = index_program(made);
     return {std::move(made), std::move(indexed)};
 }
@@ -105,7 +107,7 @@ made_program random_case(random_source& random, int most_operators = 6) {
 } // namespace
 
 TEST_CASE("a searched program has programs that cost what those of the given one do") {
-    int divided = 0, free = 0;
+    int divided = 0, free = 0, bounded = 0;
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
         random_source random(seed + 810000);
         auto const [made, p] = random_case(random);
@@ -133,75 +135,20 @@ TEST_CASE("a searched program has programs that cost what those of the given one
         auto const plan = programs.realise(search::follow(programs.graph(), paths), ratios).first;
         auto const checked = verify(p, plan);
         CHECK_MESSAGE(checked.valid, checked.problem);
+
+        // Late uses of tensors at random cuts, each in any form.
+        loosened_program loose(p);
+        bool any = false;
+        for (int n = 0; n < 2; ++n)
+            any |= loose.loosen_at(static_cast<std::size_t>(random.between(1, static_cast<int>(p.operators.size()))));
+        if (!any) continue;
+        ++bounded;
+        CHECK(least_sum(loose.program(), programs, ratios.front()) <= given * (1 + 1e-9));
     }
-    MESSAGE("divided " << divided << ", with free tensors " << free);
+    MESSAGE("divided " << divided << ", with free tensors " << free << ", bounded " << bounded);
     CHECK(divided > 60);
     CHECK(free > 20);
-}
-
-TEST_CASE("a loosened program costs no more than the given one, whatever the potentials of its links") {
-    int loosened = 0, restored_twice = 0, raised = 0, exact = 0;
-    for (std::uint64_t seed = 1; seed <= 800; ++seed) {
-        random_source random(seed + 840000);
-        auto const [made, p] = random_case(random, 9);
-        auto const c = test::random_cluster(random, {.most_types = random.chance(0.7) ? 1 : 3});
-        CAPTURE(seed);
-        INFO(test::describe(made) << test::describe(c));
-        planning_options const options;
-        search::deadline const until;
-        stage_programs const programs(p, c, options, until);
-        auto const ratios = programs.even_ratios().front();
-        loosened_program loose(p);
-        for (int n = 0, count = random.between(1, 4); n < count; ++n)
-            loose.loosen_at(static_cast<std::size_t>(random.between(1, static_cast<int>(p.operators.size()))));
-        if (loose.loosened().empty()) continue;
-        ++loosened;
-        for (auto t : loose.loosened()) restored_twice += loose.is_late(t);
-        cut_space space(loose.program(), operator_kinds(loose.program()));
-        space.restore(loose.restorations());
-        auto const graph = search::explore(space);
-        std::vector<step_work> steps;
-        for (auto i : space.instructions()) {
-            auto* const change = i.change();
-            bool const is_late = change && loose.is_late(change->tensor);
-            bool const is_free = is_late && loose.program().tensors[change->tensor].at_cuts == tensor_at_cuts::free;
-            if (is_late) change->tensor = loose.of(change->tensor);
-            steps.push_back(is_free ? step_work{} : make_step(p, i, {}));
-        }
-        loose_links const links(loose, space);
-        priced_graph const priced(space, graph, steps, programs.model(), uniform_shares(ratios), {}, &links);
-        auto const classes = programs.model().class_count();
-        multipliers weights{{test::random_ratios(classes, random)}, std::vector<double>(classes, 0.0)};
-        cut_space all(p, operator_kinds(p));
-        auto const all_programs = search::explore(all);
-        std::vector<step_work> all_steps;
-        for (auto const& i : all.instructions()) all_steps.push_back(make_step(p, i, {}));
-        double const given =
-            relax(priced_graph(all, all_programs, all_steps, programs.model(), uniform_shares(ratios)), weights)
-                .bound();
-        auto const unlinked = relax(priced, weights);
-        CHECK(unlinked.bound() <= given * (1 + 1e-9));
-        std::vector<double> potentials;
-        for (int n = 0; n < 3; ++n) {
-            potentials.clear();
-            for (std::size_t s = 0; s < links.sides().size(); ++s)
-                potentials.push_back(random.between(-0.3, 0.3) * given);
-            weights.links = links.at(potentials).of_side;
-            CHECK(relax(priced, weights).bound() <= given * (1 + 1e-9));
-        }
-        if (classes > 1) continue; // weights of clocks would be moved
-        known_potentials known;
-        auto const linked = improve_links(priced, links, unlinked, known, given, 40, until).best;
-        CHECK(linked.bound() >= unlinked.bound() * (1 - 1e-9));
-        CHECK(linked.bound() <= given * (1 + 1e-9));
-        raised += linked.bound() > unlinked.bound() * (1 + 1e-6);
-        exact += linked.bound() > given * (1 - 1e-6);
-    }
-    MESSAGE("loosened " << loosened << ", again " << restored_twice << ", raised " << raised << ", exact " << exact);
-    CHECK(loosened > 100);
-    CHECK(restored_twice > 0);
-    CHECK(raised > 0);
-    CHECK(exact > 0);
+    CHECK(bounded > 20);
 }
 
 #ifdef HEDDLE_TEST_HAS_SOLVER

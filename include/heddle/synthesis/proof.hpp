@@ -8,7 +8,6 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/synthesis/alternation.hpp>
 #include <heddle/synthesis/global_bound.hpp>
-#include <heddle/synthesis/linked_bound.hpp>
 #include <heddle/synthesis/planned_prices.hpp>
 #include <heddle/synthesis/stage_run.hpp>
 
@@ -58,20 +57,16 @@ template <time_accumulator Accumulator>
 /// *Precondition:* there are such programs.
 template <time_accumulator Accumulator>
 [[nodiscard]] double bound_by_bounding(stage_run<Accumulator>& run) {
-    constexpr int rounds = 4, rounds_of_links = 15;
+    constexpr int rounds = 4;
     auto& programs = run.programs;
     double bound = 0;
     double const cost = run.record.best().cost();
-    std::optional<multipliers> weights;       // of the tightest relaxation so far
-    std::pair<std::size_t, std::size_t> size; // of the graph and its moves
+    std::optional<multipliers> weights; // of the tightest relaxation so far
     for (int round = 0; round < rounds && programs.bounding(); ++round) {
-        auto const& bounding = *programs.bounding();
-        auto const now = std::pair(bounding.graph.node_count(), bounding.space->moves().size());
-        if (std::exchange(size, now) == now && weights) break; // nothing more can be left out
         planned_prices const at(programs, run.record.best(), planned_prices::of_bounding{});
         auto const improve = [&](std::optional<multipliers> const& start) {
-            int const most = run.options.synthesis.relaxation_rounds;
-            return improve_bounds<Accumulator>(at.priced, start ? most / 2 : 2 * most, start, run.until);
+            return improve_bounds<Accumulator>(at.priced, 2 * run.options.synthesis.relaxation_rounds, start,
+                                               run.until);
         };
         auto bounds = improve(weights);
         if (round == 0 && run.weights) // prices of memory may be far from those that go with these shares
@@ -83,25 +78,16 @@ template <time_accumulator Accumulator>
             programs.take_all();
             continue;
         }
-        bound = std::max(bound, std::min(bounds.lower_bound, cost));
-        if (bounds.tightest.empty()) break;
-        auto& under = bounds.tightest.front();
-        weights = under.weights;
-        form_table forms; // of programs that fit, and of those that may be as fast
-        if constexpr (Accumulator::relaxation == relaxation_kind::clocks) {
-            auto linked = improve_links(at.priced, *bounding.links, std::move(under), programs.potentials(), cost,
-                                        rounds_of_links, run.until);
-            under = std::move(linked.best);
-            for (auto const& path : linked.last) programs.add_forms(bounding, path, forms);
-            bound = std::max(bound, std::min(under.bound(), cost));
-        }
-        bound = std::max(bound, with_whole_buckets<Accumulator>(at.priced, bound, under, cost));
-        if (bound >= cost * (1 - 1e-4) || run.until.is_over()) break;
+        bound = std::max(bound, std::min(with_whole_buckets<Accumulator>(at.priced, bounds, cost), cost));
+        if (bound >= cost * (1 - 1e-4) || bounds.tightest.empty() || run.until.is_over()) break;
         program_clock<Accumulator> const clock(at.priced);
+        auto const& under = bounds.tightest.front();
+        weights = under.weights;
         double offset = -std::numeric_limits<double>::infinity();
         if constexpr (Accumulator::relaxation != relaxation_kind::none)
             offset = clock.time().relaxed(clock.time().initial(), under.weights.time, 0) - under.credit;
-        if (bounds.path) programs.add_forms(bounding, *bounds.path, forms);
+        form_table forms; // of programs that fit
+        if (bounds.path) programs.add_forms(*programs.bounding(), *bounds.path, forms);
         programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)),
                            std::move(forms));
     }
