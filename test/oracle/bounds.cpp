@@ -8,6 +8,7 @@
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/whole_buckets.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/synthesis/synthesise.hpp>
@@ -209,7 +210,7 @@ TEST_CASE("no program costs less than the bound if gradients are in buckets, whi
             optimal += met.optimal, bounded += met.bounded;
         } else {
             double const best = least_seconds<serial>(priced);
-            auto const found = synthesise<serial>(priced, {});
+            auto const found = synthesise<serial>(priced, {.whole_buckets = checked % 2 == 0});
             CHECK(found.lower_bound <= best * (1 + 1e-9));
             CHECK(found.path.has_value() == (best < test::infinite));
             best_found += found.path && found.cost.seconds <= best * (1 + 1e-9);
@@ -236,6 +237,46 @@ TEST_CASE("no program costs less than the bound if gradients are in buckets, whi
     CHECK(optimal > 15);
     CHECK(best_found > 100);
     CHECK(with_buckets > 10);
+}
+
+TEST_CASE("no program costs less than a bound that counts whole buckets, whatever its weights and labels") {
+    int raised = 0, exact = 0, joined = 0;
+    for (std::uint64_t seed = 1, checked = 0; checked < 1500; ++seed) {
+        random_source random(seed + 660000);
+        small_case const x(random);
+        if (count_paths(x.graph) > 2000) continue;
+        ++checked;
+        CAPTURE(seed);
+        training_options const training{.bucket = bytes(random.of(std::vector<double>{60, 100, 200, 400, 1e9}))};
+        CAPTURE(training.bucket.value);
+        INFO(test::describe(x.made) << test::describe(x.devices));
+        auto const steps = x.steps(training);
+        auto const model = per_device_model(x.devices, main_type(x.p), training.bucket);
+        priced_graph const priced(x.space, x.graph, steps, model,
+                                  integral_shares(x.p, test::random_ratios(model.class_count(), random)));
+        double const best = least_seconds<serial>(priced);
+        if (best == test::infinite) continue;
+        multipliers weights{{test::random_ratios(model.class_count(), random)},
+                            std::vector<double>(model.class_count(), 0.0)};
+        if (random.chance(0.3))
+            for (auto& price : weights.memory) price = random.between(0.0, 1e-3) * best / model.memory_limit(0);
+        auto const under = relax(priced, weights);
+        double const whole = bound_with_whole_buckets(priced, under, 2 * best);
+        CHECK(whole >= under.bound() - 1e-9 * best);
+        CHECK(whole <= best * (1 + 1e-9));
+        CHECK(bound_with_whole_buckets(priced, under, best / 2) <= best / 2);
+        CHECK(bound_with_whole_buckets(priced, under, best) >= whole * (1 - 1e-9));
+        raised += whole > under.bound() + 1e-6 * best;
+        exact += whole > best * (1 - 1e-9);
+        double const of_one = bound_with_whole_buckets(priced, under, 2 * best, 1);
+        CHECK(of_one >= under.bound() - 1e-9 * best);
+        CHECK(of_one <= whole * (1 + 1e-9));
+        joined += of_one < whole * (1 - 1e-9);
+    }
+    MESSAGE(raised << " bounds raised, " << exact << " exact, " << joined << " lower where labels were joined");
+    CHECK(raised > 100);
+    CHECK(exact > 100);
+    CHECK(joined > 0);
 }
 
 TEST_CASE("no program costs less than the bound at any ratios, whatever they are") {
