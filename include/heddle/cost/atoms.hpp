@@ -158,18 +158,20 @@ HEDDLE_INLINE std::vector<atom_class> atom_classes(indexed_program const& p,
             continue;
         }
         auto const& op = p.operators[compute->op];
-        std::optional<std::size_t> first;
-        auto const tie_all = [&](std::vector<tensor_id> const& tensors, form_list const& forms) {
-            for (std::size_t k = 0; k < tensors.size(); ++k) {
-                if (!forms[k].is_shard()) continue;
-                std::size_t const n = find(add(tensors[k], forms[k]));
-                std::size_t const m = find(first.value_or(n));
-                parent[std::max(m, n)] = std::min(m, n);
-                first = std::min(m, n);
-            }
+        auto const number_of_loop = static_cast<std::size_t>(compute->loop); // there may be no such loop
+        auto const* const loop = number_of_loop < op.loops.size() ? &op.loops[number_of_loop] : nullptr;
+        std::optional<std::size_t> first, destination; // rows and where they are sent to are cut at points of their own
+        auto const tie = [&](tensor_id t, tensor_form f, std::optional<std::size_t>& to) {
+            if (!f.is_shard()) return;
+            std::size_t const n = find(add(t, f));
+            std::size_t const m = find(to.value_or(n));
+            parent[std::max(m, n)] = std::min(m, n);
+            to = std::min(m, n);
         };
-        tie_all(op.operands, compute->operands);
-        tie_all(op.results, compute->results);
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            tie(op.operands[k], compute->operands[k],
+                loop && loop->exchanges() && loop->is_destination[k] ? destination : first);
+        for (std::size_t k = 0; k < op.results.size(); ++k) tie(op.results[k], compute->results[k], first);
     }
     std::vector<atom_class> classes;
     std::map<std::size_t, std::size_t> class_of;

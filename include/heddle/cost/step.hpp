@@ -109,6 +109,18 @@ void defer_factors(indexed_program const& p, instruction::compute const& i, step
     return loop.forward_statistics + loop.backward_statistics > 0;
 }
 
+/// Tells whether an operator is made of products and of kernels between them, which move what it saves inside.
+[[nodiscard]] inline bool has_parts(indexed_operator const& op) {
+    return op.work.category == operator_class::attention ||
+           algorithm::any_of(op.loops, [](split_loop const& loop) { return loop.exchanges(); });
+}
+
+/// Adds the exchange of rows: how many there are for each place, the rows, and what is made of them; in the backward
+/// pass the cotangents of these go the same ways. How many rows each place gets is known when the program runs; this is
+/// the time if each gets as many. The work is that of the places that a device has.
+void exchange_rows(indexed_program const& p, instruction::compute const& i, split_loop const& loop, bool differentiated,
+                   step_work& s);
+
 /// Adds what the devices of a group exchange for a computation: sums of results and cotangents if it is split inside,
 /// otherwise all that is cut.
 void communicate_inside(indexed_program const& p, instruction::compute const& i, bool differentiated, step_work& s);
@@ -344,6 +356,21 @@ HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction::com
     }
 }
 
+HEDDLE_INLINE void exchange_rows(indexed_program const& p, instruction::compute const& i, split_loop const& loop,
+                                 bool differentiated, step_work& s) {
+    auto const& op = p.operators[i.op];
+    share_ref const rows{op.results[0], loop.results[0]};
+    auto const k = loop.destination();
+    share_ref const places = s.share = {op.operands[k], loop.operands[k]};
+    auto const send = [&](transfer_list& list, bytes there, bytes back) {
+        list.push_back({collective::all_to_all, there, rows, places});
+        list.push_back({collective::all_to_all, back, places, rows});
+    };
+    s.forward_transfers.push_back({collective::all_to_all, loop.counted, {}, {}});
+    send(s.forward_transfers, loop.sent, loop.returned);
+    if (differentiated) send(s.backward_transfers, loop.returned, loop.sent);
+}
+
 HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute const& i) {
     auto const& op = p.operators[i.op];
     step_work s;
@@ -378,8 +405,8 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
     if (differentiated)
         s.saved =
             held_bytes(op.work.extra_saved, split ? tensor_form::shard(0) : tensor_form::replicated(), is_divided);
-    bool const has_parts = op.work.category == operator_class::attention;
-    if (!has_parts) forward += s.saved, backward += s.saved;
+    bool const is_composed = has_parts(op);
+    if (!is_composed) forward += s.saved, backward += s.saved;
     if (!op.work.is_view) {
         s.forward = {op.work.forward, forward.whole,        forward.split,       true,
                      is_divided,      forward.whole_inside, forward.split_inside};
@@ -387,7 +414,7 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
             s.backward = {op.work.backward, backward.whole,        backward.split,       true,
                           is_divided,       backward.whole_inside, backward.split_inside};
     }
-    if (has_parts) beside_attention(s);
+    if (is_composed) beside_products(s);
     if (differentiated) {
         add_biases(p, i, s);
         for (std::size_t k = 0; k < op.results.size(); ++k)
@@ -406,6 +433,7 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
         }
         s.forward_transfers.assign(loop.forward_statistics, statistic);
         if (differentiated) s.backward_transfers.assign(loop.backward_statistics, statistic);
+        if (loop.exchanges()) exchange_rows(p, i, loop, differentiated, s);
     }
     communicate_inside(p, i, differentiated, s);
     if (gathers_factors(i)) defer_factors(p, i, s);

@@ -52,6 +52,12 @@ struct plan_step {
     std::vector<std::pair<tensor_id, tensor_form>> saved;
 };
 
+/// Tells whether a computation sends rows to devices that the data choose: how much that is, is known when it runs.
+[[nodiscard]] inline bool sends_rows(plan_step const& s) {
+    return s.instruction.is<instruction::compute>() &&
+           algorithm::any_of(s.step.forward_transfers, [](auto const& t) { return t.kind == collective::all_to_all; });
+}
+
 /// The predicted seconds of one iteration by term; the terms add up to the total. What device groups communicate
 /// inside, other than for collectives across groups, counts as computation or update.
 struct time_terms {

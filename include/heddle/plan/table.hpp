@@ -350,9 +350,12 @@ HEDDLE_INLINE std::vector<report_line> plan_report::lines() const {
             found->tensors += (found->count++ ? " " : "") + tensor.name;
             found->size += tensor.size().value;
         } else if (auto const* compute = i.as<instruction::compute>()) {
-            if (auto const& rows = s.step.forward_transfers; !rows.empty())
-                before.push_back(
-                    {"row statistics", "", rows.size(), rows[0].size.value * static_cast<double>(rows.size())});
+            if (auto const& rows = s.step.forward_transfers; !rows.empty()) {
+                double size = 0;
+                for (auto const& t : rows) size += t.size.value;
+                if (sends_rows(s)) before.push_back({"rows sent and returned", "", 1, size});
+                else before.push_back({"row statistics", "", rows.size(), size});
+            }
             add({plan_.operators[compute->op],
                  split_of(s),
                  clip(list_forms(compute->operands) + " -> " + list_forms(compute->results), 28),
@@ -387,6 +390,7 @@ HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s) const {
     bool const contiguous = cut.extent * cut.stride == tensor.shape[cut.dimension];
     return (sums                 ? "sum "
             : gathers_factors(i) ? "factors "
+            : sends_rows(s)      ? "sent to "
                                  : "") +
            std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) +
            (!cut.widths.empty() ? " in pieces"

@@ -369,11 +369,13 @@ HEDDLE_INLINE void plan_verifier::check(instruction::compute const& i) {
 HEDDLE_INLINE void plan_verifier::check_split(instruction::compute const& i, indexed_operator const& op) const {
     require(i.loop < static_cast<int>(op.loops.size()), "'" + op.name + "' has no such loop");
     auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
-    std::set<std::size_t> classes;
-    auto const check = [&](tensor_id t, tensor_form f, factor_number expected) {
+    require(!loop.exchanges() || !program_.is_split_inside,
+            "'" + op.name + "' sends rows to other devices, which device groups do not");
+    std::set<std::size_t> classes, destinations;
+    auto const check = [&](tensor_id t, tensor_form f, factor_number expected, bool is_destination = false) {
         if (expected == no_factor) return f == tensor_form::replicated();
         if (!f.is_shard() || f.factor() != expected) return false;
-        classes.insert(class_of_.at({t, expected}));
+        (is_destination ? destinations : classes).insert(class_of_.at({t, expected}));
         return true;
     };
     std::vector<bool> partial(op.operands.size());
@@ -386,7 +388,8 @@ HEDDLE_INLINE void plan_verifier::check_split(instruction::compute const& i, ind
             require(program_.tensors[op.operands[k]].is_parameter(),
                     "operand " + std::to_string(k) + " of '" + op.name +
                         "' is mirrored where the operator is split, but is no parameter");
-        require(partial[k] || mirrored || check(op.operands[k], i.operands[k], loop.operands[k]),
+        bool const is_destination = loop.exchanges() && loop.is_destination[k];
+        require(partial[k] || mirrored || check(op.operands[k], i.operands[k], loop.operands[k], is_destination),
                 "operand " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop asks for");
     }
     if (loop.is_reduction) {
@@ -400,12 +403,14 @@ HEDDLE_INLINE void plan_verifier::check_split(instruction::compute const& i, ind
             require(loop.results[k] != no_factor && check(op.results[k], i.results[k], loop.results[k]),
                     "result " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop gives");
     }
-    require(classes.size() <= 1, "'" + op.name + "' is split along factors that are cut at different points");
+    require(classes.size() <= 1 && destinations.size() <= 1,
+            "'" + op.name + "' is split along factors that are cut at different points");
 }
 
 HEDDLE_INLINE void plan_verifier::check_factors(indexed_operator const& op, split_loop const& loop) const {
     std::string const what = "'" + op.name + "' has mirrored parameters and is split, but ";
     require(!loop.is_reduction, what + "its result is a sum over the loop");
+    require(!loop.exchanges(), what + "other devices compute its rows");
     require(op.work.saved_results.empty() && op.work.extra_saved == bytes(0),
             what + "its backward reads more than operands and cotangents");
     for (std::size_t k = 0; k < op.operands.size(); ++k) {

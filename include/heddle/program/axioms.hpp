@@ -90,6 +90,7 @@ private:
         check_side(o, rule, results, rule.results, "results");
         check_indices(o, rule);
         check_terms(o, rule);
+        if (rule.exchange) check_exchange(o, rule);
         check_work(o, access::work(program_, o), operands.size(), results.size());
     }
 
@@ -117,6 +118,20 @@ private:
             if (index.kind == index_kind::parallel && !in_result[i])
                 add(operator_text(o), "is parallel in the index '" + index.name + "', which no result has");
         }
+    }
+
+    void check_exchange(operator_id o, index_rule const& rule) {
+        auto const& [rows, places, sent, returned] = *rule.exchange;
+        auto const count = rule.indices.size();
+        bool known = rows < count && places < count;
+        for (auto const* side : {&sent, &returned})
+            for (auto const& dimension : *side)
+                for (auto i : dimension) known = known && i < count;
+        if (!known) return add(operator_text(o), "exchanges rows of an index that is not there");
+        if (rule.indices[rows].kind != index_kind::parallel || rule.indices[places].kind != index_kind::reduction)
+            add(operator_text(o), "exchanges rows '" + rule.indices[rows].name + "' with '" +
+                                      rule.indices[places].name +
+                                      "', expected an index that all results have, and one that is summed over");
     }
 
     void check_terms(operator_id o, index_rule const& rule) {

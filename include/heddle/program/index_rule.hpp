@@ -18,6 +18,9 @@
 /// - After `;` the result is a sum of products of those operands (by number) in which it is linear. Operands that
 ///   are not named there enter non-linearly. A term `_` is what these make by themselves, linear in nothing: an
 ///   affine operator is `(i), (j) -> (j); _ + 1`.
+/// - After another `;` stands that rows may be exchanged: with `(t k c) @ e -> (t k d)` the operator may be cut along `t`
+///   and operands along `e` at once. For each place of `t` and `k` the `c` numbers are brought to where the operands have
+///   a place of `e`, which the data choose, and `d` numbers are brought back. Tokens and their experts are so.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -29,6 +32,7 @@
 #include <cctype>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +62,14 @@ using indexed_dimension = std::vector<std::uint16_t>;
 /// Holds one entry per dimension of an operand or result.
 using indexed_access = std::vector<indexed_dimension>;
 
+/// Rows that devices may send to where the places of an index are, and get an answer of; all of the first operand's type.
+struct row_exchange {
+    /// The index of the rows, which devices hold in parts, and the one whose places they are sent to.
+    std::uint16_t rows = 0, places = 0;
+    /// What is sent and what is brought back: the dimensions of all of it.
+    indexed_access sent, returned;
+};
+
 /// Tells how an operator's result depends on its operands, index by index.
 ///
 /// *Axioms.* Take a set of an index's places, contiguous or strided. For a parallel index, computing with those places
@@ -65,7 +77,8 @@ using indexed_access = std::vector<indexed_dimension>;
 /// a partition of its places sum to the result, if every term without the index is given to one part only; such a term
 /// depends on no operand that has the index. The result is linear in each operand of a term while the others are fixed.
 /// A result that depends on no operand of the terms belongs to the term that lists none. For an index with statistics
-/// all of this holds if the parts use the statistics of the whole rows.
+/// all of this holds if the parts use the statistics of the whole rows. With an exchange it holds for the rows' index
+/// also if each part has some places of the other index alone, and sends rows to the parts that have those they choose.
 struct index_rule {
     std::vector<loop_index> indices;
     std::vector<indexed_access> operands;
@@ -73,7 +86,11 @@ struct index_rule {
     /// The result is the sum of these terms; each lists the operands in which it is multilinear. At most one term lists
     /// none: it depends on the operands outside the terms.
     std::vector<std::vector<std::uint8_t>> terms;
+    std::optional<row_exchange> exchange{};
 };
+
+/// Returns the places of an access, given the extents of indices.
+[[nodiscard]] extent place_count(index_rule const& rule, indexed_access const& access);
 
 namespace detail {
 
@@ -90,6 +107,10 @@ private:
         while (at_ < text_.size() && text_[at_] == ' ') ++at_;
     }
     bool accept(std::string_view token);
+    [[nodiscard]] bool is_next(std::string_view token) {
+        skip();
+        return text_.substr(at_, token.size()) == token;
+    }
     void expect(std::string_view token) {
         if (!accept(token)) fail("'" + std::string(token) + "'");
     }
@@ -110,6 +131,13 @@ private:
     std::uint16_t add_index(std::string name, index_kind kind);
 
     void read_terms();
+
+    void read_exchange();
+
+    /// A parenthesis of indices that are there already.
+    indexed_access read_known();
+
+    void check_exchange();
 
     void classify();
 
@@ -145,10 +173,12 @@ HEDDLE_INLINE index_rule rule_parser::parse() {
     read_side(rule_.operands, "->", &loop_index::forward_statistics);
     expect("->");
     read_side(rule_.results, ";", &loop_index::backward_statistics);
-    if (accept(";")) read_terms();
+    if (accept(";") && !is_next(";")) read_terms();
+    if (accept(";")) read_exchange();
     skip();
     if (at_ != text_.size()) fail("nothing more");
     classify();
+    check_exchange();
     return std::move(rule_);
 }
 
@@ -158,16 +188,12 @@ HEDDLE_INLINE void rule_parser::fail(std::string const& expected) const {
 }
 
 HEDDLE_INLINE bool rule_parser::accept(std::string_view token) {
-    skip();
-    if (text_.substr(at_, token.size()) != token) return false;
+    if (!is_next(token)) return false;
     at_ += token.size();
     return true;
 }
 
-HEDDLE_INLINE bool rule_parser::at_end_or(std::string_view token) {
-    skip();
-    return at_ == text_.size() || text_.substr(at_, token.size()) == token;
-}
+HEDDLE_INLINE bool rule_parser::at_end_or(std::string_view token) { return is_next(token) || at_ == text_.size(); }
 
 HEDDLE_INLINE void rule_parser::read_side(std::vector<indexed_access>& side, std::string_view stop, statistics marked) {
     if (at_end_or(stop)) return;
@@ -264,6 +290,49 @@ HEDDLE_INLINE void rule_parser::read_terms() {
         fail("an operand in no term, which '_' is made of");
 }
 
+HEDDLE_INLINE indexed_access rule_parser::read_known() {
+    expect("(");
+    indexed_access access;
+    auto const known = rule_.indices.size();
+    while (!accept(")")) {
+        auto const begin = at_;
+        access.push_back({read_index(&loop_index::forward_statistics)});
+        if (rule_.indices.size() == known) continue;
+        at_ = begin;
+        fail("an index of an operand");
+    }
+    return access;
+}
+
+HEDDLE_INLINE void rule_parser::read_exchange() {
+    row_exchange made;
+    made.sent = read_known();
+    if (made.sent.empty()) fail("an index of rows");
+    made.rows = made.sent.front().front();
+    expect("@");
+    auto const known = rule_.indices.size();
+    made.places = read_index(&loop_index::forward_statistics);
+    if (rule_.indices.size() != known) fail("an index of an operand");
+    expect("->");
+    made.returned = read_known();
+    rule_.exchange = std::move(made);
+}
+
+HEDDLE_INLINE void rule_parser::check_exchange() {
+    if (!rule_.exchange) return;
+    auto const has = [](indexed_access const& access, std::uint16_t i) {
+        return algorithm::any_of(
+            access, [&](auto const& dimension) { return algorithm::find(dimension, i) != dimension.end(); });
+    };
+    auto const [rows, places] = std::pair(rule_.exchange->rows, rule_.exchange->places);
+    for (auto const& access : rule_.results)
+        if (!has(access, rows)) fail("rows of an index that all results have");
+    if (rule_.indices[rows].kind != index_kind::parallel || rule_.indices[places].kind != index_kind::reduction)
+        fail("rows that may be cut, and places that may be cut and that no result has");
+    for (auto const& access : rule_.operands)
+        if (has(access, rows) && has(access, places)) fail("operands that have either the rows or the places");
+}
+
 HEDDLE_INLINE void rule_parser::classify() {
     for (auto const& access : rule_.results)
         for (auto const& dimension : access)
@@ -275,6 +344,13 @@ HEDDLE_INLINE void rule_parser::classify() {
 } // namespace heddle::detail
 
 namespace heddle {
+
+HEDDLE_INLINE extent place_count(index_rule const& rule, indexed_access const& access) {
+    extent count = 1;
+    for (auto const& dimension : access)
+        for (auto i : dimension) count *= rule.indices[i].extent;
+    return count;
+}
 
 HEDDLE_INLINE std::vector<tensor_shape> bind_extents(index_rule& rule, std::span<tensor_shape const> operands,
                                                      std::span<tensor_shape const> results,

@@ -93,7 +93,22 @@ struct split_loop {
     /// The all-reduces of one number per row by which the devices complete their parts, and the size of each.
     std::uint8_t forward_statistics = 0, backward_statistics = 0;
     bytes statistic{};
+    /// If devices exchange rows: the operands that are cut along the index to whose places rows are sent, at points of
+    /// their own; the bytes of what is sent and of what is brought back, and of the rows' counts for all places. The
+    /// extent is that of the rows.
+    std::vector<bool> is_destination{};
+    bytes sent{}, returned{}, counted{};
+    [[nodiscard]] bool exchanges() const { return !is_destination.empty(); }
+    /// Returns the last of these operands. *Precondition:* `exchanges()`.
+    [[nodiscard]] std::size_t destination() const {
+        std::size_t k = is_destination.size() - 1;
+        while (!is_destination[k]) --k;
+        return k;
+    }
 };
+
+/// Returns the loop of an exchange's rows alone, and that of the places to which they are sent.
+[[nodiscard]] std::pair<split_loop, split_loop> sides_of(split_loop const& loop);
 
 /// A way to compute an operator that is there beside its loops: forms by their codes, of operands and of results.
 struct listed_computation {
@@ -433,6 +448,10 @@ void check_rules(Program const& p) {
            std::all_of(dims.begin(), dims.begin() + f.dimension, [](extent e) { return e == 1; });
 }
 
+/// Adds a loop for each way to cut rows and the places to which they may be sent, after the loops that cut either.
+void add_exchanges(index_rule const& rule, std::span<std::uint16_t const> index_of_loop,
+                   std::vector<indexed_tensor> const& tensors, indexed_operator& op);
+
 /// Lays the results of a view where its operand lies.
 void place_results(indexed_operator const& op, std::vector<indexed_tensor>& tensors);
 
@@ -502,6 +521,7 @@ template <single_device_program Program>
             tensor.has_cotangent = has_cotangent && is_floating(tensor.info.type) && !op.work.stops_gradient;
             op.results.push_back(t);
         }
+        std::vector<std::uint16_t> index_of_loop;
         for (std::size_t i = 0; i < rule.indices.size(); ++i) {
             auto const& index = rule.indices[i];
             // `find(access, factors, whole)` tells which factor the loop is there.
@@ -511,8 +531,7 @@ template <single_device_program Program>
                                 {},
                                 {},
                                 index.forward_statistics,
-                                index.backward_statistics,
-                                {}};
+                                index.backward_statistics};
                 bool whole = true;
                 for (std::size_t k = 0; k < op.operands.size(); ++k)
                     loop.operands.push_back(find(rule.operands[k], result.tensors[op.operands[k]].factors, whole));
@@ -526,7 +545,9 @@ template <single_device_program Program>
                         loop.statistic =
                             bytes(static_cast<double>(rows) * element_size(result.tensors[op.results[0]].info.type));
                     }
-                if (whole) op.loops.push_back(std::move(loop));
+                if (!whole) return;
+                op.loops.push_back(std::move(loop));
+                index_of_loop.push_back(static_cast<std::uint16_t>(i));
             };
             if (index.kind != index_kind::blocked) {
                 auto const& strides = refinement.index(o, i);
@@ -545,6 +566,7 @@ template <single_device_program Program>
                     return detail::find_shares(rule, at, factors, op.segment, i, *shares, whole);
                 });
         }
+        detail::add_exchanges(rule, index_of_loop, result.tensors, op);
     }
     for (auto const& op : result.operators) detail::place_results(op, result.tensors);
     detail::keep_backward_of_loss(result);
@@ -581,6 +603,15 @@ HEDDLE_INLINE bool cuts_term(indexed_operator const& op, split_loop const& loop,
         if (!is_listed && has_loop(k)) return true;
     }
     return false;
+}
+
+HEDDLE_INLINE std::pair<split_loop, split_loop> sides_of(split_loop const& loop) {
+    std::pair<split_loop, split_loop> sides{{loop.extent, false, loop.operands, loop.results},
+                                            {loop.extent, true, loop.operands, {}}};
+    sides.second.results.assign(loop.results.size(), no_factor);
+    for (std::size_t k = 0; k < loop.operands.size(); ++k)
+        (loop.is_destination[k] ? sides.first : sides.second).operands[k] = no_factor;
+    return sides;
 }
 
 HEDDLE_INLINE std::size_t segment_count(indexed_program const& p) {
@@ -672,6 +703,28 @@ HEDDLE_INLINE extent row_count(index_rule const& rule, indexed_access const& acc
             if (auto const& index = rule.indices[i]; index.forward_statistics + index.backward_statistics == 0)
                 rows *= index.extent;
     return rows;
+}
+
+HEDDLE_INLINE void add_exchanges(index_rule const& rule, std::span<std::uint16_t const> index_of_loop,
+                                 std::vector<indexed_tensor> const& tensors, indexed_operator& op) {
+    if (!rule.exchange) return;
+    auto const& [rows, places, sent, returned] = *rule.exchange;
+    double const size = element_size(tensors[op.operands[0]].info.type);
+    constexpr double count_size = 8;
+    for (std::size_t l = 0; l < index_of_loop.size(); ++l)
+        for (std::size_t m = 0; m < index_of_loop.size(); ++m) {
+            if (index_of_loop[l] != rows || index_of_loop[m] != places) continue;
+            auto both = op.loops[l];
+            auto const& other = op.loops[m].operands;
+            for (std::size_t k = 0; k < other.size(); ++k) {
+                both.is_destination.push_back(other[k] != no_factor);
+                if (both.is_destination[k]) both.operands[k] = other[k];
+            }
+            both.sent = bytes(size * static_cast<double>(place_count(rule, sent)));
+            both.returned = bytes(size * static_cast<double>(place_count(rule, returned)));
+            both.counted = bytes(count_size * static_cast<double>(rule.indices[places].extent));
+            op.loops.push_back(std::move(both));
+        }
 }
 
 HEDDLE_INLINE void place_results(indexed_operator const& op, std::vector<indexed_tensor>& tensors) {

@@ -84,6 +84,18 @@ HEDDLE_INLINE factor_set expert_factors(indexed_program const& p) {
             if (of_values && !loop.is_reduction) experts.insert(of_parameters);
         }
     }
+    factor_set places(p); // to which tokens are sent; what has them may be a view of the parameter
+    bool any = false;
+    for (auto const& op : p.operators)
+        for (auto const& loop : op.loops)
+            if (loop.exchanges()) {
+                places.insert(factors_of(op, loop));
+                any = true;
+            }
+    if (!any) return experts;
+    places = tied_factors(p, std::move(places));
+    for (tensor_id t = 0; t < p.tensors.size(); ++t)
+        if (auto const f = places.first_of(t); f != no_factor && p.tensors[t].is_parameter()) experts.insert({t, f});
     return experts;
 }
 

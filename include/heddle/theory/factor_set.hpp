@@ -47,7 +47,8 @@ private:
     std::vector<bool> holds_;
 };
 
-/// Returns the factors that a loop is in.
+/// Returns the factors that a loop is in, which are cut at the same points. Of an exchange, these are where rows are sent
+/// to: the rows themselves are cut as by another loop.
 [[nodiscard]] std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop);
 
 /// Tells whether a loop is in some of these factors.
@@ -108,8 +109,9 @@ HEDDLE_INLINE std::uint64_t factor_set::mark(std::initializer_list<factor_set co
 HEDDLE_INLINE std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop) {
     std::vector<cut_factor> factors;
     for (std::size_t k = 0; k < op.operands.size(); ++k)
-        if (loop.operands[k] != no_factor) factors.push_back({op.operands[k], loop.operands[k]});
-    for (std::size_t k = 0; k < op.results.size(); ++k)
+        if (loop.operands[k] != no_factor && (!loop.exchanges() || loop.is_destination[k]))
+            factors.push_back({op.operands[k], loop.operands[k]});
+    for (std::size_t k = 0; k < op.results.size() && !loop.exchanges(); ++k)
         if (loop.results[k] != no_factor) factors.push_back({op.results[k], loop.results[k]});
     return factors;
 }

@@ -104,6 +104,8 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
             add(loop.forward_statistics);
             add(loop.backward_statistics);
             add(loop.statistic.value);
+            add(loop.sent.value);
+            add(loop.returned.value);
         }
         add(op.inside_loop);
         add(op.listed.size()); // listed alike where operators that they are of are of one kind, see `searched_program`

@@ -243,6 +243,11 @@ HEDDLE_INLINE void searched_program::divide_operators() {
         // The costs of one that is divided name no tensors but of its last part.
         auto const is_plain = [&](instruction::compute const& i) {
             bool const is_cut = has_shard(i.operands) || (!gives && has_shard(i.results)) || !has_shard(i.results);
+            auto const* const loop = i.loop < 0 ? nullptr : &whole.loops[static_cast<std::size_t>(i.loop)];
+            if (loop && loop->exchanges()) {
+                auto const t = whole.operands[loop->destination()];
+                if (gives || (t != values.back() && !program_.tensors[t].is_source())) return false;
+            }
             return is_cut && !gathers_factors(i);
         };
         if ((!takes && !gives) || ways.size() > most_ways || !algorithm::all_of(ways, is_plain)) {

@@ -122,7 +122,8 @@ HEDDLE_INLINE std::pair<tensor_id, tensor_form> property_table::tensor_and_form(
 HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op,
                                                            split_loop const& loop) {
     std::vector<std::size_t> parameters;
-    if (loop.is_reduction || !op.work.saved_results.empty() || op.work.extra_saved.value > 0) return parameters;
+    if (loop.is_reduction || loop.exchanges() || !op.work.saved_results.empty() || op.work.extra_saved.value > 0)
+        return parameters;
     bytes factors, gradients;
     for (auto t : op.results)
         if (p.tensors[t].has_cotangent) factors += p.tensors[t].info.size();
@@ -184,6 +185,7 @@ HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program con
     form_list const partial_results(op.results.size(), tensor_form::partial());
     for (std::size_t l = 0; l < op.loops.size(); ++l) {
         auto const& loop = op.loops[l];
+        if (loop.exchanges() && p.is_split_inside) continue; // devices of a group do not send across groups
         form_list operands = whole, results = partial_results;
         for (std::size_t k = 0; k < operands.size(); ++k)
             if (loop.operands[k] != no_factor) operands[k] = tensor_form::shard(loop.operands[k]);

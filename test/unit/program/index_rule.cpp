@@ -183,3 +183,31 @@ TEST_CASE("statistics are forward if an operand has the mark, and backward if a 
     CHECK_THROWS_AS(std::ignore = parse_index_rule("(b ~) -> ()"), input_error);
     CHECK_THROWS_AS(std::ignore = parse_index_rule("(b ~~~~~~~~~c) -> ()"), input_error);
 }
+
+TEST_CASE("rows may be exchanged between an index of all results and one that is summed over") {
+    auto const rule = parse_index_rule("(t c), (t k), (e c h), (e h d) -> (t d); 3; (t k c) @ e -> (t k d)");
+    REQUIRE(rule.exchange);
+    CHECK(rule.indices[rule.exchange->rows].name == "t");
+    CHECK(rule.indices[rule.exchange->places].name == "e");
+    CHECK(rule.exchange->sent.size() == 3);
+    CHECK(rule.exchange->returned == indexed_access{{0}, {2}, {5}});
+    CHECK(parse_index_rule("(t), (e) -> (t);; (t) @ e -> (t)").terms.empty());
+    CHECK_FALSE(parse_index_rule("(t), (e) -> (t); 1").exchange);
+    struct {
+        std::string rule, expected;
+    } const cases[] = {
+        {"(t), (e) -> (t); 1; (t) e -> (t)", "expected '@'"},
+        {"(t), (e) -> (t); 1; () @ e -> (t)", "expected an index of rows"},
+        {"(t), (e) -> (t); 1; (t) @ f -> (t)", "expected an index of an operand"},
+        {"(t), (e) -> (t); 1; (t u) @ e -> (t)", "expected an index of an operand"},
+        {"(t), (e) -> (t); 1; (e) @ t -> (t)", "expected rows of an index that all results have"},
+        {"(t), (e) -> (t), (); 1; (t) @ e -> (t)", "expected rows of an index that all results have"},
+        {"(t), (e) -> (t e); 1; (t) @ e -> (t)", "expected rows that may be cut"},
+        {"(t), (!e) -> (t); 1; (t) @ e -> (t)", "expected rows that may be cut"},
+        {"(t e), (e) -> (t); 1; (t) @ e -> (t)", "expected operands that have either the rows or the places"},
+    };
+    for (auto const& [text, expected] : cases) {
+        CAPTURE(text);
+        CHECK(test::contains(test::error_of([&] { static_cast<void>(parse_index_rule(text)); }), expected));
+    }
+}

@@ -32,10 +32,10 @@ void pack(indexed_tensor const& tensor, tensor_form from, tensor_form to, std::o
     return held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
 }
 
-/// Adds the small kernels of an attention. It is made of products and of kernels between them, each of which reads as
-/// much as it writes, namely what the attention saves inside. Their adjoints read that and a cotangent, and write a
-/// cotangent.
-void beside_attention(step_work& s);
+/// Adds the small kernels of an attention, or of experts. It is made of products and of kernels between them, each of
+/// which reads as much as it writes, namely what the operator saves inside. Their adjoints read that and a cotangent,
+/// and write a cotangent.
+void beside_products(step_work& s);
 
 /// Adds the kernels of operands that are broadcast when added. Beside a product, adding one takes a kernel that reads
 /// and writes the result. The gradient is a sum over the result's cotangent, in a kernel that reads the cotangent and,
@@ -66,9 +66,11 @@ HEDDLE_INLINE void pack(indexed_tensor const& tensor, tensor_form from, tensor_f
     }
 }
 
-HEDDLE_INLINE void beside_attention(step_work& s) {
+HEDDLE_INLINE void beside_products(step_work& s) {
     if (s.saved == holding{}) return;
-    constexpr int kernels = 6; // query, key, value, probabilities, what dropout leaves of them, context
+    // Query, key, value, probabilities, what dropout leaves of them, context; or rows by expert, activation, gate,
+    // weighted rows, rows by token, sums.
+    constexpr int kernels = 6;
     s.forward.beside += 2 * s.saved, s.forward.kernels_beside += kernels;
     s.backward.beside += 3 * s.saved, s.backward.kernels_beside += kernels;
 }
