@@ -127,6 +127,7 @@ private:
             add({"histc"}, &self::histogram);
             add({"grouped_mm"}, &self::grouped_product);
             add({"index_put"}, &self::put);
+            add({"routed_experts"}, &self::experts);
             add({"complex_mul"}, &self::complex_product);
             add({"append_cls_token", "get_cls_token"}, &self::class_token);
             return made;

@@ -42,6 +42,18 @@ protected:
                             {T(x), T(weight({experts, dims(x)[1], width})), T(input({experts}, element_type::int64))},
                             {dims(x)[0], width})));
     }
+    void experts(std::string const& kind) {
+        auto const x = of_rank(2);
+        extent const tokens = dims(x)[0], width = dims(x)[1], count = size(), hidden = size(3), out = size(),
+                     choices = random_.between(1, 3);
+        bool const gated = random_.chance(0.6);
+        char const* const activation = random_.of(std::vector<char const*>{"silu", "gelu", "tanh"});
+        auto const ids = input({tokens, choices}, element_type::int64);
+        keep(not_plain(call("heddle." + kind,
+                            {T(x), T(ids), T(weight({tokens, choices})),
+                             T(weight({count, width, gated ? 2 * hidden : hidden})), T(weight({count, hidden, out}))},
+                            {tokens, out}, {{"gated", flag(gated)}, {"activation", text(activation)}})));
+    }
     void put(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);

@@ -5,6 +5,7 @@
 
 #include <heddle/execute/detail/attention_kernels.hpp>
 #include <heddle/execute/detail/cell_kernels.hpp>
+#include <heddle/execute/detail/expert_kernels.hpp>
 #include <heddle/execute/detail/linear_kernels.hpp>
 #include <heddle/execute/detail/lookup_kernels.hpp>
 #include <heddle/execute/detail/loss_kernels.hpp>
@@ -113,6 +114,7 @@ eigen_kernels<Scalar>::eigen_kernels() {
     detail::add_attention_kernels(table_);
     detail::add_lookup_kernels(table_);
     detail::add_routing_kernels(table_);
+    table_["routed_experts"] = detail::routed_experts_kernel<Scalar>(table_);
     detail::add_source_kernels(table_);
 }
 

@@ -12,6 +12,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/inside_exchange.hpp>
+#include <heddle/execute/detail/row_exchange.hpp>
 #include <heddle/execute/detail/shard_layout.hpp>
 #include <heddle/execute/detail/tensor_exchange.hpp>
 #include <heddle/execute/kernel.hpp>
@@ -135,7 +136,7 @@ private:
     /// What a micro-batch has. The first one has what belongs to parameters, for all.
     struct part {
         std::map<key, tensor> values, cotangents;
-        /// The statistics of rows, combined, by operator and number.
+        /// The statistics of rows, combined, or the rows that others sent, by operator and number.
         std::map<std::pair<operator_id, std::size_t>, tensor> statistics;
     };
     template <class Work>
@@ -309,7 +310,9 @@ private:
                        range.first + (divides_batch ? places_before(loop.extent) : 0), range.second);
             has_statistics = has_statistics || detail::has_statistics(loop);
         };
-        if (i.loop >= 0) {
+        if (i.loop >= 0 && op.loops[static_cast<std::size_t>(i.loop)].exchanges()) {
+            exchange_rows(result, i);
+        } else if (i.loop >= 0) {
             std::pair<extent, extent> range{0, indexed_.operators[i.op].loops[static_cast<std::size_t>(i.loop)].extent};
             find_tensor(i, [&](tensor_id t, tensor_form f) {
                 if (!f.is_shard()) return false;
@@ -329,6 +332,24 @@ private:
                 combine(i, which, how, rows);
             };
         return result;
+    }
+
+    /// Lets a computation send rows to the ranks that have what they choose. There are no groups then.
+    void exchange_rows(tensor_call<tensor>& call, instruction::compute const& i) {
+        auto const& op = whole().operators[i.op];
+        auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
+        auto const of_batch = count_ > 1 ? batch_loop(op, *batch_) : std::int16_t{-1};
+        bool const divides_batch =
+            of_batch >= 0 && op.loops[static_cast<std::size_t>(of_batch)].operands == sides_of(loop).first.operands;
+        detail::split_exchange(call, program_, whole(), i, loop, layout_, communicator_.rank(),
+                               divides_batch ? places_before(loop.extent) : 0);
+        call.send = [this, &i](std::size_t which, tensor const& rows, shard_counts sent, shard_counts received) {
+            auto& known = parts_[part_].statistics;
+            across_.count_as(program_.results(i.op)[0]);
+            if (auto const found = known.find({i.op, which}); found != known.end()) return found->second;
+            return known.try_emplace({i.op, which}, detail::exchanged(communicator_, rows, sent, received))
+                .first->second;
+        };
     }
 
     /// Combines the statistics of rows over all that hold parts of the rows. In a group, the first device combines

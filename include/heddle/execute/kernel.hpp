@@ -29,6 +29,13 @@ namespace heddle {
 /// The positions that are held of each dimension of one tensor.
 using held_part = std::vector<held_positions>;
 
+/// Who has the places that an operator sends rows to; see `row_exchange`.
+struct place_owners {
+    std::size_t ranks = 1;
+    /// The rank that has each place. It is empty if no rows are sent.
+    std::vector<std::size_t> of{};
+};
+
 /// One operator as one rank runs it: the whole operator, and what the rank holds of its tensors.
 ///
 /// If a loop is split, the tensors that have it are held in part; all others are whole. A partial operand is whole too,
@@ -43,6 +50,7 @@ struct kernel_call {
     std::vector<held_part> operands, results;
     /// Is the key of dropout, which draws by the element's number in the whole tensor.
     random_key random{};
+    place_owners destinations{};
 
     [[nodiscard]] std::vector<double> numbers(std::string const& attribute) const;
     [[nodiscard]] bool has(std::string const& attribute) const { return !numbers(attribute).empty(); }
@@ -72,6 +80,10 @@ struct tensor_call : kernel_call {
     /// statistics is split: then a rank has whole rows. `which` counts the operator's statistics, forward ones first.
     /// If the backward pass asks for one of the forward pass, it gets it without communication.
     std::function<void(std::size_t which, reduction how, Tensor& rows)> combine{};
+    /// Returns what ranks send to this one, by rank; counts are of numbers, by rank. It is empty if no rows are sent.
+    /// `which` counts the operator's exchanges, forward ones first. If the backward pass asks for one of the forward
+    /// pass, it gets it without communication.
+    std::function<Tensor(std::size_t which, Tensor const& rows, shard_counts sent, shard_counts received)> send{};
 
     tensor_call() = default;
     /// A call that is joined to none.
@@ -105,7 +117,8 @@ void split_call(kernel_call& call, program const& p, indexed_program const& inde
 /// are pieces of it for a parallel loop, and summands for a reduction. So do the cotangents that `backward` returns:
 /// they are pieces for an operand that has the loop, and summands for one that has not. `backward` is linear in the
 /// cotangents and is the adjoint of the derivative of `forward`. All ranks call `call.combine` for the statistics that
-/// the loop states, each once and in order; it completes what they hold in part, and the above holds with it. Otherwise
+/// the loop states, each once and in order; it completes what they hold in part, and the above holds with it. So do they
+/// call `call.send` if there is one: rows are computed where the places are that they choose. Otherwise
 /// both are pure; random draws depend only on `call.random` and the place in the whole.
 ///
 /// *Throws* `input_error`, naming the operator, if the backend cannot run it.

@@ -561,8 +561,15 @@ HEDDLE_INLINE std::optional<instruction> piece_builder::resolve(draft const& d) 
     auto const cut =
         number_of((d.loop_of_result ? op.results : op.operands)[d.loop_of], {tensor_form::shard(0), d.loop});
     if (!cut) return {};
+    // Rows that are exchanged are cut as they may be alone, so all that is cut tells the loop.
+    auto const cuts = [](std::vector<factor_number> const& numbers, form_list const& forms) {
+        return algorithm::equal(numbers, forms, [](factor_number f, tensor_form form) {
+            return f == no_factor ? !form.is_shard() : form == tensor_form::shard(f);
+        });
+    };
     auto const loop = algorithm::find_if(op.loops, [&](split_loop const& l) {
-        return (d.loop_of_result ? l.results : l.operands)[d.loop_of] == cut->factor();
+        return (d.loop_of_result ? l.results : l.operands)[d.loop_of] == cut->factor() &&
+               cuts(l.operands, computed.operands) && cuts(l.results, computed.results);
     });
     if (loop == op.loops.end()) return {};
     computed.loop = static_cast<std::int16_t>(loop - op.loops.begin());

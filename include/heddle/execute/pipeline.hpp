@@ -7,6 +7,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/group_tensors.hpp>
+#include <heddle/execute/detail/row_exchange.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/single_device.hpp>
@@ -257,6 +258,18 @@ private:
             split_call(result, program_, indexed_, i.op, op.loops[static_cast<std::size_t>(loop)], begin_, count_);
         if (i.loop < 0) return result;
         auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
+        if (loop.exchanges()) {
+            detail::split_exchange(result, program_, indexed_, i, loop, whole_.layout, at_.part, 0);
+            result.send = [this, &i, &mine](std::size_t which, tensor const& rows, shard_counts sent,
+                                            shard_counts received) {
+                whole_.exchange.count_as(program_.results(i.op)[0]);
+                if (auto const found = mine.statistics.find({i.op, which}); found != mine.statistics.end())
+                    return found->second;
+                return mine.statistics.try_emplace({i.op, which}, detail::exchanged(group_, rows, sent, received))
+                    .first->second;
+            };
+            return result;
+        }
         std::pair<extent, extent> range{0, loop.extent};
         auto const look = [&](std::vector<tensor_id> const& of, form_list const& forms) {
             for (std::size_t k = 0; k < forms.size(); ++k) {

@@ -9,6 +9,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/attention_operators.hpp>
 #include <heddle/program/detail/cell_operators.hpp>
+#include <heddle/program/detail/expert_operators.hpp>
 #include <heddle/program/detail/lookup_operators.hpp>
 #include <heddle/program/detail/loss_operators.hpp>
 #include <heddle/program/detail/norm_operators.hpp>
@@ -383,6 +384,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"get_cls_token", get_class_token},
         {"stochastic_depth", stochastic_depth},
         {"complex_mul", complex_product},
+        {"routed_experts", routed_experts},
     };
     return table;
 }

@@ -45,6 +45,7 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
                     c.loop < 0 ? nullptr : &indexed.operators[c.op].loops[static_cast<std::size_t>(c.loop)];
                 ++seen["operator " + p.kind(c.op)];
                 if (gathers_factors(c)) ++seen["compute with factors"];
+                else if (loop && loop->exchanges()) ++seen["compute with rows exchanged"];
                 else if (loop && loop->forward_statistics > 0) ++seen["compute with statistics"];
                 else if (loop)
                     ++seen[loop->is_reduction ? partial ? "compute split, partial added" : "compute split, summed"
@@ -115,6 +116,7 @@ TEST_CASE("random plans compute what the single device does and carry what they 
                                     "compute mirrored",
                                     "compute with factors",
                                     "compute with statistics",
+                                    "compute with rows exchanged",
                                     "read shard",
                                     "read replicated",
                                     "read mirrored",

@@ -323,6 +323,7 @@ HEDDLE_INLINE void size_ties::relate(operator_id o) {
     }
     if (kind == "one_hot" && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "classes");
     if (among({"embedding", "embedding_bag"}) && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "v");
+    if (kind == "routed_experts" && are_made_of_floats(program_.operands(o)[1])) keep_index(o, "e");
     if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
     if (among({"embedding", "embedding_bag"}) && !attribute(o, "padding_idx").empty())
         keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);

@@ -193,6 +193,7 @@ HEDDLE_INLINE void value_requests::visit(operator_id o) {
     else if (among({"gather", "index_select", "index_add", "scatter_add", "scatter", "getitem", "index"}))
         places(o, among({"getitem", "index"}));
     else if (kind == "index_put") places(o, true);
+    else if (kind == "routed_experts") ask(program_.operands(o)[1], below(operand_shape(o, 3)[0]));
     else if (kind == "one_hot")
         ask(program_.operands(o)[0], below(program_.tensor(program_.results(o)[0]).shape.back()));
     else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The ranks' side of operators that send rows to one another.
+#pragma once
+
+#include <heddle/execute/communicator.hpp>
+#include <heddle/execute/detail/shard_layout.hpp>
+#include <heddle/execute/kernel.hpp>
+#include <heddle/theory/instruction.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace heddle::detail {
+
+/// Restricts a call to the rows and the places that a rank holds, and notes which rank has which place. The rows are
+/// those of a part of the batch before which there are `before` others.
+void split_exchange(kernel_call& call, program const& p, indexed_program const& indexed, instruction::compute const& i,
+                    split_loop const& loop, shard_layout const& layout, std::size_t rank, extent before);
+
+/// Returns what ranks send to this one.
+template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator>
+[[nodiscard]] Tensor exchanged(Communicator& ranks, Tensor const& mine, shard_counts sent, shard_counts received) {
+    if (ranks.size() == 1) return mine;
+    Tensor result(tensor_shape{static_cast<extent>(total_count(received))});
+    ranks.all_to_all_v(mine.flat(), sent, result.flat(), received);
+    return result;
+}
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void split_exchange(kernel_call& call, program const& p, indexed_program const& indexed,
+                                  instruction::compute const& i, split_loop const& loop, shard_layout const& layout,
+                                  std::size_t rank, extent before) {
+    auto const [rows, places] = sides_of(loop);
+    auto const of_rows = layout.places(p.results(i.op)[0], i.results[0]);
+    split_call(call, p, indexed, i.op, rows, before + shard_layout::begin_of(of_rows, rank), of_rows[rank]);
+    auto const k = loop.destination();
+    auto const destination = p.operands(i.op)[k];
+    auto const of_places = layout.places(destination, i.operands[k]);
+    split_call(call, p, indexed, i.op, places, shard_layout::begin_of(of_places, rank), of_places[rank]);
+    auto const& cut = layout.factor_of(destination, i.operands[k]);
+    extent const all = p.tensor(destination).shape[cut.dimension];
+    call.destinations.ranks = of_places.size();
+    call.destinations.of.resize(static_cast<std::size_t>(all));
+    for (std::size_t r = 0; r < of_places.size(); ++r)
+        for (extent place : positions_of(all, cut, shard_layout::begin_of(of_places, r), of_places[r]))
+            call.destinations.of[static_cast<std::size_t>(place)] = r;
+}
+
+} // namespace heddle::detail
+
+#endif

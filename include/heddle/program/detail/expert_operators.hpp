@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The catalogue entry of tokens that go through the experts chosen for them.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/program/detail/described_operator.hpp>
+
+#include <array>
+#include <string_view>
+
+namespace heddle::detail {
+
+/// The activations of experts, which the attribute `activation` numbers.
+inline constexpr std::array<std::string_view, 5> expert_activations{"silu", "gelu", "relu", "sigmoid", "tanh"};
+
+/// For each token, the sum over its choices of a weight times what the chosen expert makes of it: a product, an
+/// activation of all of it or of its first half, then times the second, and another product. Operands are tokens,
+/// experts, weights, and the matrices of all experts before and after the activation.
+///
+/// Tokens may be cut, and experts; if both are, tokens are sent to where their experts are. Hidden units are summed.
+inline description routed_experts(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input"), ids = c.tensor(1, "experts"), weights = c.tensor(2, "weights"),
+                    up = c.tensor(3, "up"), down = c.tensor(4, "down");
+    tensor_shape const &tokens = c.shape_of(x), &choices = c.shape_of(ids), &first = c.shape_of(up),
+                       &second = c.shape_of(down);
+    if (tokens.size() != 2 || choices.size() != 2 || first.size() != 3 || second.size() != 3) return {};
+    c.expect_integers("experts", ids);
+    bool const gated = c.flag(6, "gated", false);
+    auto const name = c.text(5, "activation", "silu");
+    auto const activation = algorithm::find(expert_activations, name);
+    if (activation == expert_activations.end()) return {};
+    extent const experts = first[0], hidden = second[1];
+    c.expect_shape("experts", ids, {tokens[0], choices[1]});
+    c.expect_shape("weights", weights, choices);
+    c.expect_shape("up", up, {experts, tokens[1], gated ? 2 * hidden : hidden});
+    c.expect_shape("down", down, {experts, hidden, second[2]});
+    auto const whole = [](char const* index, extent e) { return entry(std::string("!") + index, e); };
+    std::string const t = entry("t", tokens[0]), e = entry("e", experts), h = entry("h", hidden);
+    entries const chosen{t, whole("k", choices[1])}, in{t, whole("c", tokens[1])}, out{t, whole("d", second[2])};
+    std::string rule =
+        rule_text({in, chosen, chosen, {e, in[1], gated ? in_pieces(h) : h}, {e, h, out[1]}}, {out}, "2*4");
+    if (t != "1" && e != "1") {
+        auto const of_rows = [&](extent width, char const* index) {
+            return "(t" + std::string(choices[1] > 1 ? " k" : "") + (width > 1 ? " " + std::string(index) : "") + ")";
+        };
+        rule += "; " + of_rows(tokens[1], "c") + " @ e -> " + of_rows(second[2], "d");
+    }
+    described_operator op{std::move(rule), {x, ids, weights, up, down}};
+    double const rows = element_count(choices), of_up = 2 * rows * static_cast<double>(tokens[1] * first[2]),
+                 of_down = 2 * rows * static_cast<double>(hidden * second[2]);
+    bool const before = c.is_differentiable(x) || c.is_differentiable(up);
+    op.options.category = operator_class::matmul;
+    op.options.forward = flops(of_up + of_down);
+    op.options.backward = flops((c.is_differentiable(x) ? of_up : 0) + (c.is_differentiable(up) ? of_up : 0) +
+                                (before ? of_down : 0) + (c.is_differentiable(down) ? of_down : 0));
+    // Rows by expert, the first product, its activation, the gated one, and what the second product makes.
+    op.options.extra_saved = bytes(element_size(c.type_of(x)) * rows *
+                                   static_cast<double>(tokens[1] + first[2] + (gated ? 2 : 1) * hidden + second[2]));
+    op.options.saved_operands = operand_numbers{1, 2, 3, 4};
+    op.options.attributes = {{"activation", just(activation - expert_activations.begin())}, {"gated", just(gated)}};
+    if (c.text(7, "approximate", "none") == "tanh") op.options.attributes["approximate"] = just(true);
+    return op;
+}
+
+} // namespace heddle::detail
