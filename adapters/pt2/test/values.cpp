@@ -278,3 +278,108 @@ TEST_CASE("a mixture of experts by sorting computes what each expert does on its
             return g.node("aten.mul.Tensor self=%" + total + " other=%" + total + " -> f(6,5)")[0];
         });
 }
+
+namespace {
+
+/// How experts are written: what differs between models, and what is no mixture of experts by sorting.
+struct written {
+    bool gated = true, normalises = true, is_summed_with_kept_dimension = false;
+    line function = "silu", last_bin = "2", order = "sorted", divisor = "2";
+};
+
+/// Four tokens, each of which goes to two of three experts.
+line experts(exported_graph& g, written const& how) {
+    auto const node = [&](line const& text) { return g.node(text)[0]; };
+    auto weights = line("p_x1");
+    if (how.normalises) {
+        auto const sum = node("aten.sum.dim_IntList self=%p_x1 dim=(-1) keepdim=true -> f(4,1)");
+        weights = node("aten.div.Tensor self=%p_x1 other=%" + sum + " -> f(4,2)");
+    }
+    auto const ids = node("aten.clamp.default self=%i4 min=0 max=2 -> i(4,2)");
+    auto const flat_weights = node("aten.reshape.default self=%" + weights + " shape=(-1) -> f(8)"),
+               flat = node("aten.reshape.default self=%" + ids + " shape=(-1) -> i(8)");
+    auto const sorted = g.node("aten.sort.default self=%" + flat + " -> i(8) i(8)");
+    auto const& order = sorted[1];
+    auto const token = node("aten.floor_divide.default self=%" + order + " other=" + how.divisor + " -> i(8)");
+    auto const rows = node("aten.index.Tensor self=%p_x0 indices=[%" + token + "] -> f(8,4)"),
+               mine = node("aten.index.Tensor self=%" + flat_weights + " indices=[%" + order + "] -> f(8)");
+    auto const counted = how.order == "sorted" ? sorted[0] : flat;
+    auto const number = node("aten.to.dtype self=%" + counted + " dtype=ty3 -> j(8)");
+    auto const counts = node("aten.histc.default self=%" + number + " bins=3 min=0 max=" + how.last_bin + " -> j(3)");
+    auto const ends = node("aten.cumsum.default self=%" + counts + " dim=0 -> j(3)");
+    line const width = how.gated ? "6" : "3";
+    auto const up = node("aten.transpose.int self=%p_x2 dim0=-2 dim1=-1 -> f(3,4," + width + ")"),
+               down = node("aten.transpose.int self=%p_x3 dim0=-2 dim1=-1 -> f(3,3,5)");
+    auto const first = node("transformers.grouped_mm_fallback.default input=%" + rows + " weight=%" + up + " offs=%" +
+                            ends + " -> f(8," + width + ")");
+    line inside;
+    if (how.gated) {
+        auto const halves = g.node("aten.chunk.default self=%" + first + " chunks=2 dim=-1 -> [f(8,3),f(8,3)]");
+        auto const gate = node("aten." + how.function + ".default self=%" + halves[0] + " -> f(8,3)");
+        inside = node("aten.mul.Tensor self=%" + gate + " other=%" + halves[1] + " -> f(8,3)");
+    } else {
+        inside = node("aten." + how.function + ".default self=%" + first + " -> f(8,3)");
+    }
+    auto const second = node("transformers.grouped_mm_fallback.default input=%" + inside + " weight=%" + down +
+                             " offs=%" + ends + " -> f(8,5)");
+    auto const factor = node("aten.unsqueeze.default self=%" + mine + " dim=-1 -> f(8,1)");
+    auto const weighted = node("aten.mul.Tensor self=%" + second + " other=%" + factor + " -> f(8,5)");
+    auto const place = node("aten.empty_like.default self=%" + order + " -> i(8)");
+    auto const all = node("aten.arange.default end=8 -> i(8)");
+    auto const back =
+        node("aten.index_put_.default self=%" + place + " indices=[%" + order + "] values=%" + all + " -> i(8)");
+    auto const by_token = node("aten.index.Tensor self=%" + weighted + " indices=[%" + back + "] -> f(8,5)");
+    auto const split = node("aten.view.default self=%" + by_token + " size=(4,2,5) -> f(4,2,5)");
+    line y;
+    if (how.is_summed_with_kept_dimension) {
+        y = node("aten.sum.dim_IntList self=%" + split + " dim=(1) keepdim=true -> f(4,1,5)");
+        y = node("aten.squeeze.dim self=%" + y + " dim=1 -> f(4,5)");
+    } else {
+        y = node("aten.sum.dim_IntList self=%" + split + " dim=(1) -> f(4,5)");
+    }
+    return node("aten.mul.Tensor self=%" + y + " other=%" + y + " -> f(4,5)");
+}
+
+std::vector<line> sources_of(written const& how) {
+    return {"p f(4,4)", "p f(4,2)", how.gated ? "p f(3,6,4)" : "p f(3,3,4)", "p f(3,5,3)", "i i(4,2)"};
+}
+
+int count_kind(program const& p, std::string_view kind) {
+    int count = 0;
+    for (operator_id o = 0; o < p.operator_count(); ++o) count += p.kind(o) == kind;
+    return count;
+}
+
+} // namespace
+
+TEST_CASE("a mixture of experts by sorting is one operator, which computes the same") {
+    for (bool const gated : {false, true})
+        for (bool const normalises : {false, true})
+            for (char const* function : {"silu", "gelu", "relu"}) {
+                CAPTURE(gated);
+                CAPTURE(normalises);
+                CAPTURE(function);
+                written const how{.gated = gated, .normalises = normalises, .function = function};
+                auto other = how;
+                other.is_summed_with_kept_dimension = true; // is not recognised
+                auto const folded = program_of([&](exported_graph& g) { return experts(g, how); }, sources_of(how)),
+                           plain = program_of([&](exported_graph& g) { return experts(g, other); }, sources_of(how));
+                CHECK(count_kind(folded, "routed_experts") == 1);
+                CHECK(count_kind(folded, "grouped_mm") == 0);
+                CHECK(count_kind(folded, "topk") == 0);
+                CHECK(count_kind(plain, "routed_experts") == 0);
+                CHECK(count_kind(plain, "grouped_mm") == 2);
+                check_same(
+                    sources_of(how), [&](exported_graph& g) { return experts(g, how); },
+                    [&](exported_graph& g) { return experts(g, other); });
+            }
+}
+
+TEST_CASE("what is no mixture of experts by sorting stays as it is written") {
+    for (written const& how : {written{.function = "softplus"}, written{.last_bin = "3"}, written{.order = "unsorted"},
+                               written{.divisor = "3"}}) {
+        auto const p = program_of([&](exported_graph& g) { return experts(g, how); }, sources_of(how));
+        CHECK(count_kind(p, "routed_experts") == 0);
+        CHECK(count_kind(p, "grouped_mm") == 2);
+    }
+}

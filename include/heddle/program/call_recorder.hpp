@@ -5,6 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/composed_calls.hpp>
+#include <heddle/program/detail/expert_region.hpp>
 #include <heddle/program/operators.hpp>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,11 +40,15 @@ public:
     /// `cat(a, b, c)` becomes `cat(cat(a, b), c)`. So where every layer takes all layers before it, as in DenseNet, not
     /// all their results are in use at once, and plans are found soon. The values are the same, and as many elements
     /// are read, written and kept.
+    ///
+    /// A sum that ends a mixture of experts by sorting becomes the one operator of all of it, `routed_experts`.
     std::vector<tensor_id> add(traced_call call) {
         if (!rules.contains(call.target))
             if (auto composed =
                     detail::composition(builder, call, [&](traced_call step) { return add(std::move(step)); }).run())
                 return *std::move(composed);
+        if (is_torchs(call, "sum"))
+            if (auto experts = experts_.ending_in(builder, call)) call = *std::move(experts);
         auto const joined = concatenated(call);
         if (joined) shorten(call, *joined);
         auto added = add_call(builder, call, rules);
@@ -68,11 +74,15 @@ private:
     /// An axis, and what is concatenated along it.
     using concatenation = std::pair<std::size_t, std::vector<tensor_id>>;
 
+    /// Tells whether a call is one of torch's for which the user has no rule.
+    [[nodiscard]] bool is_torchs(traced_call const& call, std::string_view kind) const {
+        return detail::is_torch_module(detail::split_target(call.target).first) &&
+               detail::kind_of(call.target) == kind && !rules.contains(call.target);
+    }
+
     /// Returns what a call concatenates by the catalogue's rule, if it does.
     [[nodiscard]] std::optional<concatenation> concatenated(traced_call const& call) const {
-        bool const joins =
-            detail::is_torch_module(detail::split_target(call.target).first) && detail::kind_of(call.target) == "cat";
-        if (!joins || call.operands.empty() || rules.contains(call.target)) return {};
+        if (!is_torchs(call, "cat") || call.operands.empty()) return {};
         call_arguments const arguments(call);
         return concatenation{
             arguments.axis(arguments.integer(1, "dim", 0), builder.tensor(call.operands.front()).shape.size()),
@@ -97,6 +107,7 @@ private:
 
     std::vector<missing_rule> missing_;
     std::map<concatenation, tensor_id> concatenations_;
+    detail::expert_region experts_;
 };
 
 } // namespace heddle

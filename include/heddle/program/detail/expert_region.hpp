@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Finds tokens that are sorted by their experts, and makes them one operator.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/program/detail/expert_operators.hpp>
+
+#include <cstddef>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// Recognises the last step of experts as they are written for one device: choices are sorted, tokens are taken in that
+/// order, go through products whose runs end where counts say, are weighted, brought back and summed over choices. What
+/// lies before, how choices are made and weights normalised, does not matter.
+///
+/// What is written otherwise stays as it is; so do values of the region that something else uses, too.
+class expert_region {
+public:
+    /// Returns the call of one operator in place of a sum that ends such a region. The builder must be the same for all
+    /// calls. *Complexity.* Linear in the operators that were added since the last sum.
+    [[nodiscard]] std::optional<traced_call> ending_in(program_builder const& builder, traced_call const& sum);
+
+private:
+    using found = std::optional<tensor_id>;
+
+    /// What makes a tensor, if it is one of these kinds.
+    [[nodiscard]] operator_info const* maker(tensor_id t, std::initializer_list<std::string_view> kinds) const;
+    [[nodiscard]] tensor_shape const& shape_of(tensor_id t) const { return builder_->tensor(t).shape; }
+    /// What a tensor of this shape is another view of.
+    [[nodiscard]] found viewed(tensor_id t, tensor_shape const& from) const;
+    /// What is taken along the first dimension at places, and the places.
+    [[nodiscard]] std::optional<std::pair<tensor_id, tensor_id>> taken(tensor_id t) const;
+    /// The two factors of a product, either first.
+    [[nodiscard]] std::vector<std::pair<tensor_id, tensor_id>> factors(tensor_id t) const;
+    /// The sort of whose places a tensor is the inverse.
+    [[nodiscard]] operator_info const* sort_inverted_by(tensor_id t) const;
+    [[nodiscard]] operator_info const* sort_of(tensor_id places) const;
+    /// Whether runs end where those of equal numbers in a sort's result do, from zero on.
+    [[nodiscard]] bool are_ends(tensor_id ends, operator_info const& sort, extent experts) const;
+    /// An activation's operand, and whether its result is multiplied by another half.
+    struct activated {
+        tensor_id from;
+        operator_info const* function;
+        bool gated;
+    };
+    [[nodiscard]] std::optional<activated> activation_of(tensor_id t) const;
+    [[nodiscard]] operator_info const* function(tensor_id t) const;
+    [[nodiscard]] static double number(operator_info const& op, char const* attribute, double absent) {
+        auto const at = op.attributes.find(attribute);
+        return at == op.attributes.end() || at->second.empty() ? absent : at->second.front();
+    }
+
+    program_builder const* builder_ = nullptr;
+    static constexpr auto none = ~std::size_t{0};
+    std::vector<std::size_t> makers_; // by tensor
+    std::size_t known_ = 0;           // operators
+};
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::optional<traced_call> expert_region::ending_in(program_builder const& builder,
+                                                                  traced_call const& sum) {
+    builder_ = &builder;
+    if (sum.operands.size() != 1 || sum.results.size() != 1) return {};
+    tensor_shape const &added = shape_of(sum.operands[0]), &result = sum.results[0].shape;
+    if (added.size() != 3 || result != tensor_shape{added[0], added[2]}) return {};
+    auto const dims = call_arguments(sum).integers(1, "dim");
+    if (dims.size() != 1 || (dims[0] != 1 && dims[0] != -2)) return {};
+    auto const operators = builder.operators();
+    for (; known_ < operators.size(); ++known_)
+        for (tensor_id t : operators[known_].results) {
+            if (t >= makers_.size()) makers_.resize(t + std::size_t{1}, none);
+            makers_[t] = known_;
+        }
+    extent const tokens = added[0], choices = added[1], rows = tokens * choices;
+    auto const by_token = viewed(sum.operands[0], {rows, added[2]});
+    auto const back = by_token ? taken(*by_token) : std::nullopt;
+    auto const* const sort = back ? sort_inverted_by(back->second) : nullptr;
+    if (!sort) return {};
+    tensor_id const order = sort->results[1];
+    auto const ids = viewed(sort->operands[0], {tokens, choices});
+    if (!ids) return {};
+    for (auto const& [made, factor] : factors(back->first)) {
+        auto const* const second = maker(made, {"grouped_mm"});
+        auto const sorted = viewed(factor, {rows});
+        auto const of_choice = sorted ? taken(*sorted) : std::nullopt;
+        auto const weights = of_choice ? viewed(of_choice->first, {tokens, choices}) : std::nullopt;
+        if (!second || !weights || of_choice->second != order) continue;
+        extent const experts = shape_of(second->operands[1])[0];
+        auto const hidden = activation_of(second->operands[0]);
+        auto const* const first = hidden ? maker(hidden->from, {"grouped_mm"}) : nullptr;
+        if (!first || first->operands[2] != second->operands[2] || !are_ends(first->operands[2], *sort, experts))
+            continue;
+        auto const given = taken(first->operands[0]);
+        if (!given || shape_of(given->first).size() != 2 || shape_of(given->first)[0] != tokens) continue;
+        auto const* const division = maker(given->second, {"floor_divide"});
+        bool const are_tokens = division ? division->operands == std::vector{order} &&
+                                               number(*division, "number", 0) == static_cast<double>(choices)
+                                         : choices == 1 && given->second == order;
+        if (!are_tokens) continue;
+        traced_call call{sum.name, "heddle.routed_experts", {}, {}, {}, sum.results};
+        for (tensor_id t : {given->first, *ids, *weights, first->operands[1], second->operands[1]}) {
+            call.arguments.push_back({literal::tensor{t}});
+            call.operands.push_back(t);
+        }
+        call.keywords["activation"].value = hidden->function->kind;
+        call.keywords["gated"].value = hidden->gated;
+        if (number(*hidden->function, "approximate", 0) != 0) call.keywords["approximate"].value = std::string("tanh");
+        return call;
+    }
+    return {};
+}
+
+HEDDLE_INLINE operator_info const* expert_region::maker(tensor_id t,
+                                                        std::initializer_list<std::string_view> kinds) const {
+    if (t >= makers_.size() || makers_[t] == none) return nullptr;
+    auto const& op = builder_->operators()[makers_[t]];
+    return algorithm::find(kinds, op.kind) != kinds.end() ? &op : nullptr;
+}
+
+HEDDLE_INLINE expert_region::found expert_region::viewed(tensor_id t, tensor_shape const& from) const {
+    for (;;) {
+        if (shape_of(t) == from) return t;
+        auto const* const op = maker(t, {"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten", "to"});
+        if (!op || op->operands.size() != 1 ||
+            is_floating(builder_->tensor(t).type) != is_floating(builder_->tensor(op->operands[0]).type))
+            return {};
+        t = op->operands[0];
+    }
+}
+
+HEDDLE_INLINE std::optional<std::pair<tensor_id, tensor_id>> expert_region::taken(tensor_id t) const {
+    auto const* const op = maker(t, {"getitem", "index", "index_select"});
+    if (!op || op->operands.size() != 2 || op->attributes.contains("is_mask") || number(*op, "dim", -1) != 0 ||
+        shape_of(op->operands[1]).size() != 1)
+        return {};
+    return std::pair(op->operands[0], op->operands[1]);
+}
+
+HEDDLE_INLINE std::vector<std::pair<tensor_id, tensor_id>> expert_region::factors(tensor_id t) const {
+    auto const* const op = maker(t, {"mul"});
+    if (!op || op->operands.size() != 2) return {};
+    return {{op->operands[0], op->operands[1]}, {op->operands[1], op->operands[0]}};
+}
+
+HEDDLE_INLINE operator_info const* expert_region::sort_of(tensor_id places) const {
+    auto const* const op = maker(places, {"topk"});
+    bool const ascends = op && op->results.size() == 2 && op->results[1] == places && op->operands.size() == 1 &&
+                         number(*op, "largest", 1) == 0 && shape_of(op->operands[0]).size() == 1 &&
+                         shape_of(places) == shape_of(op->operands[0]);
+    return ascends ? op : nullptr;
+}
+
+HEDDLE_INLINE operator_info const* expert_region::sort_inverted_by(tensor_id t) const {
+    if (auto const* const again = sort_of(t)) return sort_of(again->operands[0]); // the order of an order
+    auto const* const put = maker(t, {"index_put"});
+    if (!put || put->operands.size() != 3 || number(*put, "accumulate", 1) != 0 || number(*put, "dim", -1) != 0)
+        return nullptr;
+    auto const* const counted = maker(put->operands[2], {"arange"});
+    if (!counted || number(*counted, "start", 1) != 0 || number(*counted, "step", 0) != 1) return nullptr;
+    return sort_of(put->operands[1]);
+}
+
+HEDDLE_INLINE bool expert_region::are_ends(tensor_id ends, operator_info const& sort, extent experts) const {
+    auto const* const sums = maker(ends, {"cumsum"});
+    auto const* const counts = sums ? maker(sums->operands[0], {"histc"}) : nullptr;
+    auto const most = static_cast<double>(experts - 1);
+    if (!counts || number(*counts, "min", -1) != 0 || number(*counts, "max", -1) != most ||
+        number(*counts, "bins", 0) != most + 1)
+        return false;
+    tensor_id counted = counts->operands[0];
+    while (auto const* const op = maker(counted, {"to", "float"})) counted = op->operands[0];
+    return counted == sort.results[0];
+}
+
+HEDDLE_INLINE operator_info const* expert_region::function(tensor_id t) const {
+    if (t >= makers_.size() || makers_[t] == none) return nullptr;
+    auto const& op = builder_->operators()[makers_[t]];
+    return op.operands.size() == 1 && algorithm::find(expert_activations, op.kind) != expert_activations.end()
+               ? &op
+               : nullptr;
+}
+
+HEDDLE_INLINE std::optional<expert_region::activated> expert_region::activation_of(tensor_id t) const {
+    if (auto const* const alone = function(t)) return activated{alone->operands[0], alone, false};
+    for (auto const& [active, other] : factors(t)) {
+        auto const* const of_gate = function(active);
+        auto const* const halves =
+            of_gate ? maker(of_gate->operands[0], {"chunk", "split", "split_with_sizes"}) : nullptr;
+        if (!halves || halves->results != std::vector{of_gate->operands[0], other} ||
+            shape_of(halves->results[0]) != shape_of(halves->results[1]) || number(*halves, "dim", -1) != 1)
+            continue;
+        return activated{halves->operands[0], of_gate, true};
+    }
+    return {};
+}
+
+} // namespace heddle::detail
+
+#endif
