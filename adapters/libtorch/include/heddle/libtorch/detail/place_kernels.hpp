@@ -5,6 +5,7 @@
 
 #include <heddle/execute/detail/place_kernels.hpp>
 #include <heddle/libtorch/detail/row_kernels.hpp>
+#include <heddle/program/detail/expert_operators.hpp>
 
 namespace heddle::libtorch::detail {
 
@@ -303,7 +304,35 @@ inline void add_lookup_kernels(kernel_table& table) {
     return at::cat(products, 0);
 }
 
+/// Tokens through the experts chosen for them; see the reference kernel. The host reads how many each expert has.
+[[nodiscard]] inline at::Tensor routed_experts(kernel_call const& call, tensor_list const& x) {
+    if (!call.destinations.of.empty()) call.fail("sends rows to other ranks, which no kernel of libtorch does yet");
+    auto const function = heddle::detail::expert_activations.at(static_cast<std::size_t>(call.number("activation", 0)));
+    auto const activated = [&](at::Tensor const& t) {
+        return function == "silu"      ? at::silu(t)
+               : function == "gelu"    ? at::gelu(t, call.flag("approximate") ? "tanh" : "none")
+               : function == "relu"    ? at::relu(t)
+               : function == "sigmoid" ? at::sigmoid(t)
+                                       : at::tanh(t);
+    };
+    auto const ids = whole_number(x[1]), weights = x[2].reshape(-1);
+    auto const& held = call.operands[3][0];
+    extent const width = x[4].size(1);
+    at::Tensor y = at::zeros({x[0].size(0), x[4].size(2)}, x[0].options());
+    for (extent place = 0; place < x[3].size(0); ++place) {
+        auto const chosen = (ids == (held ? (*held)[static_cast<std::size_t>(place)] : place)).nonzero();
+        auto const tokens = chosen.select(1, 0);
+        auto const made = x[0].index_select(0, tokens).matmul(x[3].select(0, place));
+        auto inside = activated(made.narrow(1, 0, width));
+        if (call.flag("gated")) inside = inside * made.narrow(1, width, width);
+        auto const weight = weights.index_select(0, tokens * ids.size(1) + chosen.select(1, 1));
+        y = y.index_add(0, tokens, inside.matmul(x[4].select(0, place)) * weight.unsqueeze(-1));
+    }
+    return y;
+}
+
 inline void add_routing_kernels(kernel_table& table) {
+    table["routed_experts"] = one_result(routed_experts);
     table["top_2_gating"] = routing_kernel(2);
     table["switch_gating"] = routing_kernel(1);
     table["grouped_mm"] = one_result(grouped_product);
