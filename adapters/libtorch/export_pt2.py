@@ -4,18 +4,23 @@
 
     export_pt2.py MODULE:FACTORY --out model.pt2
     export_pt2.py vit_12 --out vit_12.pt2           a model of examples/models/definitions.py
+    export_pt2.py vit_12 --out vit_12.pt2.gz        its graph alone, a few kilobytes: no weights, no lines of source
 
 MODULE is a module name or the path of a .py file. FACTORY() returns (module, inputs): a torch.nn.Module, and a dict of
 example inputs (argument name -> tensor, or a value that is none) with the real global batch. The module returns the scalar
 loss, or an object or dict with `loss`, or a tuple that begins with it. Everything runs on the meta device: nothing is
 computed, and a model of any size takes no memory. Code that asks for the contents of a tensor cannot be exported.
 
-As a library: program = export(module, inputs); torch.export.save(program, path).
+As a library: program = export(module, inputs); torch.export.save(program, path) or save_graph(program, path).
 """
 
 import argparse
+import gzip
+import io
+import json
 import os
 import sys
+import zipfile
 
 import export_fx
 from export_fx import ExportError, build, find_factory, first_line
@@ -56,10 +61,42 @@ def export(module, inputs):
     return program
 
 
+def graph_of(program):
+    """What torch.export.save writes of a program as its graph (models/model.json), without the lines of source that made each node."""
+    archive = io.BytesIO()
+    save(program, archive)
+    with zipfile.ZipFile(archive) as entries:
+        graph = json.loads(entries.read(next(name for name in entries.namelist() if name.endswith("models/model.json"))))
+
+    def strip(part):
+        if isinstance(part, dict):
+            if "target" in part and "metadata" in part:
+                part["metadata"] = {key: text for key, text in part["metadata"].items() if key == "nn_module_stack"}
+            for value in part.values():
+                strip(value)
+        elif isinstance(part, list):
+            for item in part:
+                strip(item)
+
+    strip(graph)
+    graph["guards_code"] = []
+    return graph
+
+
+def save_graph(program, path):
+    """An archive of the graph alone, in gzip: the same program is the same bytes."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as entries:
+        for name, text in (("archive_format", "pt2"), ("archive_version", "0"), ("models/model.json", json.dumps(graph_of(program), separators=(",", ":")))):
+            entries.writestr(zipfile.ZipInfo(f"graph/{name}"), text)
+    with open(path, "wb") as file:
+        file.write(gzip.compress(archive.getvalue(), mtime=0))
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="MODULE:FACTORY, or the name of a shipped model")
-    parser.add_argument("--out", metavar="FILE", required=True, help="the archive to write")
+    parser.add_argument("--out", metavar="FILE", required=True, help="the archive to write; NAME.pt2.gz holds the graph alone")
     options = parser.parse_args(arguments)
     beside = f"{options.out}.part.pt2"
     try:
@@ -69,7 +106,7 @@ def main(arguments=None):
             program = export(module, inputs)
         except ExportError as error:
             raise ExportError(f"{options.model}: {error}") from error
-        save(program, beside)
+        (save_graph if options.out.endswith(".gz") else save)(program, beside)
         os.replace(beside, options.out)
     except (ExportError, OSError) as error:
         print(f"export_pt2: {error}", file=sys.stderr)
