@@ -54,6 +54,7 @@ public:
 private:
     /// What a name stands for: a tensor by its number, or why it is none.
     using binding = std::variant<std::uint32_t, std::string>;
+    static constexpr std::string_view without_elements = "is a tensor without elements";
     using scope = std::map<std::string, binding, std::less<>>;
 
     /// An operator's call as the graph states it.
@@ -100,6 +101,12 @@ private:
         if (auto const* problem = std::get_if<std::string>(&found->second)) name.fail(*problem);
         return std::get<std::uint32_t>(found->second);
     }
+    /// Whether a name stands for a tensor without elements.
+    [[nodiscard]] bool is_empty(element const& name) {
+        auto const found = names().find(name.text());
+        auto const* problem = found == names().end() ? nullptr : std::get_if<std::string>(&found->second);
+        return problem && *problem == without_elements;
+    }
     [[nodiscard]] tensor_meta meta_of(element const& place, std::string const& name) const {
         auto const found = metas().find(name);
         if (!found) place.fail("names '" + name + "', of which tensor_values has nothing");
@@ -130,7 +137,7 @@ private:
         auto const place = argument.at("name");
         std::string const name = place.name();
         auto const meta = meta_of(place, name);
-        if (meta.is_empty()) return bind(place, name, "is a tensor without elements");
+        if (meta.is_empty()) return bind(place, name, std::string(without_elements));
         std::string const own = unique(wanted.empty() ? name : wanted);
         auto& builder = recorder_.builder;
         auto const id = kind == "user_input"  ? builder.input(own, meta.stored(), meta.type)
@@ -166,7 +173,10 @@ private:
         if (target.starts_with("torch.ops.higher_order.") && read_graph_call(node)) return;
         node_call call{node, operator_name(node), qualified_name(target), {}, {}, {}};
         read_results(call);
-        argument_reader const reader([&](element const& name) { return number_of(name); });
+        if (makes_nothing(call)) return;
+        bool const joins = call.qualified == "aten::cat"; // of which what has no elements is no part
+        argument_reader const reader([&](element const& name) { return number_of(name); },
+                                     [&](element const& name) { return joins && is_empty(name); });
         std::size_t items = 0;
         auto const inputs = node.at("inputs");
         if (call.results.empty() && !writes(call)) return; // a check of what is known
@@ -179,6 +189,14 @@ private:
         });
         if (call.results.empty()) return write_nothing(call);
         apply(call);
+    }
+
+    /// Binds the results of what makes tensors without elements alone, whatever it makes them of.
+    bool makes_nothing(node_call const& call) {
+        if (call.metas.empty() || !algorithm::all_of(call.metas, [](tensor_meta const& m) { return m.is_empty(); }))
+            return false;
+        for (auto const& name : call.results) bind(call.node.at("outputs"), name, std::string(without_elements));
+        return true;
     }
 
     /// Returns a name after the module that made the node.
@@ -251,7 +269,7 @@ private:
         for (std::size_t r = 0; r < call.results.size(); ++r) {
             if (r >= ids.size() || !ids[r]) {
                 bind(call.node.at("outputs"), call.results[r],
-                     call.metas[r].is_empty() ? "is a tensor without elements"
+                     call.metas[r].is_empty() ? std::string(without_elements)
                                               : "is a result of " + call.qualified + " that a program cannot have");
                 continue;
             }
@@ -293,6 +311,10 @@ private:
     /// The values of the results; fewer or none where they are not of a program's.
     std::vector<std::optional<tensor_id>> record(node_call const& call, std::vector<std::uint32_t> const& operands) {
         if (call.qualified == "aten::copy_") return {copied(call)};
+        if (call.qualified == "aten::cat" && operands.size() == 1 &&
+            call.metas.front().stored() == known_[operands.front()].stored() &&
+            call.metas.front().type == known_[operands.front()].type)
+            return {tensors_.current(operands.front())}; // joined with what has no elements
         bool const is_complex = algorithm::any_of(operands, [&](auto t) { return known_[t].is_complex; }) ||
                                 algorithm::any_of(call.metas, [](tensor_meta const& m) { return m.is_complex; });
         auto arguments = call.arguments;

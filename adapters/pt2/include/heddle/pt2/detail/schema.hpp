@@ -108,11 +108,13 @@ inline std::pair<std::string, element> read_union(element const& e) {
     return {std::move(key), std::move(item)};
 }
 
-/// Turns arguments into literals; tensors are numbered by `number_of`, which takes the place of a name.
+/// Turns arguments into literals; tensors are numbered by `number_of`, which takes the place of a name, and left out of
+/// lists where `is_left_out` says so of it.
 class argument_reader {
 public:
-    explicit argument_reader(std::function<std::uint32_t(element const&)> number_of)
-        : number_of_(std::move(number_of)) {}
+    argument_reader(std::function<std::uint32_t(element const&)> number_of,
+                    std::function<bool(element const&)> is_left_out)
+        : number_of_(std::move(number_of)), is_left_out_(std::move(is_left_out)) {}
 
     [[nodiscard]] literal read(element const& argument) const {
         auto const [kind, e] = read_union(argument);
@@ -126,11 +128,9 @@ public:
         if (kind == "as_string") return {e.text()};
         if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool") return number(e);
         if (kind == "as_device" || kind == "as_operator" || kind == "as_custom_obj") return {std::string(kind)};
-        if (kind == "as_tensors") return list(e, [&](element const& item) { return tensor(item); });
+        if (kind == "as_tensors") return tensors(e);
         if (kind == "as_optional_tensors" || kind == "as_nested_tensors")
-            return list(e, [&](element const& item) {
-                return item.value().is_array() ? list(item, [&](element const& t) { return tensor(t); }) : read(item);
-            });
+            return list(e, [&](element const& item) { return item.value().is_array() ? tensors(item) : read(item); });
         if (kind == "as_ints" || kind == "as_int_lists")
             return list(e, [&](element const& item) {
                 auto const integer = [](element const& i) { return literal{i.integer(INT64_MIN, INT64_MAX)}; };
@@ -149,6 +149,14 @@ private:
     [[nodiscard]] literal tensor(element const& e) const {
         if (e.find("as_none")) return {};
         return {literal::tensor{number_of_(e.at("name"))}};
+    }
+    [[nodiscard]] literal tensors(element const& e) const {
+        literal::list items;
+        e.takes(e.size() * sizeof(literal));
+        e.for_each([&](element const& item) {
+            if (item.find("as_none") || !is_left_out_(item.at("name"))) items.push_back(tensor(item));
+        });
+        return {std::move(items)};
     }
     template <class Item>
     [[nodiscard]] static literal list(element const& e, Item item_of) {
@@ -173,6 +181,7 @@ private:
     }
 
     std::function<std::uint32_t(element const&)> number_of_;
+    std::function<bool(element const&)> is_left_out_;
 };
 
 /// The module that made a node, by the last entry of its stack: `key,path,class` between semicolons. A later call of
