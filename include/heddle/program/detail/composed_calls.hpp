@@ -33,6 +33,7 @@ public:
         if (!is_torch_module(split_target(call().target).first) || call().results.empty()) return {};
         static std::map<std::string_view, results (composition::*)()> const table{
             {"_cdist_forward", &composition::distances},
+            {"_weight_norm", &composition::normed_weight},
             {"all", &composition::truth_of_all},
             {"any", &composition::truth_of_all},
             {"as_strided", &composition::strided},
@@ -249,6 +250,25 @@ private:
             "torch.sub", {{"input", of(in_shape(*x, rows))}, {"other", of(in_shape(*y, columns))}}, all, type_of(*x));
         return one(step("torch.norm", {{"input", of(difference)}, {"p", whole(2)}, {"dim", list_of({-1})}},
                         result().shape, result().type));
+    }
+
+    /// Scales a weight to the given length along a dimension, or in all.
+    results normed_weight() {
+        auto const v = view_.find_tensor(0, "v"), g = view_.find_tensor(1, "g");
+        if (!v || !g || shape_of(*v) != result().shape) return {};
+        auto const kept = view_.integer(2, "dim", 0), rank = static_cast<std::int64_t>(shape_of(*v).size());
+        std::vector<std::int64_t> dims;
+        tensor_shape lengths = shape_of(*v);
+        for (std::int64_t d = 0; d < rank; ++d)
+            if (d != kept) {
+                dims.push_back(d);
+                lengths[static_cast<std::size_t>(d)] = 1;
+            }
+        if (shape_of(*g) != lengths) return {};
+        auto const norm =
+            step("torch.norm", {{"input", of(*v)}, {"dim", list_of(dims)}, {"keepdim", {true}}}, lengths, type_of(*v));
+        auto const scale = step("torch.div", {{"input", of(*g)}, {"other", of(norm)}}, lengths, type_of(*v));
+        return one(step("torch.mul", {{"input", of(*v)}, {"other", of(scale)}}, result().shape, result().type));
     }
 
     // Random numbers.
