@@ -35,8 +35,8 @@ struct shrink_options {
 
 namespace detail {
 
-/// Returns the cuts with at most `most` atoms, a divisor of those that they have, and with shares rounded. A cut stays
-/// if no divisor leaves every device that has atoms some.
+/// Returns the cuts with as many atoms as the least of their divisors from `most` on that leaves every device that has
+/// atoms some, and with shares rounded.
 [[nodiscard]] std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most);
 
 /// The ways in which shards move, of a step of the same instruction.
@@ -78,13 +78,17 @@ namespace heddle::detail {
 
 HEDDLE_INLINE std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most) {
     for (auto& cut : cuts) {
-        extent atoms = std::min(most, cut.atoms);
-        while (cut.atoms % atoms != 0) --atoms;
-        if (atoms == cut.atoms || atoms < 4 * static_cast<extent>(cut.counts.size())) continue;
         std::vector<double> shares;
         for (extent count : cut.counts) shares.push_back(static_cast<double>(count) / static_cast<double>(cut.atoms));
-        cut.atoms = atoms;
-        cut.counts = apportion(atoms, shares);
+        for (extent atoms = std::max<extent>(most, 1); atoms < cut.atoms; ++atoms) {
+            if (cut.atoms % atoms != 0) continue;
+            auto counts = apportion(atoms, shares);
+            if (!algorithm::equal(counts, cut.counts, [](extent few, extent all) { return (few > 0) == (all > 0); }))
+                continue;
+            cut.atoms = atoms;
+            cut.counts = std::move(counts);
+            break;
+        }
     }
     return cuts;
 }

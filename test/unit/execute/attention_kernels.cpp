@@ -122,6 +122,12 @@ TEST_CASE("scaled dot-product attention takes masks and grouped queries") {
                         {{1, 6, 1, 1}}},
                        1);
     for (extent h = 0; h < 6; ++h) CHECK(one.results()[0][h] == doctest::Approx(one.operands()[2][h / 3]));
+    // Attention to nothing gives zeros, as that of PyTorch from 2.5 on.
+    auto forbidden = attention({2, 1, 3, 4}, 3);
+    forbidden.domains[3] = {0, 1, element_type::boolean};
+    check(forbidden);
+    operator_check const none(forbidden, 4);
+    CHECK(std::ranges::all_of(none.results()[0].data, [](double e) { return e == 0; }));
     // Only the key that the mask sets takes part.
     operator_case chosen{"torch.nn.functional.scaled_dot_product_attention",
                          {{1, 2}, {3, 2}, {3, 2}, {1, 3}},

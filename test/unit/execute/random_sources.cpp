@@ -145,6 +145,13 @@ TEST_CASE("sources are where their users are functions at all") {
         positive.push_back(builder.parameter(target, {40}));
         use(target, {T(positive.back())}, {40}, {positive.back()});
     }
+    auto const scaled = builder.parameter("scaled", {40});
+    auto const times = [&](char const* target, tensor_id t, double number) {
+        return add_call(builder, {target, target, {T(t), test::real(number)}, {}, {t}, {{{40}, element_type::float32}}})
+            .results[0];
+    };
+    auto const shifted = times("operator.sub", times("operator.mul", scaled, -4.0), 0.5);
+    use("torch.sqrt", {T(shifted)}, {40}, {shifted});
     auto const chance = builder.parameter("chance", {40}), wanted = builder.parameter("wanted", {40});
     use("torch.nn.functional.binary_cross_entropy", {T(chance), T(wanted)}, {}, {chance, wanted});
     auto const logarithm = builder.parameter("logarithm", {40}), share = builder.parameter("share", {40});
@@ -181,6 +188,7 @@ TEST_CASE("sources are where their users are functions at all") {
             CHECK(all_in(of_name(sources, name), 0.25, 0.75));
         for (char const* name : {"chance", "wanted", "share"}) CHECK(all_in(of_name(sources, name), 0.25, 0.75));
         CHECK(all_in(of_name(sources, "logarithm"), -2, 0));
+        CHECK(all_in(of_name(sources, "scaled"), -1.25 / 4, -0.75 / 4)); // -4 x - 0.5 is in [0.25, 0.75)
         CHECK(all_in(of_name(sources, "ids"), 0, 5));
         CHECK(all_in(of_name(sources, "rolled"), 0, 3));
         CHECK(all_in(of_name(sources, "rows"), 0, 5));

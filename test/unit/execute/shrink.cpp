@@ -305,6 +305,62 @@ TEST_CASE("classes of places that are computed stay whole") {
     }
 }
 
+TEST_CASE("a table whose places are computed by what has no inverse stays whole") {
+    program_builder b;
+    auto const ids = b.input("ids", {6, 16}, element_type::int64), table = b.parameter("table", {20, 8});
+    auto const add = [&](char const* target, std::vector<literal> arguments, std::vector<tensor_id> operands) {
+        return add_call(
+                   b, {target, target, std::move(arguments), {}, std::move(operands), {{{6, 16}, element_type::int64}}})
+            .results[0];
+    };
+    auto const before = add("torch.cumsum", {test::T(ids), test::number(1)}, {ids});
+    auto const counted = add("operator.mul", {test::T(before), test::T(ids)}, {before, ids});
+    auto const rows = b.apply("embedding", "(b s), (v d) -> (b s d); 1", {counted, table});
+    auto const p = b.finish(b.apply("sum", "(b s d) -> (); 0", {rows}));
+    extent fewest = 6 * 16;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        test::random_source random(seed);
+        auto const small = shrink(p, test::random_plan(index_program(p), 2, random));
+        CHECK(named(small.program, "table").shape[0] == 20);
+        fewest = std::min(fewest, named(small.program, "ids").elements());
+    }
+    CHECK(fewest < 6 * 16);
+}
+
+TEST_CASE("pieces of different lengths keep different ones, and runs keep what lies beside them") {
+    program_builder b;
+    auto const add = [&](char const* target, std::vector<literal> arguments, std::vector<tensor_id> operands,
+                         tensor_shape result) {
+        return add_call(
+                   b,
+                   {target, target, std::move(arguments), {}, std::move(operands), {{result, element_type::float32}}})
+            .results[0];
+    };
+    auto const x = b.parameter("x", {12, 64}), y = b.parameter("y", {12, 32}), z = b.parameter("z", {12, 32});
+    auto const joined =
+        add("torch.cat", {test::list({test::T(x), test::T(y), test::T(z)}), test::number(1)}, {x, y, z}, {12, 128});
+    auto const w = b.parameter("w", {12, 18});
+    auto const run =
+        add("torch.narrow", {test::T(w), test::number(1), test::number(0), test::number(16)}, {w}, {12, 16});
+    auto const p = b.finish(b.apply("add", "(), () -> (); 0 + 1",
+                                    {b.apply("sum", "(a b) -> (); 0", {b.apply("tanh", "(a b) -> (a b)", {joined})}),
+                                     b.apply("sum", "(a b) -> (); 0", {run})}));
+    auto const indexed = index_program(p);
+    int smaller = 0;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 3)), random);
+        auto const small = shrink(p, plan);
+        check_shrunk(p, plan, small);
+        CHECK(named(small.program, "w").shape[1] == 18);
+        auto const length = [&](char const* name) { return named(small.program, name).shape[1]; };
+        CHECK(length("x") != length("y"));
+        smaller += length("x") < 64 ? 1 : 0;
+    }
+    CHECK(smaller > 0);
+}
+
 TEST_CASE("a dimension that two views divide in ways without a common refinement stays as it is") {
     program_builder b;
     auto const x = b.input("x", {6, 56, 10}), w = b.parameter("w", {10});

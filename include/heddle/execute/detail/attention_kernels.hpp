@@ -9,7 +9,7 @@
 
 namespace heddle::detail {
 
-/// One head of one batch row: softmax(scale q k^T + bias) with dropout, times v.
+/// One head of one batch row: softmax(scale q k^T + bias) with dropout, times v. Attention to nothing gives zeros.
 template <class Scalar>
 struct attention_head {
     matrix<Scalar> q, k, v;
@@ -24,7 +24,12 @@ struct attention_head {
         softmax = scale * q * k.transpose();
         if (bias.size() > 0) softmax += bias;
         for (Eigen::Index r = 0; r < softmax.rows() && softmax.cols() > 0; ++r) {
-            softmax.row(r) = (softmax.row(r).array() - softmax.row(r).maxCoeff()).exp();
+            Scalar const largest = softmax.row(r).maxCoeff();
+            if (largest == -std::numeric_limits<Scalar>::infinity()) {
+                softmax.row(r).setZero();
+                continue;
+            }
+            softmax.row(r) = (softmax.row(r).array() - largest).exp();
             softmax.row(r) /= softmax.row(r).sum();
         }
         weights = softmax;

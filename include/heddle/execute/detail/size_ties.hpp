@@ -6,6 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/atoms.hpp>
+#include <heddle/execute/detail/inverse_ranges.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 
@@ -15,6 +16,7 @@
 #include <initializer_list>
 #include <numeric>
 #include <ranges>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +38,8 @@ public:
     [[nodiscard]] std::vector<std::vector<extent>> small_extents();
 
 private:
+    static constexpr extent smallest = 3; // a norm over two is a sign
+
     struct dimension {
         tensor_id tensor;
         std::size_t number;
@@ -108,9 +112,9 @@ private:
     [[nodiscard]] bool pools_with_places(operator_id o) const {
         return program_.results(o).size() > 1 && program_.kind(o).find("max_pool") != std::string::npos;
     }
-    /// Tells whether integers follow from floating-point numbers, as the place of the largest element does. Then
-    /// drawing other numbers does not bring them into a range.
-    [[nodiscard]] bool are_made_of_floats(tensor_id t) const;
+    /// Tells whether drawing other sources is not known to bring integers into a range: they follow from floating-point
+    /// numbers, as the place of the largest element does, or from an operator whose inverse is not known.
+    [[nodiscard]] bool are_beyond_drawing(tensor_id t) const;
     [[nodiscard]] bool has_index(operator_id o, std::string_view name) const {
         auto const& indices = program_.rule(o).indices;
         return algorithm::find(indices, name, &loop_index::name) != indices.end();
@@ -122,6 +126,8 @@ private:
     /// Keeps blocked indices that occur once: only the kernel knows how their extents are related to others.
     void keep_lone_indices(operator_id o);
     void add_sum(operator_id o);
+    /// Pieces of different lengths keep different ones: equal pieces may be cut in shares where those may not.
+    void keep_apart(std::vector<dimension> const& pieces);
     /// Relates an input to windows; the least one is (output - 1) * stride + dilation * (window - 1) + 1 - 2 * padding.
     void slide(operator_id o, std::size_t first, std::vector<extent> const& window, extent absent_stride);
     void slide_weight(operator_id o);
@@ -321,9 +327,9 @@ HEDDLE_INLINE void size_ties::relate(operator_id o) {
         for (auto const* index : {"q", "d", "s"}) keep_index(o, index); // gates, directions, layers
         tie_pair(o, "h", "k"); // hidden units, as rows and as columns of weights
     }
-    if (kind == "one_hot" && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "classes");
-    if (among({"embedding", "embedding_bag"}) && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "v");
-    if (kind == "routed_experts" && are_made_of_floats(program_.operands(o)[1])) keep_index(o, "e");
+    if (kind == "one_hot" && are_beyond_drawing(program_.operands(o)[0])) keep_index(o, "classes");
+    if (among({"embedding", "embedding_bag"}) && are_beyond_drawing(program_.operands(o)[0])) keep_index(o, "v");
+    if (kind == "routed_experts" && are_beyond_drawing(program_.operands(o)[1])) keep_index(o, "e");
     if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
     if (among({"embedding", "embedding_bag"}) && !attribute(o, "padding_idx").empty())
         keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
@@ -362,12 +368,19 @@ HEDDLE_INLINE bool size_ties::looks_up_values(operator_id o) const {
     });
 }
 
-HEDDLE_INLINE bool size_ties::are_made_of_floats(tensor_id t) const {
-    for (operator_id o = 0; o < program_.operator_count(); ++o)
-        if (auto const made = program_.results(o); algorithm::find(made, t) != made.end())
-            return algorithm::any_of(program_.operands(o), [&](tensor_id x) {
-                return is_floating(program_.tensor(x).type) || are_made_of_floats(x);
-            });
+HEDDLE_INLINE bool size_ties::are_beyond_drawing(tensor_id t) const {
+    for (operator_id o = 0; o < program_.operator_count(); ++o) {
+        auto const made = program_.results(o);
+        auto const operands = program_.operands(o);
+        auto const r = static_cast<std::size_t>(algorithm::find(made, t) - made.begin());
+        for (std::size_t k = 0; r < made.size() && k < operands.size(); ++k) {
+            if (is_floating(program_.tensor(operands[k]).type)) return true;
+            auto const asked = inverse_of(number_range{0, 3}, {program_, o, r, k});
+            if (!asked) return true;
+            bool const may_be_any = asked->contains({});
+            if (!may_be_any && are_beyond_drawing(operands[k])) return true;
+        }
+    }
     return false;
 }
 
@@ -410,6 +423,17 @@ HEDDLE_INLINE void size_ties::add_sum(operator_id o) {
     if (program_.kind(o) != "cat") std::swap(whole, parts);
     auto& sum = relations_.emplace_back(relation{{whole[0], d}, {}});
     for (auto t : parts) sum.sources.push_back({t, d});
+    keep_apart(sum.sources);
+}
+
+HEDDLE_INLINE void size_ties::keep_apart(std::vector<dimension> const& pieces) {
+    auto const original = [&](dimension piece) { return program_.tensor(piece.tensor).shape[piece.number]; };
+    std::set<extent> lengths;
+    for (auto const& piece : pieces) lengths.insert(original(piece));
+    for (auto const& piece : pieces)
+        if (auto const members = members_of(piece); members.size() == 1)
+            least_[members[0]] =
+                std::max(least_[members[0]], smallest + std::distance(lengths.begin(), lengths.find(original(piece))));
 }
 
 HEDDLE_INLINE void size_ties::slide(operator_id o, std::size_t first, std::vector<extent> const& window,
@@ -429,7 +453,6 @@ HEDDLE_INLINE void size_ties::slide_weight(operator_id o) {
     tensor_shape const& weight = program_.tensor(program_.operands(o)[1]).shape;
     for (std::size_t d = 2; d < weight.size(); ++d) keep_whole(operand(o, 1, d));
     std::size_t const first = rank(o, 0) + 2 - weight.size();
-    if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, first - 1)); // groups are an attribute too
     slide(o, first, {weight.begin() + 2, weight.end()}, 1);
 }
 
@@ -438,7 +461,6 @@ HEDDLE_INLINE void size_ties::spread_weight(operator_id o) {
                        &input = program_.tensor(program_.operands(o)[0]).shape,
                        &output = program_.tensor(program_.results(o)[0]).shape;
     std::size_t const samples = rank(o, 0) + 2 - weight.size() - 1; // dimensions before the channels
-    if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, samples));
     auto const stride = attribute(o, "stride");
     for (std::size_t d = 2; d < weight.size(); ++d) {
         keep_whole(operand(o, 1, d));
@@ -482,6 +504,10 @@ HEDDLE_INLINE void size_ties::pick(operator_id o) {
             keep_index(o, name);
             is_even = true;
         }
+        if (has_index(o, "run" + std::to_string(d))) {
+            keep_whole(operand(o, 0, d)); // what lies before and after the run is no tensor's
+            continue;
+        }
         if (is_even || count[d] == 0) continue;
         if (step[d] < 1) keep_whole(operand(o, 0, d));
         else keep_at_least(operand(o, 0, d), start[d] + (count[d] - 1) * step[d] + 1);
@@ -512,7 +538,6 @@ HEDDLE_INLINE void size_ties::match_routes(operator_id o) {
 }
 
 HEDDLE_INLINE bool size_ties::choose() {
-    constexpr extent small = 3; // a norm over two is a sign
     for (std::size_t n = 0; n < whole_.size(); ++n) {
         if (whole_[n]) whole_[find(n)] = true;
         least_[find(n)] = std::max(least_[find(n)], least_[n]);
@@ -520,7 +545,7 @@ HEDDLE_INLINE bool size_ties::choose() {
     value_ = original_;
     for (std::size_t n = 0; n < value_.size(); ++n) {
         if (find(n) != n || whole_[n]) continue;
-        extent const least = std::max(least_[n], atoms_[n] > 1 ? extent{2} : small);
+        extent const least = std::max(least_[n], atoms_[n] > 1 ? extent{2} : smallest);
         value_[n] = std::min(original_[n], (least + atoms_[n] - 1) / atoms_[n] * atoms_[n]);
     }
     std::vector<relation const*> owner(value_.size());

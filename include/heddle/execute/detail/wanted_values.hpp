@@ -75,6 +75,8 @@ private:
     void ask(tensor_id t, extent ones);
     /// Asks of the operands what is asked of the results.
     void hand_back(operator_id o);
+    /// Asks the range of a product, quotient or sum with a number of its operand.
+    void hand_back_range(operator_id o);
 
     [[nodiscard]] std::optional<double> attribute(operator_id o, char const* name) const {
         return number_of(program_, o, name);
@@ -174,8 +176,26 @@ HEDDLE_INLINE void value_requests::hand_back(operator_id o) {
         }
 }
 
+HEDDLE_INLINE void value_requests::hand_back_range(operator_id o) {
+    auto const& kind = program_.kind(o);
+    auto const& range = wanted_[program_.results(o)[0]].range;
+    auto const number = attribute(o, "number");
+    if (!range || !number || attribute(o, "number_is_first").value_or(0) != 0) return;
+    double const c = *number,
+                 factor = kind == "mul"   ? 1 / c
+                          : kind == "div" ? c
+                                          : 1,
+                 shift = kind == "add"   ? -c
+                         : kind == "sub" ? c
+                                         : 0;
+    if ((factor == 1 && shift == 0) || !std::isfinite(factor) || factor == 0) return;
+    auto const [low, high] = std::minmax(factor * range->low + shift, factor * range->high + shift);
+    operand(o, 0).restrict_to({low, high});
+}
+
 HEDDLE_INLINE void value_requests::visit(operator_id o) {
     hand_back(o);
+    hand_back_range(o);
     auto const& kind = program_.kind(o);
     auto const among = [&](std::initializer_list<char const*> kinds) {
         return algorithm::find(kinds, kind) != kinds.end();
