@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
     auto const add = [&](fs::path const& folder) {
         if (!fs::is_directory(folder)) return;
         for (auto const& entry : fs::directory_iterator(folder))
-            if (entry.path().extension() == ".gz" || entry.path().extension() == ".json")
+            if (auto const name = entry.path().string(); name.ends_with(".json.gz") || name.ends_with(".json"))
                 models.push_back(entry.path());
     };
     add(examples / "models");

@@ -149,6 +149,42 @@ TEST_CASE("what a graph cannot be is refused with its place") {
               .starts_with("m.pt2: graph_module.graph.nodes[0]: operator 'v0'"));
 }
 
+TEST_CASE("every committed graph is read without a warning, and no operator of it falls back") {
+    std::size_t graphs = 0;
+    for (char const* folder : {"examples/models", "bench/todays_models"})
+        for (auto const& entry : std::filesystem::directory_iterator(folder)) {
+            if (!entry.path().string().ends_with(".pt2.gz")) continue;
+            CAPTURE(entry.path());
+            auto const model = pt2::read_model(entry.path());
+            CHECK(model.missing_rules.empty());
+            CHECK(model.warnings.empty());
+            ++graphs;
+        }
+    CHECK(graphs >= 30);
+}
+
+TEST_CASE("tensors without elements are no part of what they are joined with") {
+    test::exported_graph g;
+    auto const x = g.parameter("f(2,3,8)");
+    auto const turned = g.node("aten.slice.Tensor self=%" + x + " dim=2 start=0 end=8 -> f(2,3,8)")[0];
+    auto const kept = g.node("aten.slice.Tensor self=%" + x + " dim=2 start=8 end=16 -> f(2,3,0)")[0];
+    auto const scaled = g.node("aten.mul.Tensor self=%" + kept + " other=2 -> f(2,3,0)")[0];
+    auto const same = g.node("aten.cat.default tensors=[%" + turned + ",%" + scaled + "] dim=-1 -> f(2,3,8)")[0];
+    auto const joined =
+        g.node("aten.cat.default tensors=[%" + same + ",%" + kept + ",%" + turned + "] dim=-1 -> f(2,3,16)")[0];
+    g.output(g.node("aten.sum.default self=%" + joined + " -> f()")[0]);
+    auto const model = pt2::parse_model(g.text());
+    CHECK(kinds_of(model.program) == "cat sum");
+    CHECK(model.program.operands(0).size() == 2);
+    CHECK(model.missing_rules.empty());
+
+    test::exported_graph of_nothing;
+    auto const y = of_nothing.parameter("f(2,0)"), z = of_nothing.parameter("f(0,3)");
+    auto const product = of_nothing.node("aten.mm.default self=%" + y + " mat2=%" + z + " -> f(2,3)")[0];
+    of_nothing.output(of_nothing.node("aten.sum.default self=%" + product + " -> f()")[0]);
+    CHECK(refusal(of_nothing).find("is a tensor without elements") != std::string::npos);
+}
+
 TEST_CASE("an operator without a rule is named in one warning") {
     test::exported_graph g;
     auto const x = g.parameter("f(2,3)");

@@ -86,7 +86,7 @@ struct communicator_options {
 };
 
 /// One rank's end of a group of ranks, each with a GPU of its own, for elements of type float or double; it models
-/// `asynchronous_communicator_of` and `point_to_point_of`.
+/// `point_to_point_of`.
 ///
 /// *Device memory.* Spans are of device memory, which is never read or written by the host.
 /// *Order.* Where a communicator of host memory returns once something holds, here it holds for what is enqueued on the
@@ -99,10 +99,8 @@ struct communicator_options {
 /// call, and if ranks do not come in time. The communicator is aborted then, and so are those that an exception
 /// destroys, so that no stream is stuck.
 /// *Thread safety.* One thread per rank, whose current device is the rank's.
-class communicator : public waits_at_once<communicator> {
+class communicator {
 public:
-    using request = nccl::request;
-
     /// Joins `ranks` ranks, which all construct it, with the same name if there are several on one store.
     /// *Precondition:* the store outlives this object and its groups.
     communicator(store& shared, std::size_t rank, std::size_t ranks, communicator_options const& options = {},
@@ -257,6 +255,32 @@ public:
         });
     }
 
+    template <class Scalar>
+    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
+        start_all_reduce(data, how).wait();
+    }
+    template <class Scalar>
+    void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven how) {
+        start_all_gather_v(mine, whole, counts, how).wait();
+    }
+    template <class Scalar>
+    void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven how) {
+        start_reduce_scatter_v(whole, mine, counts, how).wait();
+    }
+    template <class Scalar>
+    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive,
+                      shard_counts receive_counts) {
+        start_all_to_all_v(send, send_counts, receive, receive_counts).wait();
+    }
+    template <class Scalar>
+    void broadcast(std::span<Scalar> data, std::size_t root) {
+        start_broadcast(data, root).wait();
+    }
+    template <class Scalar>
+    void receive(std::span<Scalar> data, std::size_t from) {
+        start_receive(data, from).wait();
+    }
+
     /// Waits on the host until all is done that was enqueued on the computation stream and on this communicator's. To be
     /// called before the host reads results by means that know no time-out.
     void synchronise();
@@ -356,7 +380,6 @@ private:
     heddle::traffic traffic_;
 };
 
-static_assert(asynchronous_communicator_of<communicator, float> && asynchronous_communicator_of<communicator, double>);
 static_assert(point_to_point_of<communicator, float> && point_to_point_of<communicator, double>);
 
 inline communicator::communicator(store& shared, std::size_t rank, std::size_t ranks,
