@@ -7,7 +7,9 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/group_tensors.hpp>
+#include <heddle/execute/detail/held.hpp>
 #include <heddle/execute/detail/row_exchange.hpp>
+#include <heddle/execute/detail/run_operator.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/single_device.hpp>
@@ -28,12 +30,12 @@
 namespace heddle {
 
 /// What a rank has after an iteration.
-template <class Scalar>
+template <class Scalar, rank_tensor Tensor = dense_tensor<Scalar>>
 struct pipeline_result {
     /// The whole loss, on the ranks of the last stage.
     std::optional<Scalar> loss;
     /// The gradients of the parameters that the stage uses, in the form in which its group stores them.
-    iteration_result<Scalar> gradients;
+    iteration_result<Scalar, Tensor> gradients;
     /// The bytes sent to the next stage and to the one before, counted by the program's element types.
     bytes activations, cotangents;
     /// The largest number of micro-batches of which the rank held activations at one time.
@@ -52,6 +54,8 @@ template <class Scalar, point_to_point_of<Scalar> Communicator, kernel_backend<S
 class pipeline_rank {
 public:
     using tensor = typename Backend::tensor;
+    using values_type = tensor_values<tensor>;
+    using result_type = pipeline_result<Scalar, tensor>;
 
     pipeline_rank(program const& p, indexed_program const& indexed, batch_split const& split,
                   pipeline_layout const& layout, Communicator& world, Backend const& backend, std::uint64_t seed = 0)
@@ -63,13 +67,15 @@ public:
 
     /// Turns whole sources into what this rank keeps between iterations: the parameters that its stage uses, as its
     /// group stores them, and the other sources whole. It can be used for gradients too, which have the same form.
-    [[nodiscard]] source_values<Scalar> place(source_values<Scalar> const& whole) const {
-        source_values<Scalar> mine;
+    [[nodiscard]] values_type place(source_values<Scalar> const& whole) const {
+        values_type mine;
         for (auto const& i : stage_.once)
             if (auto const* read = i.template as<instruction::read>())
-                if (auto const found = whole.find(read->tensor); found != whole.end())
-                    mine.emplace(read->tensor,
-                                 is_parameter(read->tensor) ? stored(*read, found->second) : found->second);
+                if (auto const found = whole.find(read->tensor); found != whole.end()) {
+                    if (is_parameter(read->tensor) && read->to.is_shard())
+                        mine.emplace(read->tensor, whole_.layout.cut(read->tensor, read->to, found->second, at_.part));
+                    else mine.emplace(read->tensor, found->second);
+                }
         return mine;
     }
 
@@ -78,62 +84,80 @@ public:
 
     /// Runs one iteration on placed sources.
     template <class Schedule = one_f_one_b>
-    [[nodiscard]] pipeline_result<Scalar> run(source_values<Scalar> const& sources, Schedule const& schedule = {}) {
+    [[nodiscard]] result_type run(values_type const& sources, Schedule const& schedule = {}) {
         result_ = {};
-        sources_.clear();
-        gradients_.clear();
+        sources_ = slots(indexed_.tensors.size());
+        gradients_ = slots(indexed_.tensors.size());
         for (auto const& i : stage_.once) {
             auto const& [t, from, to] = *i.change();
-            auto& made = sources_[{t, to}];
-            auto const* const read = i.template as<instruction::read>();
-            made = read ? is_parameter(t) ? sources.at(t) : stored(*read, sources.at(t))
-                        : whole_.exchange.convert(t, from, to, sources_.at({t, from}), uneven::padded);
-            if (read && to == tensor_form::partial()) made = whole_.exchange.scaled(std::move(made));
+            if (!i.template is<instruction::read>()) {
+                sources_.set(t, to, whole_.exchange.convert(t, from, to, source(t, from), uneven::padded));
+                continue;
+            }
+            auto made = held::of(sources.at(t));
+            if (!is_parameter(t) && to.is_shard()) made = whole_.layout.cut(t, to, *made, at_.part);
+            if (to == tensor_form::partial()) made = whole_.exchange.scaled(std::move(made));
+            sources_.set(t, to, arriving(std::move(made)));
         }
+        std::optional<tensor> loss;
         for (auto const& pass : schedule.passes(at_.stage, layout_.shape())) {
             auto const [begin, count] = layout_.places(at_.copy, pass.micro_batch);
             begin_ = begin;
             count_ = count;
-            if (pass.is_forward) forward(in_flight_[pass.micro_batch]);
+            auto& mine = in_flight_.try_emplace(pass.micro_batch, indexed_.tensors.size()).first->second;
             result_.most_in_flight = std::max(result_.most_in_flight, static_cast<std::int64_t>(in_flight_.size()));
-            if (pass.is_forward) continue;
-            backward(in_flight_.at(pass.micro_batch));
+            if (pass.is_forward) {
+                forward(mine, loss);
+                continue;
+            }
+            backward(mine);
+            mine.values.drop_all();
+            mine.cotangents.drop_all();
             in_flight_.erase(pass.micro_batch);
         }
         for (auto i = stage_.once.rbegin(); i != stage_.once.rend(); ++i) transpose_once(*i);
+        sources_.drop_all();
+        gradients_.drop_all();
         add_up_gradients();
-        if (result_.loss) among_copies().all_reduce(std::span<Scalar>(&*result_.loss, 1));
+        for (auto& s : sent_) s.second.wait();
+        sent_.clear();
+        if (loss) {
+            among_copies().all_reduce(loss->flat());
+            result_.loss = loss->number();
+        }
         return std::move(result_);
     }
 
     /// Returns the whole loss of an iteration on every rank; this is a collective.
-    [[nodiscard]] Scalar whole_loss(pipeline_result<Scalar> const& result) {
-        Scalar loss = result.loss.value_or(0);
-        world_.broadcast(std::span<Scalar>(&loss, 1), layout_.rank({layout_.stages() - 1, 0, 0}));
-        return loss;
+    [[nodiscard]] Scalar whole_loss(result_type const& result) {
+        tensor loss(tensor_shape{}, result.loss.value_or(0));
+        world_.broadcast(loss.flat(), layout_.rank({layout_.stages() - 1, 0, 0}));
+        return loss.number();
     }
 
     /// Returns the Euclidean norm of the gradients of all parameters; this is a collective.
-    [[nodiscard]] Scalar gradient_norm(iteration_result<Scalar> const& gradients) {
-        Scalar sum = 0;
+    [[nodiscard]] Scalar gradient_norm(iteration_result<Scalar, tensor> const& gradients) {
+        tensor sum(tensor_shape{});
         for (auto const& [t, gradient] : gradients.gradients) // each element on one rank
             if (at_.stage == layout_.stage_of(indexed_.tensors[t].consumers.front()) && at_.copy == 0 &&
                 (gradient.first.is_shard() || at_.part == 0))
-                sum += sum_of_squares(gradient.second).number();
-        world_.all_reduce(std::span<Scalar>(&sum, 1));
-        return std::sqrt(sum);
+                sum += sum_of_squares(gradient.second);
+        world_.all_reduce(sum.flat());
+        return std::sqrt(sum.number());
     }
 
 private:
-    using values = std::map<formed_tensor, tensor>;
     using group_type = decltype(std::declval<Communicator&>().group(std::vector<std::size_t>{}));
-    using tensors = detail::group_tensors<Scalar, group_type>;
-    /// What is kept of a micro-batch until its backward pass. The statistics of rows, over the whole group, are by
-    /// operator and number.
-    struct kept {
-        values tensors;
-        std::map<std::pair<operator_id, std::size_t>, tensor> statistics;
-    };
+    using tensors = detail::group_tensors<tensor, group_type>;
+    using exchange = detail::tensor_exchange<tensor, group_type>;
+    using request = typename exchange::request;
+    using held = detail::held<tensor>;
+    using arriving = typename exchange::result;
+    using slots = detail::form_slots<detail::slot<tensor, request>>;
+    /// What is kept of a micro-batch until its backward pass.
+    using kept = detail::micro_batch_state<tensor, request>;
+    using messages = starter<Scalar, Communicator>;
+    static_assert(std::same_as<request, typename messages::request>, "A group's operations are as those of all ranks.");
 
     [[nodiscard]] bool has_cotangent(tensor_id t) const { return indexed_.tensors[t].has_cotangent; }
     [[nodiscard]] bool is_parameter(tensor_id t) const { return indexed_.tensors[t].is_parameter(); }
@@ -142,9 +166,7 @@ private:
     [[nodiscard]] tensor_form passed(tensor_id t) const {
         return canonical(tensor_form::mirrored(), indexed_.tensors[t]);
     }
-    [[nodiscard]] tensor stored(instruction::read const& read, tensor const& whole) const {
-        return read.to.is_shard() ? whole_.layout.cut(read.tensor, read.to, whole, at_.part) : whole;
-    }
+    [[nodiscard]] held& source(tensor_id t, tensor_form f) { return sources_.find(t, f)->get(); }
 
     /// Returns the group's tensors for the size of the current micro-batch.
     [[nodiscard]] tensors& here() {
@@ -155,92 +177,94 @@ private:
 
     // ---- one micro-batch
 
-    void forward(kept& mine) {
-        for (auto t : enter_) receive(mine.tensors[{t, passed(t)}], t, at_.stage - 1);
-        for (auto const& [t, f] : stage_.enter)
-            mine.tensors[{t, f}] =
-                here().exchange.convert(t, passed(t), f, mine.tensors.at({t, passed(t)}), uneven::padded);
+    void forward(kept& mine, std::optional<tensor>& loss) {
+        auto const convert = [&](tensor_id t, tensor_form from, tensor_form to) {
+            mine.values.set(t, to,
+                            here().exchange.convert(t, from, to, mine.values.find(t, from)->get(), uneven::padded));
+        };
+        for (auto t : enter_) mine.values.set(t, passed(t), received(t, at_.stage - 1));
+        for (auto const& [t, f] : stage_.enter) convert(t, passed(t), f);
         for (auto const& i : stage_.each) {
-            auto const* const compute = i.template as<instruction::compute>();
-            if (!compute) {
-                auto const& [t, from, to] = *i.change();
-                mine.tensors[{t, to}] =
-                    here().exchange.convert(t, from, to, mine.tensors.at({t, from}), uneven::padded);
+            if (auto const* const change = i.change()) {
+                convert(change->tensor, change->from, change->to);
                 continue;
             }
-            std::vector<tensor> made;
-            auto results = backend_.forward(call(*compute, mine), operands(*compute, mine.tensors, made));
-            for (std::size_t k = 0; k < results.size(); ++k)
-                mine.tensors[{program_.results(compute->op)[k], compute->results[k]}] = std::move(results[k]);
+            auto const& compute = *i.template as<instruction::compute>();
+            detail::run_forward(
+                backend_, compute, call(compute, mine), [&](std::size_t k) { return operand(compute, k, mine); },
+                [&](std::size_t k, tensor made) {
+                    mine.values.set(program_.results(compute.op)[k], compute.results[k], arriving(std::move(made)));
+                });
         }
         for (auto const& [t, f] : stage_.leave)
-            if (f != passed(t))
-                mine.tensors[{t, passed(t)}] =
-                    here().exchange.convert(t, f, passed(t), mine.tensors.at({t, f}), uneven::padded);
-        for (auto t : leave_) send(mine.tensors.at({t, passed(t)}), t, at_.stage + 1, result_.activations);
-        if (auto const loss = mine.tensors.find({program_.loss(), passed(program_.loss())}); loss != mine.tensors.end())
-            result_.loss = result_.loss.value_or(0) + loss->second[0] * loss_share();
+            if (f != passed(t)) convert(t, f, passed(t));
+        for (auto t : leave_) send(mine.values.find(t, passed(t))->get(), t, at_.stage + 1, result_.activations);
+        if (auto* const found = mine.values.find(program_.loss(), passed(program_.loss()))) {
+            auto of_part = *found->get();
+            of_part *= loss_share();
+            if (loss) *loss += of_part;
+            else loss = std::move(of_part);
+        }
     }
 
     void backward(kept& mine) {
-        values cotangents;
-        if (formed_tensor const loss{program_.loss(), passed(program_.loss())}; mine.tensors.contains(loss))
-            cotangents[loss] = tensor(program_.tensor(loss.first).shape, loss_share());
+        if (tensor_id const loss = program_.loss(); mine.values.find(loss, passed(loss)))
+            mine.cotangents.set(loss, passed(loss), arriving(tensor(program_.tensor(loss).shape, loss_share())));
         for (auto t : leave_)
-            if (has_cotangent(t)) receive(cotangents[{t, passed(t)}], t, at_.stage + 1);
+            if (has_cotangent(t)) mine.cotangents.set(t, passed(t), received(t, at_.stage + 1));
         for (auto const& [t, f] : stage_.leave)
-            if (f != passed(t)) transpose(cotangents, t, f, passed(t), here());
+            if (f != passed(t)) transpose(mine.cotangents, t, f, passed(t), here());
         for (auto i = stage_.each.rbegin(); i != stage_.each.rend(); ++i) {
             if (auto const* change = i->change())
-                transpose(cotangents, change->tensor, change->from, change->to, here());
-            else backward(*i->template as<instruction::compute>(), mine, cotangents);
+                transpose(mine.cotangents, change->tensor, change->from, change->to, here());
+            else backward(*i->template as<instruction::compute>(), mine);
         }
-        for (auto const& [t, f] : stage_.enter) transpose(cotangents, t, passed(t), f, here());
-        for (auto t : enter_)
-            if (has_cotangent(t))
-                send(cotangents.try_emplace({t, passed(t)}, held_shape(t)).first->second, t, at_.stage - 1,
-                     result_.cotangents);
+        for (auto const& [t, f] : stage_.enter) transpose(mine.cotangents, t, passed(t), f, here());
+        for (auto t : enter_) {
+            if (!has_cotangent(t)) continue;
+            auto cotangent = mine.cotangents.take(t, passed(t));
+            send(cotangent ? cotangent->get() : held(tensor(held_shape(t))), t, at_.stage - 1, result_.cotangents);
+        }
     }
-    void backward(instruction::compute const& i, kept& mine, values& cotangents) {
-        std::vector<tensor const*> given, results;
-        for (std::size_t k = 0; k < i.results.size(); ++k) {
-            formed_tensor const place{program_.results(i.op)[k], i.results[k]};
-            auto const found = cotangents.find(place);
-            given.push_back(found == cotangents.end() ? nullptr : &found->second);
-            results.push_back(&mine.tensors.at(place));
-        }
-        if (algorithm::all_of(given, [](auto const* g) { return g == nullptr; })) return;
-        std::vector<tensor> made;
-        auto gradients = backend_.backward(call(i, mine), operands(i, mine.tensors, made), results, given);
-        for (std::size_t k = 0; k < gradients.size(); ++k) {
-            tensor_id const t = program_.operands(i.op)[k];
-            if (!gradients[k] || !has_cotangent(t)) continue;
-            accumulate(is_value(t) ? cotangents : gradients_, {t, i.operands[k]},
-                       of_tensor(t, i.operands[k], batch_use(i, k), *std::move(gradients[k])));
-        }
+    void backward(instruction::compute const& i, kept& mine) {
+        std::vector<held> given(i.results.size());
+        for (std::size_t k = 0; k < given.size(); ++k)
+            if (auto* const found = mine.cotangents.find(program_.results(i.op)[k], i.results[k]))
+                given[k] = found->get();
+        if (algorithm::none_of(given, [](held const& g) { return static_cast<bool>(g); })) return;
+        detail::run_backward(
+            backend_, i, call(i, mine), [&](std::size_t k) { return operand(i, k, mine); },
+            [&](std::size_t k) { return mine.values.find(program_.results(i.op)[k], i.results[k])->get(); }, given,
+            [&](std::size_t k, tensor gradient) {
+                tensor_id const t = program_.operands(i.op)[k];
+                if (has_cotangent(t))
+                    detail::accumulate(is_value(t) ? mine.cotangents : gradients_, t, i.operands[k],
+                                       arriving(of_tensor(t, i.operands[k], batch_use(i, k), std::move(gradient))));
+            });
     }
     /// Adds what a conversion makes of the cotangent of its result when transposed.
-    void transpose(values& cotangents, tensor_id t, tensor_form from, tensor_form to, tensors& of) {
-        auto const found = cotangents.find({t, to});
-        if (found != cotangents.end())
-            accumulate(cotangents, {t, from}, of.exchange.transpose(t, from, to, found->second, uneven::padded));
+    void transpose(slots& cotangents, tensor_id t, tensor_form from, tensor_form to, tensors& of) {
+        if (auto found = cotangents.take(t, to))
+            detail::accumulate(cotangents, t, from,
+                               of.exchange.transpose(t, from, to, std::move(found->get()), uneven::padded));
     }
 
     // ---- between stages
 
     /// Sends to those parts of the other stage's group that are equal to this one modulo the size of this group; all of
     /// this group have the same.
-    void send(tensor const& value, tensor_id t, std::size_t stage, bytes& counter) {
+    void send(held const& value, tensor_id t, std::size_t stage, bytes& counter) {
         auto const theirs = layout_.degree(stage), ours = layout_.degree(at_.stage);
         for (std::size_t part = at_.part; part < theirs; part += ours) {
-            world_.send(std::span<Scalar const>(value.data), layout_.rank({stage, at_.copy, part}));
-            counter += bytes(static_cast<double>(value.elements()) * element_size(program_.tensor(t).type));
+            sent_.emplace_back(value, messages::send(world_, value->flat(), layout_.rank({stage, at_.copy, part})));
+            counter += bytes(static_cast<double>(value->elements()) * element_size(program_.tensor(t).type));
         }
     }
-    void receive(tensor& value, tensor_id t, std::size_t stage) {
-        value = tensor(held_shape(t));
-        world_.receive(std::span<Scalar>(value.data),
-                       layout_.rank({stage, at_.copy, at_.part % layout_.degree(stage)}));
+    [[nodiscard]] arriving received(tensor_id t, std::size_t stage) {
+        held value(tensor(held_shape(t)));
+        auto started = messages::receive(world_, value.own().flat(),
+                                         layout_.rank({stage, at_.copy, at_.part % layout_.degree(stage)}));
+        return {std::move(started), [value = std::move(value)] { return value; }};
     }
 
     // ---- one operator
@@ -283,12 +307,10 @@ private:
         split_call(result, program_, indexed_, i.op, loop, range.first, range.second);
         if (detail::has_statistics(loop))
             result.combine = [this, &i, &mine](std::size_t which, reduction how, tensor& rows) {
-                auto const [known, is_new] = mine.statistics.try_emplace({i.op, which}, rows);
-                if (is_new) {
+                detail::combine_once(mine, i.op, which, rows, [&](tensor& joined) {
                     whole_.exchange.count_as(program_.results(i.op)[0]);
-                    group_.all_reduce(known->second.flat(), how);
-                }
-                rows = known->second;
+                    group_.all_reduce(joined.flat(), how);
+                });
             };
         return result;
     }
@@ -304,43 +326,29 @@ private:
         return split_.computations[i.op].operands[k];
     }
     /// Returns the batch's factor of a tensor, within what the group's device holds of the tensor.
-    [[nodiscard]] factor batch_factor(tensor_id t, tensor_form held, tensor_form use) const {
+    [[nodiscard]] factor batch_factor(tensor_id t, tensor_form held_as, tensor_form use) const {
         auto const f = factor_of(t, use);
-        return held.is_shard() ? within(f, factor_of(t, held), whole_.layout.places(t, held)[at_.part]) : f;
+        return held_as.is_shard() ? within(f, factor_of(t, held_as), whole_.layout.places(t, held_as)[at_.part]) : f;
     }
 
-    /// Returns the operands as an operator uses them; `made` keeps those that are held otherwise in the micro-batch.
-    [[nodiscard]] std::vector<tensor const*> operands(instruction::compute const& i, values const& mine,
-                                                      std::vector<tensor>& made) const {
-        std::vector<tensor const*> result;
-        auto const of = program_.operands(i.op);
-        made.reserve(of.size());
-        for (std::size_t k = 0; k < of.size(); ++k) {
-            tensor_form const use = batch_use(i, k);
-            tensor const* held = &(is_value(of[k]) ? mine : sources_).at({of[k], i.operands[k]});
-            if (use != split_.forms[of[k]]) {
-                made.push_back(use.is_shard() ? take(*held, batch_factor(of[k], i.operands[k], use), begin_, count_)
-                                              : *held);
-                held = &made.back();
-                if (use == tensor_form::partial()) made.back() *= share();
-            }
-            result.push_back(held);
-        }
-        return result;
+    /// Returns an operand as an operator uses it in the micro-batch.
+    [[nodiscard]] held operand(instruction::compute const& i, std::size_t k, kept& mine) {
+        tensor_id const t = program_.operands(i.op)[k];
+        tensor_form const use = batch_use(i, k);
+        held value = (is_value(t) ? mine.values : sources_).find(t, i.operands[k])->get();
+        if (use == split_.forms[t]) return value;
+        if (use.is_shard()) return take(*value, batch_factor(t, i.operands[k], use), begin_, count_);
+        if (use == tensor_form::partial()) value.own() *= share();
+        return value;
     }
-    /// Turns the cotangent of an operand into that of the tensor; it is the transpose of `operands`.
-    [[nodiscard]] tensor of_tensor(tensor_id t, tensor_form held, tensor_form use, tensor gradient) const {
+    /// Turns the cotangent of an operand into that of the tensor; it is the transpose of `operand`.
+    [[nodiscard]] tensor of_tensor(tensor_id t, tensor_form held_as, tensor_form use, tensor gradient) const {
         if (use == split_.forms[t]) return gradient;
         if (use.is_shard())
-            return pad(gradient, whole_.layout.held_shape(t, held, at_.part), batch_factor(t, held, use), begin_,
+            return pad(gradient, whole_.layout.held_shape(t, held_as, at_.part), batch_factor(t, held_as, use), begin_,
                        count_);
         gradient *= share();
         return gradient;
-    }
-    static void accumulate(values& into, formed_tensor const& of, tensor gradient) {
-        auto const [slot, is_new] = into.try_emplace(of);
-        if (is_new) slot->second = std::move(gradient);
-        else slot->second += gradient;
     }
 
     // ---- the end of an iteration
@@ -378,26 +386,36 @@ private:
         auto const& [t, from, to] = *i.change();
         if (!i.template is<instruction::read>()) return transpose(gradients_, t, from, to, whole_);
         if (!program_.tensor(t).trainable) return;
-        auto& gradient = gradients_.try_emplace({t, to}, whole_.layout.held_shape(t, to, at_.part)).first->second;
-        if (to == tensor_form::replicated()) gradient = whole_.exchange.reduced(t, std::move(gradient));
-        result_.gradients.gradients.insert_or_assign(
-            t, std::pair(to.is_shard() ? to : tensor_form::replicated(), gradient));
+        auto taken = gradients_.take(t, to);
+        auto gradient = taken ? std::move(taken->get()) : held(tensor(whole_.layout.held_shape(t, to, at_.part)));
+        reduced_.insert_or_assign(t, std::pair(to.is_shard() ? to : tensor_form::replicated(),
+                                               to == tensor_form::replicated()
+                                                   ? whole_.exchange.reduced(t, std::move(gradient))
+                                                   : arriving(std::move(gradient))));
     }
 
     /// Sums gradients over copies, and over the stages that use a parameter.
     void add_up_gradients() {
         auto& copies = among_copies();
-        for (auto& [t, result] : result_.gradients.gradients) {
+        auto& gradients = result_.gradients.gradients;
+        for (auto& [t, reduced] : reduced_)
+            gradients.emplace(t, std::pair(reduced.first, std::move(reduced.second.get()).release()));
+        reduced_.clear();
+        std::vector<request> started;
+        for (auto& [t, gradient] : gradients)
+            started.push_back(starter<Scalar, group_type>::all_reduce(copies, gradient.second.flat()));
+        for (auto& r : started) r.wait();
+        for (auto& [t, result] : gradients) {
             auto& [stored_as, gradient] = result;
-            copies.all_reduce(std::span<Scalar>(gradient.data));
             std::vector<std::size_t> users;
             for (auto o : indexed_.tensors[t].consumers)
                 if (auto const s = layout_.stage_of(o); users.empty() || users.back() != s) users.push_back(s);
             if (users.size() == 1) continue;
             bool const is_cut = stored_as.is_shard();
-            auto whole = is_cut ? whole_.exchange.gathered(t, stored_as, gradient, uneven::padded) : gradient;
+            tensor whole = is_cut ? *whole_.exchange.gathered(t, stored_as, held::of(gradient), uneven::padded).get()
+                                  : std::move(gradient);
             if (at_.copy > 0 || at_.part > 0) whole *= Scalar{0}; // one of a stage speaks for all
-            all_of(users).all_reduce(std::span<Scalar>(whole.data));
+            all_of(users).all_reduce(whole.flat());
             gradient = is_cut ? whole_.layout.cut(t, stored_as, whole, at_.part) : std::move(whole);
         }
     }
@@ -421,8 +439,11 @@ private:
     /// The places of the batch that the current micro-batch has.
     extent begin_ = 0, count_ = 0;
     std::map<std::int64_t, kept> in_flight_;
-    values sources_, gradients_;
-    pipeline_result<Scalar> result_;
+    slots sources_{0}, gradients_{0};
+    std::map<tensor_id, std::pair<tensor_form, arriving>> reduced_;
+    /// What other stages may still be reading.
+    std::vector<std::pair<held, request>> sent_;
+    result_type result_;
 };
 
 } // namespace heddle

@@ -19,16 +19,20 @@
 
 namespace heddle {
 
-/// The values of a program's sources, whole, by tensor.
+/// Tensors of one type by their number in a program.
+template <rank_tensor Tensor>
+using tensor_values = std::map<tensor_id, Tensor>;
+
+/// The values of a program's sources, whole.
 template <class Scalar>
-using source_values = std::map<tensor_id, dense_tensor<Scalar>>;
+using source_values = tensor_values<dense_tensor<Scalar>>;
 
 /// What one rank has after an iteration: the loss or its summand of it, and the gradient of each trained parameter in
 /// the form in which its parameter is stored.
-template <class Scalar>
+template <class Scalar, rank_tensor Tensor = dense_tensor<Scalar>>
 struct iteration_result {
     Scalar loss{};
-    std::map<tensor_id, std::pair<tensor_form, dense_tensor<Scalar>>> gradients;
+    std::map<tensor_id, std::pair<tensor_form, Tensor>> gradients;
 };
 
 /// Runs one iteration on one device. Returns the loss and the whole gradient of every trained parameter by which it is

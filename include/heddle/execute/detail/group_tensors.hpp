@@ -22,7 +22,7 @@ namespace heddle::detail {
 
 /// What a tensor group does with tensors of one size of micro-batch. *Lifetime:* is not moved, as its parts refer to
 /// each other.
-template <class Scalar, communicator_of<Scalar> Communicator>
+template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator>
 class group_tensors {
 public:
     group_tensors(indexed_program p, plan const& what, Communicator& group)
@@ -34,7 +34,7 @@ private:
 
 public:
     shard_layout layout;
-    tensor_exchange<Scalar, Communicator> exchange;
+    tensor_exchange<Tensor, Communicator> exchange;
 };
 
 } // namespace heddle::detail

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Runs one operator of a distributed program, forward and backward, on what one micro-batch has.
+#pragma once
+
+#include <heddle/execute/detail/held.hpp>
+#include <heddle/execute/detail/tensor_exchange.hpp>
+#include <heddle/execute/kernel.hpp>
+#include <heddle/theory/instruction.hpp>
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// What one micro-batch has on one rank: values and cotangents, and by operator and number the statistics of rows,
+/// combined, or the rows that others sent.
+template <rank_tensor Tensor, class Request>
+struct micro_batch_state {
+    form_slots<slot<Tensor, Request>> values, cotangents;
+    std::map<std::pair<operator_id, std::size_t>, Tensor> statistics;
+
+    explicit micro_batch_state(std::size_t tensors) : values(tensors), cotangents(tensors) {}
+};
+
+template <class Slot, class Part>
+void accumulate(form_slots<Slot>& into, tensor_id t, tensor_form f, Part gradient) {
+    if (auto* const found = into.find(t, f)) found->add(std::move(gradient));
+    else into.set(t, f, std::move(gradient));
+}
+
+/// Makes `rows` those of all ranks, by `join(rows)`; if they are known, as they are in the backward pass, without
+/// asking.
+template <class Tensor, class Request, class Join>
+void combine_once(micro_batch_state<Tensor, Request>& of, operator_id o, std::size_t which, Tensor& rows, Join&& join) {
+    auto const [known, is_new] = of.statistics.try_emplace({o, which}, rows);
+    if (is_new) join(known->second);
+    rows = known->second;
+}
+
+/// Runs an operator: `operand(k)` is what it is given, and `keep(k, result)` takes what it makes.
+template <class Backend, class Operand, class Keep>
+void run_forward(Backend const& backend, instruction::compute const& i,
+                 tensor_call<typename Backend::tensor> const& call, Operand&& operand, Keep&& keep) {
+    std::vector<held<typename Backend::tensor>> given;
+    std::vector<typename Backend::tensor const*> operands;
+    for (std::size_t k = 0; k < i.operands.size(); ++k) {
+        given.push_back(operand(k));
+        operands.push_back(given.back().get());
+    }
+    auto results = backend.forward(call, operands);
+    for (std::size_t k = 0; k < results.size(); ++k) keep(k, std::move(results[k]));
+}
+
+/// Runs the adjoint of an operator: `result(k)` is what it has made, `cotangents` are those of the results, null where
+/// nothing is differentiated; `add(k, gradient)` takes what it gives an operand.
+template <class Backend, class Operand, class Result, class Add>
+void run_backward(Backend const& backend, instruction::compute const& i,
+                  tensor_call<typename Backend::tensor> const& call, Operand&& operand, Result&& result,
+                  std::vector<held<typename Backend::tensor>> const& cotangents, Add&& add) {
+    std::vector<held<typename Backend::tensor>> given;
+    std::vector<typename Backend::tensor const*> operands, results, of_results;
+    for (std::size_t k = 0; k < i.operands.size(); ++k) {
+        given.push_back(operand(k));
+        operands.push_back(given.back().get());
+    }
+    for (std::size_t k = 0; k < i.results.size(); ++k) {
+        given.push_back(result(k));
+        results.push_back(given.back().get());
+        of_results.push_back(cotangents[k].get());
+    }
+    auto gradients = backend.backward(call, operands, results, of_results);
+    for (std::size_t k = 0; k < gradients.size(); ++k)
+        if (gradients[k]) add(k, std::move(*gradients[k]));
+}
+
+} // namespace heddle::detail
