@@ -64,12 +64,9 @@ private:
 
 } // namespace heddle::detail
 
-#if HEDDLE_DEFINITIONS
-
 namespace heddle::detail {
 
-HEDDLE_INLINE std::optional<traced_call> expert_region::ending_in(program_builder const& builder,
-                                                                  traced_call const& sum) {
+inline std::optional<traced_call> expert_region::ending_in(program_builder const& builder, traced_call const& sum) {
     builder_ = &builder;
     if (sum.operands.size() != 1 || sum.results.size() != 1) return {};
     tensor_shape const &added = shape_of(sum.operands[0]), &result = sum.results[0].shape;
@@ -121,14 +118,13 @@ HEDDLE_INLINE std::optional<traced_call> expert_region::ending_in(program_builde
     return {};
 }
 
-HEDDLE_INLINE operator_info const* expert_region::maker(tensor_id t,
-                                                        std::initializer_list<std::string_view> kinds) const {
+inline operator_info const* expert_region::maker(tensor_id t, std::initializer_list<std::string_view> kinds) const {
     if (t >= makers_.size() || makers_[t] == none) return nullptr;
     auto const& op = builder_->operators()[makers_[t]];
     return algorithm::find(kinds, op.kind) != kinds.end() ? &op : nullptr;
 }
 
-HEDDLE_INLINE expert_region::found expert_region::viewed(tensor_id t, tensor_shape const& from) const {
+inline expert_region::found expert_region::viewed(tensor_id t, tensor_shape const& from) const {
     for (;;) {
         if (shape_of(t) == from) return t;
         auto const* const op = maker(t, {"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten", "to"});
@@ -139,7 +135,7 @@ HEDDLE_INLINE expert_region::found expert_region::viewed(tensor_id t, tensor_sha
     }
 }
 
-HEDDLE_INLINE std::optional<std::pair<tensor_id, tensor_id>> expert_region::taken(tensor_id t) const {
+inline std::optional<std::pair<tensor_id, tensor_id>> expert_region::taken(tensor_id t) const {
     auto const* const op = maker(t, {"getitem", "index", "index_select"});
     if (!op || op->operands.size() != 2 || op->attributes.contains("is_mask") || number(*op, "dim", -1) != 0 ||
         shape_of(op->operands[1]).size() != 1)
@@ -147,13 +143,13 @@ HEDDLE_INLINE std::optional<std::pair<tensor_id, tensor_id>> expert_region::take
     return std::pair(op->operands[0], op->operands[1]);
 }
 
-HEDDLE_INLINE std::vector<std::pair<tensor_id, tensor_id>> expert_region::factors(tensor_id t) const {
+inline std::vector<std::pair<tensor_id, tensor_id>> expert_region::factors(tensor_id t) const {
     auto const* const op = maker(t, {"mul"});
     if (!op || op->operands.size() != 2) return {};
     return {{op->operands[0], op->operands[1]}, {op->operands[1], op->operands[0]}};
 }
 
-HEDDLE_INLINE operator_info const* expert_region::sort_of(tensor_id places) const {
+inline operator_info const* expert_region::sort_of(tensor_id places) const {
     auto const* const op = maker(places, {"topk"});
     bool const ascends = op && op->results.size() == 2 && op->results[1] == places && op->operands.size() == 1 &&
                          number(*op, "largest", 1) == 0 && shape_of(op->operands[0]).size() == 1 &&
@@ -161,7 +157,7 @@ HEDDLE_INLINE operator_info const* expert_region::sort_of(tensor_id places) cons
     return ascends ? op : nullptr;
 }
 
-HEDDLE_INLINE operator_info const* expert_region::sort_inverted_by(tensor_id t) const {
+inline operator_info const* expert_region::sort_inverted_by(tensor_id t) const {
     if (auto const* const again = sort_of(t)) return sort_of(again->operands[0]); // the order of an order
     auto const* const put = maker(t, {"index_put"});
     if (!put || put->operands.size() != 3 || number(*put, "accumulate", 1) != 0 || number(*put, "dim", -1) != 0)
@@ -171,7 +167,7 @@ HEDDLE_INLINE operator_info const* expert_region::sort_inverted_by(tensor_id t) 
     return sort_of(put->operands[1]);
 }
 
-HEDDLE_INLINE bool expert_region::are_ends(tensor_id ends, operator_info const& sort, extent experts) const {
+inline bool expert_region::are_ends(tensor_id ends, operator_info const& sort, extent experts) const {
     auto const* const sums = maker(ends, {"cumsum"});
     auto const* const counts = sums ? maker(sums->operands[0], {"histc"}) : nullptr;
     auto const most = static_cast<double>(experts - 1);
@@ -183,7 +179,7 @@ HEDDLE_INLINE bool expert_region::are_ends(tensor_id ends, operator_info const& 
     return counted == sort.results[0];
 }
 
-HEDDLE_INLINE operator_info const* expert_region::function(tensor_id t) const {
+inline operator_info const* expert_region::function(tensor_id t) const {
     if (t >= makers_.size() || makers_[t] == none) return nullptr;
     auto const& op = builder_->operators()[makers_[t]];
     return op.operands.size() == 1 && algorithm::find(expert_activations, op.kind) != expert_activations.end()
@@ -191,7 +187,7 @@ HEDDLE_INLINE operator_info const* expert_region::function(tensor_id t) const {
                : nullptr;
 }
 
-HEDDLE_INLINE std::optional<expert_region::activated> expert_region::activation_of(tensor_id t) const {
+inline std::optional<expert_region::activated> expert_region::activation_of(tensor_id t) const {
     if (auto const* const alone = function(t)) return activated{alone->operands[0], alone, false};
     for (auto const& [active, other] : factors(t)) {
         auto const* const of_gate = function(active);
@@ -206,5 +202,3 @@ HEDDLE_INLINE std::optional<expert_region::activated> expert_region::activation_
 }
 
 } // namespace heddle::detail
-
-#endif
