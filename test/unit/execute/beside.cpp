@@ -7,6 +7,8 @@
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/theory/micro_batch.hpp>
 
+#include <support/forms.hpp>
+
 #include <doctest/doctest.h>
 
 #include <optional>
@@ -20,8 +22,7 @@ using namespace heddle;
 namespace {
 
 using script = std::vector<std::string>;
-tensor_form const R = tensor_form::replicated(), P = tensor_form::partial(), S0 = tensor_form::shard(0),
-                  S1 = tensor_form::shard(1);
+using test::P, test::R, test::S0, test::S1;
 
 /// Writes down what one rank starts and waits for.
 class recording_communicator : public waits_at_once<recording_communicator> {
