@@ -20,7 +20,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(os.path.relpath(Path(__file__).resolve().parents[1]))
 GRAPHS = (ROOT / "bench/todays_models",)
 CLUSTERS = tuple(ROOT / f"examples/clusters/{name}.json" for name in ("h100x16_nvlink", "h100x8_a100x8_nvlink"))
 ENDINGS = (".pt2", ".pt2.gz", ".pt2.json", ".pt2.json.gz")
@@ -38,7 +38,7 @@ What `heddle` makes of {count} graphs of `torch.export` in training on {clusters
 bench/todays_models.py build/release/heddle {options}
 ```
 
-**iteration** is the plan's seconds, **gap** what it can be dearer than the best program at its shares, **CPU** and **memory** those of the whole command that reads and plans
+**iteration** is the plan's seconds, **gap** by what part of them another program at its shares can at most be faster, **CPU** and **memory** those of the whole command that reads and plans
 (`heddle plan --planner hap`), **baseline** what the best of data parallelism, ZeRO, fully sharded and tensor parallel training takes relative to the plan. `heddle verify` then executes the plan
 on a rank for each device and the model on one: **error** is the largest relative difference of the loss and of every gradient, **executed** the share of distinct steps (operator, extents, forms)
 that ran, **verified** that command's seconds and memory. **falls back** is the share of the model's floating-point operations in operators that have no rule and are computed in full on every device.
@@ -88,7 +88,7 @@ def measure(heddle, model, cluster):
 
 def gap_of(planned):
     cost, bound = planned.get("cost"), planned.get("lower_bound")
-    return cost / bound - 1 if cost and bound else None
+    return 1 - bound / cost if cost and bound else None
 
 
 def is_whole(row):
@@ -103,12 +103,12 @@ def cells(row):
     baselines = [seconds for seconds in (planned.get("baselines") or {}).values() if seconds]
     error = verified.get("max_relative_error")
     return [
-        f"{planned['cost']:.6f} s" if planned.get("cost") else planned.get("problem") or planned.get("reason") or planned.get("status") or "none",
+        f"{planned['cost']:.6f} s" if planned.get("cost") else "fails",
         "none" if gap is None else f"{100 * gap:.2f} %",
         f"{row['seconds']:.2f} s",
         f"{row['bytes'] / 1e6:.0f} MB",
         f"{min(baselines) / planned['cost']:.2f}" if baselines and planned.get("cost") else "none",
-        verified.get("problem", "no") if error is None else f"{error:.0e}",
+        "fails" if error is None else f"{error:.0e}",
         f"{100 * verified['executed']:.4g} %" if verified.get("executed") is not None else "none",
         f"{row['verified_seconds']:.1f} s, {row['verified_bytes'] / 1e6:.0f} MB" if "verified_seconds" in row else "none",
     ]
@@ -123,10 +123,16 @@ def summary(rows):
             f"CPU to plan: at most {max(row['seconds'] for row in rows):.2f} s, memory {max(row['bytes'] for row in rows) / 1e6:.0f} MB.")
 
 
+def problems(rows):
+    """What commands said of models that were not planned and verified."""
+    told = ((row["name"], row["planned"].get("problem") or row["planned"].get("reason") or row.get("verified", {}).get("problem")) for row in rows)
+    return [f"- `{name}`: {problem.removeprefix('heddle: ')}" for name, problem in told if problem]
+
+
 def page_of(cluster, rows):
     head = ["model", "iteration", "gap", "CPU", "memory", "baseline", "error", "executed", "verified", "falls back"]
     table = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1), *(row["text"] for row in rows)]
-    return "\n".join([f"## {cluster.name.removesuffix('.json')}", "", summary(rows), "", *table]) + "\n"
+    return "\n".join([f"## {cluster.name.removesuffix('.json')}", "", summary(rows), "", *table, *([""] if problems(rows) else []), *problems(rows)]) + "\n"
 
 
 def name_of(path):
@@ -150,6 +156,7 @@ def main(arguments=None):
 
     def row_of(model, cluster):
         row, share = measure(options.heddle, model, cluster), left_out(options.heddle, model)
+        row["name"] = name_of(model)
         row["text"] = "| " + " | ".join([name_of(model), *cells(row), "none" if not share else f"{100 * share:.2g} %"]) + " |"
         print(f"{cluster.name}: {row['text']}", file=sys.stderr, flush=True)
         return row
