@@ -369,6 +369,14 @@ bool has_factors(plan const& p) {
     });
 }
 
+/// Whether the plan sends rows to where the data choose, which the simulation does not know of.
+bool sends_rows(indexed_program const& program, plan const& p) {
+    return std::ranges::any_of(p.steps, [&](auto const& s) {
+        auto const* const i = s.instruction.template as<instruction::compute>();
+        return i && i->loop >= 0 && program.operators[i->op].loops[static_cast<std::size_t>(i->loop)].exchanges();
+    });
+}
+
 template <class Check>
 void for_each_case(std::uint64_t count, Check&& check) {
     for (std::uint64_t seed = 1; seed <= count; ++seed) {
@@ -391,7 +399,7 @@ double seconds_of(plan const& p, cluster const& c) { return evaluate(p, c).time.
 TEST_CASE("a plan on device groups costs what a simulation of its devices takes") {
     int compared = 0;
     for_each_case(400, [&](test::grouped_case const& made) {
-        if (has_factors(made.plan)) return;
+        if (has_factors(made.plan) || sends_rows(made.indexed, made.plan)) return;
         auto p = made.plan;
         reduce_gradients_last(p.provenance.training);
         p.provenance.training.bucket = bytes(0); // as the simulation does
@@ -486,7 +494,7 @@ TEST_CASE("plans on groups fit, are verified and bounded") {
         auto const verified = verify(made.program, p);
         CHECK_MESSAGE(verified, verified.problem);
         CHECK(p.lower_bound <= p.cost());
-        CHECK(p.lower_bound > 0);
+        CHECK((p.lower_bound > 0 || p.status == search::status::limit));
         CHECK(evaluate(p, c).time.total() == doctest::Approx(p.cost()).epsilon(1e-12));
         for (std::size_t d = 0; d < p.devices.size(); ++d) CHECK(p.devices[d].group_size == c.machines[d].devices);
     });

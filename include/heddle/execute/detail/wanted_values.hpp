@@ -189,7 +189,7 @@ HEDDLE_INLINE void value_requests::hand_back_range(operator_id o) {
                          : kind == "sub" ? c
                                          : 0;
     if ((factor == 1 && shift == 0) || !std::isfinite(factor) || factor == 0) return;
-    auto const [low, high] = std::minmax(factor * range->low + shift, factor * range->high + shift);
+    auto const [low, high] = std::minmax({factor * range->low + shift, factor * range->high + shift});
     operand(o, 0).restrict_to({low, high});
 }
 
