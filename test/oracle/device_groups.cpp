@@ -275,9 +275,10 @@ private:
                                  (inner ? members(d) : 1)
                            : 0;
         };
-        bool const is_attention = op.work.category == operator_class::attention;
+        bool const has_parts = op.work.category == operator_class::attention ||
+                               std::ranges::any_of(op.loops, [](auto const& loop) { return loop.exchanges(); });
         for (std::size_t d = 0; d < clocks_.size() && !op.work.is_view; ++d) {
-            double moved = is_attention ? 0 : kept(d);
+            double moved = has_parts ? 0 : kept(d);
             for (std::size_t k = 0; k < op.results.size(); ++k) {
                 double const mine = held(op.results[k], i.results[k], d, inner);
                 if (forward || program_.tensors[op.results[k]].has_cotangent) moved += mine;
@@ -296,14 +297,14 @@ private:
         }
         for (std::size_t d = 0; d < clocks_.size() && derived; ++d) {
             tensor_id const result = op.results[0];
-            for (int n = 0; n < 6 && is_attention && op.work.extra_saved.value > 0; ++n)
+            for (int n = 0; n < 6 && has_parts && op.work.extra_saved.value > 0; ++n)
                 copy(result, d, (forward ? 2 : 3) * kept(d) / 6);
             bool const has_product = std::ranges::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
             bool reduces = false;
             for (auto const& term : op.terms) {
                 if (term.empty()) continue;
                 tensor_id const t = op.operands[term[0]];
-                bool const repeats = !is_attention && !op.work.is_view && term.size() == 1 &&
+                bool const repeats = !has_parts && !op.work.is_view && term.size() == 1 &&
                                      program_.tensors[t].info.elements() < program_.tensors[result].info.elements();
                 if (!repeats || contains(op.work.sparse_operands, term[0])) continue;
                 if (forward && has_product) copy(result, d, 2 * held(result, i.results[0], d, inner));
