@@ -189,6 +189,11 @@ inline void add_window_kernels(kernel_table& table) {
     return scores.masked_fill((mask != 0) != allowed, -std::numeric_limits<double>::infinity());
 }
 
+/// Returns the weights of each row of scores; a row in which nothing takes part has zeros, as in PyTorch from 2.5 on.
+[[nodiscard]] inline at::Tensor weights_of(at::Tensor const& scores) {
+    auto const is_empty = (scores == -std::numeric_limits<double>::infinity()).all(-1, true);
+    return scores.masked_fill(is_empty, 0).softmax(-1).masked_fill(is_empty, 0);
+}
 /// Multi-head attention with a packed input projection, on the heads and batch rows of a part.
 [[nodiscard]] inline tensor_list multi_head(kernel_call const& call, tensor_list const& x) {
     auto const& rule = *call.rule;
@@ -269,7 +274,7 @@ inline void add_window_kernels(kernel_table& table) {
     }
     if (auto const mask = call.operand("mask"))
         scores = masked(scores, spread(*mask), call.flag("mask_is_boolean"), true);
-    auto weights = scores.softmax(-1);
+    auto weights = weights_of(scores);
     if (double const p = call.number("p", 0); p > 0) {
         auto whole = call.whole_shape(result);
         auto part = call.results[0];
