@@ -69,11 +69,11 @@ TEST_CASE("elements of every type are read as the numbers that they are") {
     CHECK(read.tensors().size() == 9);
     CHECK(values("half") == dense_tensor<double>({2, 2}, {1, std::ldexp(1.0, -24), 65504, -INFINITY}));
     CHECK(values("brain") == dense_tensor<double>({2}, {1, -12.5}));
-    CHECK(values("single") == dense_tensor<double>({1}, {2.5}));
-    CHECK(values("double") == dense_tensor<double>({}, {-1}));
+    CHECK(values("single") == dense_tensor<double>({1}, 2.5));
+    CHECK(values("double") == dense_tensor<double>({}, -1));
     CHECK(values("byte") == dense_tensor<double>({2}, {-1, 5}));
-    CHECK(values("int") == dense_tensor<double>({1}, {-2}));
-    CHECK(values("long") == dense_tensor<double>({1}, {4294967296}));
+    CHECK(values("int") == dense_tensor<double>({1}, -2));
+    CHECK(values("long") == dense_tensor<double>({1}, 4294967296));
     CHECK(values("truth") == dense_tensor<double>({3}, {0, 1, 1}));
     CHECK(values("none") == dense_tensor<double>({0, 7}));
     CHECK(read.read<float>(read.tensors().at("half"), 1, 1) == dense_tensor<float>({1, 2}, {65504, -INFINITY}));
