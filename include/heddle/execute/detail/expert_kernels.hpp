@@ -237,6 +237,7 @@ operator_kernel<Scalar> routed_experts_kernel(kernel_table<Scalar> const& functi
                 expert_routes<Scalar> const routes(call, *x[1]);
                 auto given = routes.to_experts(rows, x[0]->dims[1], rows_of(*x[0]));
                 for (std::size_t e = 0; e < given.size(); ++e) {
+                    if (given[e].rows() == 0) continue;
                     auto const layer = layer_of(call, x, e);
                     given[e] = layer.enter(given[e]).hidden * layer.down;
                 }
@@ -257,11 +258,12 @@ operator_kernel<Scalar> routed_experts_kernel(kernel_table<Scalar> const& functi
                 auto const asked = routes.to_experts(cotangents, to, [&](extent token, extent choice, Scalar* row) {
                     for (extent d = 0; d < to; ++d) row[d] = (*x[2])[choice] * (*g[0])[token * to + d];
                 });
-                std::vector<matrix<Scalar>> made;
+                std::vector<matrix<Scalar>> made(given.size());
                 for (std::size_t e = 0; e < given.size(); ++e) {
+                    if (given[e].rows() == 0) continue;
                     auto const layer = layer_of(call, x, e);
                     auto const inside = layer.enter(given[e]);
-                    made.push_back(inside.hidden * layer.down);
+                    made[e] = inside.hidden * layer.down;
                     matrix<Scalar> const back = layer.back(inside, asked[e] * layer.down.transpose());
                     auto const place = static_cast<extent>(e);
                     matrix_map<Scalar>(ddown.data.data() + place * layer.down.size(), layer.down.rows(),
