@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <support/collective_case.hpp>
 #include <support/errors.hpp>
 #include <support/started_collectives.hpp>
 
@@ -18,27 +19,8 @@ using namespace heddle;
 
 namespace {
 
-using counts = std::vector<std::size_t>;
+using counts = test::element_counts;
 
-/// Uneven, some zero.
-counts random_counts(std::mt19937& random, std::size_t ranks) {
-    counts result;
-    for (std::size_t r = 0; r < ranks; ++r) result.push_back(random() % 3 == 0 ? 0 : random() % 600);
-    return result;
-}
-/// Numbers of which all sums are exact.
-template <class Scalar>
-std::vector<Scalar> random_values(std::mt19937& random, std::size_t size) {
-    std::vector<Scalar> result;
-    for (std::size_t n = 0; n < size; ++n) result.push_back(static_cast<Scalar>(random() % 1000) / 8);
-    return result;
-}
-std::size_t begin_of(counts const& c, std::size_t rank) { return total_count(shard_counts(c).first(rank)); }
-template <class Scalar>
-std::vector<Scalar> piece(std::vector<Scalar> const& whole, counts const& c, std::size_t rank) {
-    auto const begin = whole.begin() + static_cast<std::ptrdiff_t>(begin_of(c, rank));
-    return {begin, begin + static_cast<std::ptrdiff_t>(c[rank])};
-}
 template <class Scalar>
 std::span<Scalar> out(std::vector<Scalar>& v) {
     return v;
@@ -48,53 +30,29 @@ std::span<Scalar const> in(std::vector<Scalar> const& v) {
     return v;
 }
 
-/// Every rank draws what all ranks have, so each knows what it has to get.
 template <class Scalar, class Communicator>
 void try_collectives(Communicator& c, std::mt19937& random) {
-    auto const ranks = static_cast<std::size_t>(c.size()), rank = static_cast<std::size_t>(c.rank());
-    auto const shards = random_counts(random, ranks);
-    std::size_t const size = total_count(shards), root = random() % ranks;
-    auto const how = random() % 2 ? uneven::padded : uneven::grouped;
-    std::vector<std::vector<Scalar>> data;
-    std::vector<counts> sent;
-    for (std::size_t r = 0; r < ranks; ++r) {
-        data.push_back(random_values<Scalar>(random, size));
-        sent.push_back(random_counts(random, ranks));
-    }
-    auto const whole = random_values<Scalar>(random, size);
-    std::vector<Scalar> sum(size), largest = data[0];
-    for (auto const& d : data)
-        for (std::size_t n = 0; n < size; ++n) {
-            sum[n] += d[n];
-            largest[n] = std::max(largest[n], d[n]);
-        }
+    auto const rank = static_cast<std::size_t>(c.rank());
+    test::collective_case<Scalar> const drawn(random, static_cast<std::size_t>(c.size()), rank);
+    auto const& data = drawn.data[rank];
 
-    auto reduced = data[rank], most = data[rank], broadcast = data[rank];
+    auto reduced = data, most = data, broadcast = data;
     c.all_reduce(out(reduced));
-    CHECK(reduced == sum);
+    CHECK(reduced == drawn.sum);
     c.all_reduce(out(most), reduction::maximum);
-    CHECK(most == largest);
-    c.broadcast(out(broadcast), root);
-    CHECK(broadcast == data[root]);
+    CHECK(most == drawn.largest);
+    c.broadcast(out(broadcast), drawn.root);
+    CHECK(broadcast == drawn.data[drawn.root]);
 
-    std::vector<Scalar> gathered(size), scattered(shards[rank]);
-    c.all_gather_v(in(piece(whole, shards, rank)), out(gathered), shards, how);
-    CHECK(gathered == whole);
-    c.reduce_scatter_v(in(data[rank]), out(scattered), shards, how);
-    CHECK(scattered == piece(sum, shards, rank));
+    std::vector<Scalar> gathered(data.size()), scattered(drawn.shards[rank]);
+    c.all_gather_v(in(drawn.shard(drawn.whole, rank)), out(gathered), drawn.shards, drawn.how);
+    CHECK(gathered == drawn.whole);
+    c.reduce_scatter_v(in(data), out(scattered), drawn.shards, drawn.how);
+    CHECK(scattered == drawn.shard(drawn.sum, rank));
 
-    std::vector<std::vector<Scalar>> outgoing;
-    for (auto const& s : sent) outgoing.push_back(random_values<Scalar>(random, total_count(s)));
-    counts received;
-    std::vector<Scalar> expected;
-    for (std::size_t r = 0; r < ranks; ++r) {
-        received.push_back(sent[r][rank]);
-        auto const next = piece(outgoing[r], sent[r], rank);
-        expected.insert(expected.end(), next.begin(), next.end());
-    }
-    std::vector<Scalar> incoming(expected.size());
-    c.all_to_all_v(in(outgoing[rank]), sent[rank], out(incoming), received);
-    CHECK(incoming == expected);
+    std::vector<Scalar> incoming(drawn.incoming.size());
+    c.all_to_all_v(in(drawn.outgoing[rank]), drawn.sent[rank], out(incoming), drawn.received);
+    CHECK(incoming == drawn.incoming);
 }
 
 template <class Work>

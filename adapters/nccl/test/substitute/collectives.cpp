@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "ranks.hpp"
 
+#include <support/collective_case.hpp>
 #include <support/errors.hpp>
 
 #include <doctest/doctest.h>
@@ -18,78 +19,33 @@ using test::on_ranks;
 
 namespace {
 
-using counts = std::vector<std::size_t>;
+using counts = test::element_counts;
 
-/// Uneven, some zero; sometimes equal, sometimes all zero.
-counts random_counts(std::mt19937& random, std::size_t ranks) {
-    auto const kind = random() % 8;
-    if (kind < 2) return counts(ranks, kind * (random() % 300));
-    counts result;
-    for (std::size_t r = 0; r < ranks; ++r) result.push_back(random() % 3 == 0 ? 0 : random() % 300);
-    return result;
-}
-/// Numbers of which all sums are exact.
-template <class Scalar>
-std::vector<Scalar> random_values(std::mt19937& random, std::size_t size) {
-    std::vector<Scalar> result;
-    for (std::size_t n = 0; n < size; ++n) result.push_back(static_cast<Scalar>(random() % 1000) / 8);
-    return result;
-}
-template <class Scalar>
-std::vector<Scalar> piece(std::vector<Scalar> const& whole, counts const& c, std::size_t rank) {
-    auto const begin = whole.begin() + static_cast<std::ptrdiff_t>(total_count(shard_counts(c).first(rank)));
-    return {begin, begin + static_cast<std::ptrdiff_t>(c[rank])};
-}
-
-/// Every rank draws what all ranks have, so each knows what it has to get.
 template <class Scalar>
 void try_collectives(nccl::communicator& c, cudaStream_t on, std::mt19937& random) {
-    std::size_t const ranks = c.size(), rank = c.rank();
-    auto const shards = random_counts(random, ranks);
-    std::size_t const size = total_count(shards), root = random() % ranks;
-    auto const how = random() % 2 ? uneven::padded : uneven::grouped;
-    std::vector<std::vector<Scalar>> data;
-    std::vector<counts> sent;
-    for (std::size_t r = 0; r < ranks; ++r) {
-        data.push_back(random_values<Scalar>(random, size));
-        sent.push_back(random_counts(random, ranks));
-    }
-    auto const whole = random_values<Scalar>(random, size);
-    std::vector<Scalar> sum(size), largest = data[0];
-    for (auto const& d : data)
-        for (std::size_t n = 0; n < size; ++n) {
-            sum[n] += d[n];
-            largest[n] = std::max(largest[n], d[n]);
-        }
-    std::vector<std::vector<Scalar>> outgoing;
-    for (auto const& s : sent) outgoing.push_back(random_values<Scalar>(random, total_count(s)));
-    counts received;
-    std::vector<Scalar> expected;
-    for (std::size_t r = 0; r < ranks; ++r) {
-        received.push_back(sent[r][rank]);
-        auto const next = piece(outgoing[r], sent[r], rank);
-        expected.insert(expected.end(), next.begin(), next.end());
-    }
-
-    std::vector<Scalar> const none(size);
-    device_array<Scalar> reduced(data[rank], on), most(data[rank], on), broadcast(data[rank], on), gathered(none, on),
-        scattered(std::vector<Scalar>(shards[rank]), on), incoming(std::vector<Scalar>(expected.size()), on);
-    device_array<Scalar> const mine(piece(whole, shards, rank), on), summand(data[rank], on), out(outgoing[rank], on);
+    std::size_t const rank = c.rank();
+    test::collective_case<Scalar> const drawn(random, c.size(), rank);
+    auto const& data = drawn.data[rank];
+    device_array<Scalar> reduced(data, on), most(data, on), broadcast(data, on),
+        gathered(std::vector<Scalar>(data.size()), on), scattered(std::vector<Scalar>(drawn.shards[rank]), on),
+        incoming(std::vector<Scalar>(drawn.incoming.size()), on);
+    device_array<Scalar> const mine(drawn.shard(drawn.whole, rank), on), summand(data, on),
+        out(drawn.outgoing[rank], on);
     // All are under way before one is waited for, and the last is waited for first.
     std::vector<nccl::request> requests;
     requests.push_back(c.start_all_reduce(reduced.out()));
     requests.push_back(c.start_all_reduce(most.out(), reduction::maximum));
-    requests.push_back(c.start_broadcast(broadcast.out(), root));
-    requests.push_back(c.start_all_gather_v(mine.in(), gathered.out(), shards, how));
-    requests.push_back(c.start_reduce_scatter_v(summand.in(), scattered.out(), shards, how));
-    requests.push_back(c.start_all_to_all_v(out.in(), sent[rank], incoming.out(), received));
+    requests.push_back(c.start_broadcast(broadcast.out(), drawn.root));
+    requests.push_back(c.start_all_gather_v(mine.in(), gathered.out(), drawn.shards, drawn.how));
+    requests.push_back(c.start_reduce_scatter_v(summand.in(), scattered.out(), drawn.shards, drawn.how));
+    requests.push_back(c.start_all_to_all_v(out.in(), drawn.sent[rank], incoming.out(), drawn.received));
     for (auto r = requests.rbegin(); r != requests.rend(); ++r) r->wait();
-    CHECK(reduced.values() == sum);
-    CHECK(most.values() == largest);
-    CHECK(broadcast.values() == data[root]);
-    CHECK(gathered.values() == whole);
-    CHECK(scattered.values() == piece(sum, shards, rank));
-    CHECK(incoming.values() == expected);
+    CHECK(reduced.values() == drawn.sum);
+    CHECK(most.values() == drawn.largest);
+    CHECK(broadcast.values() == drawn.data[drawn.root]);
+    CHECK(gathered.values() == drawn.whole);
+    CHECK(scattered.values() == drawn.shard(drawn.sum, rank));
+    CHECK(incoming.values() == drawn.incoming);
 }
 
 } // namespace
