@@ -2,6 +2,7 @@
 // Where a program computes places and masks, its sources are drawn so that they fit.
 #include "emulation.hpp"
 #include "kernels.hpp"
+#include "place_program.hpp"
 
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/plan/verify.hpp>
@@ -18,59 +19,9 @@
 #include <vector>
 
 using namespace heddle;
-using test::T;
+using test::arguments, test::integer_operator, test::place_program, test::random_operator, test::T;
 
 namespace {
-
-/// Traced calls on integers, truth values and a table of rows.
-struct place_program {
-    program_builder builder{};
-    int calls = 0;
-
-    tensor_id call(std::string const& target, std::vector<literal> arguments, tensor_shape result,
-                   element_type type = element_type::int64) {
-        std::vector<tensor_id> operands;
-        auto const gather = [&](auto const& self, literal const& argument) -> void {
-            if (auto const* t = argument.as<literal::tensor>()) operands.push_back(t->id);
-            if (auto const* list = argument.as<literal::list>())
-                for (auto const& item : *list) self(self, item);
-        };
-        for (auto const& argument : arguments) gather(gather, argument);
-        auto const added = add_call(builder, {target + "_" + std::to_string(calls++),
-                                              target,
-                                              std::move(arguments),
-                                              {},
-                                              std::move(operands),
-                                              {{std::move(result), type}}});
-        CHECK(added.is_known);
-        return added.results.front();
-    }
-    tensor_id ids(char const* name, tensor_shape dims, element_type type = element_type::int64) {
-        return builder.input(name, std::move(dims), type);
-    }
-    tensor_id table(extent rows) { return builder.parameter("table" + std::to_string(calls), {rows, 3}); }
-    /// Rows of a table at these places.
-    tensor_id look_up(char const* target, extent rows, tensor_id places) {
-        tensor_shape dims = builder.tensor(places).shape;
-        dims.push_back(3);
-        std::string const name = target;
-        if (name == "torch.nn.functional.embedding")
-            return call(name, {T(places), T(table(rows))}, dims, element_type::float32);
-        if (name == "torch.index_select")
-            return call(name, {T(table(rows)), test::number(0), T(places)}, dims, element_type::float32);
-        return call(name, {T(table(rows)), T(places)}, dims, element_type::float32);
-    }
-    tensor_id rows_of_mask(extent rows, extent ones, tensor_id mask) {
-        return call("operator.getitem", {T(table(rows)), T(mask)}, {ones, 3}, element_type::float32);
-    }
-    program finish(std::vector<tensor_id> const& results) {
-        std::vector<tensor_id> sums;
-        for (auto t : results) sums.push_back(call("torch.sum", {T(t)}, {}, element_type::float32));
-        std::vector<detail::entries> const scalars(sums.size());
-        return builder.finish(
-            builder.apply("total", detail::rule_text(scalars, {{}}, detail::all_terms(sums.size(), " + ")), sums));
-    }
-};
 
 constexpr char const *embedding = "torch.nn.functional.embedding", *getitem = "operator.getitem",
                      *index_select = "torch.index_select";
@@ -93,35 +44,6 @@ std::string problem_of(program const& p) {
     return "none";
 }
 
-/// One operator of integers with a number or two.
-struct integer_operator {
-    std::string target;
-    std::vector<literal> after{};
-    bool is_first = true;
-};
-
-std::vector<literal> arguments(integer_operator const& op, tensor_id x) {
-    std::vector<literal> result = op.after;
-    result.insert(op.is_first ? result.begin() : result.end(), T(x));
-    return result;
-}
-
-integer_operator random_operator(test::random_source& random) {
-    auto const some = [&](int low, int high) { return test::number(random.between(low, high)); };
-    int const other = random.between(1, 5) * (random.chance(0.3) ? -1 : 1);
-    int const least = random.between(-6, 6);
-    return random.of(std::vector<integer_operator>{
-        {"operator.add", {some(-6, 6)}},
-        {"operator.sub", {some(-6, 6)}},
-        {"operator.sub", {some(-6, 6)}, false},
-        {"operator.mul", {test::number(other)}},
-        {"operator.floordiv", {test::number(other)}},
-        {"operator.mod", {test::number(other * 3)}},
-        {"torch.clamp", {test::number(least), test::number(least + random.between(0, 9))}},
-        {"operator.neg"},
-        {"torch.abs"}});
-}
-
 } // namespace
 
 TEST_CASE("an inverse range is all that an operator brings into the range") {
@@ -135,7 +57,7 @@ TEST_CASE("an inverse range is all that an operator brings into the range") {
         auto const p = of.finish({of.look_up(embedding, 5, y)});
         double const low = random.between(-8, 8);
         detail::number_range const wanted{low, low + random.between(1, 9)};
-        auto const found = detail::inverse_of(wanted, {p, 0, 0, 0});
+        auto const found = detail::inverse_of(wanted, {p, 0, 0, 0, detail::known_ranges(p)});
         REQUIRE(found);
         dense_tensor<double> values({161});
         for (extent e = 0; e < 161; ++e) values[e] = static_cast<double>(e - 80);
@@ -232,6 +154,25 @@ TEST_CASE("positions are counted along a mask") {
             {3, 7});
         CHECK(std::ranges::min(run(whole.finish({whole.look_up(embedding, 7, positions)})).at(ones).data) == 1);
     }
+}
+
+TEST_CASE("what is known is not asked of sources, and leaves the rest to them") {
+    place_program of;
+    auto const counted = of.call("torch.arange", {test::number(6)}, {6});
+    auto const mask = of.ids("mask", {4, 6}, element_type::boolean), offset = of.ids("offset", {4, 1});
+    auto const positions = of.call("operator.add", {T(counted), test::number(2)}, {6});
+    auto const shifted = of.call("operator.add", {T(counted), T(offset)}, {4, 6});
+    auto const back = of.call("operator.sub", {T(offset), T(counted)}, {4, 6});
+    auto const along = of.call("torch.cumsum", {T(of.call("long", {T(mask)}, {4, 6})), test::number(1)}, {4, 6});
+    auto const sources = run(of.finish({of.look_up(embedding, 8, positions), of.look_up(embedding, 9, shifted),
+                                        of.look_up(getitem, 6, back), of.look_up(embedding, 7, along)}));
+    CHECK(std::ranges::min(sources.at(mask).data) == 0); // they need not be ones
+    CHECK(std::ranges::max(sources.at(offset).data) <= 3);
+    place_program beyond;
+    auto const far =
+        beyond.call("operator.add", {T(beyond.call("torch.arange", {test::number(6)}, {6})), test::number(2)}, {6});
+    CHECK(problem_of(beyond.finish({beyond.look_up(embedding, 7, far)})).find("looks up row 7 of 7") !=
+          std::string::npos);
 }
 
 TEST_CASE("places of extremes fit whatever they are of") {

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace heddle::detail {
 
@@ -22,6 +23,7 @@ struct number_range {
     double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
 
     [[nodiscard]] bool is_empty() const { return !(low < high); }
+    [[nodiscard]] bool is_finite() const { return std::isfinite(low) && std::isfinite(high); }
     [[nodiscard]] bool contains(number_range const& other) const { return low <= other.low && other.high <= high; }
     friend number_range operator&(number_range const& a, number_range const& b) {
         return {std::max(a.low, b.low), std::min(a.high, b.high)};
@@ -37,16 +39,22 @@ struct backward_step {
     program const& of;
     operator_id op;
     std::size_t result, operand;
+    /// What is known of tensors whatever the sources hold; see `known_ranges`.
+    std::vector<number_range> const& known;
 
     [[nodiscard]] std::optional<double> attribute(char const* name) const { return number_of(of, op, name); }
     [[nodiscard]] tensor_info const& from() const { return of.tensor(of.results(op)[result]); }
     [[nodiscard]] tensor_info const& to() const { return of.tensor(of.operands(op)[operand]); }
+    [[nodiscard]] number_range const& known_operand(std::size_t k) const { return known[of.operands(op)[k]]; }
 };
 
 /// Returns the integers x for which c x is in `r`.
 [[nodiscard]] number_range divided(number_range const& r, double c);
 /// Returns the range of the first or second of two integers, as even as possible, whose sum is in `r`.
 [[nodiscard]] number_range half(number_range const& r, bool is_first);
+/// Returns the range of one of two integers whose sum is in `r`: what the other one leaves, if that is known, or half.
+[[nodiscard]] number_range part(number_range const& r, bool is_first, number_range const& mine,
+                                number_range const& other);
 /// Returns the range of each of `least` to `most` integers whose sum is in `r`.
 [[nodiscard]] number_range summand(number_range const& r, double least, double most);
 
@@ -54,7 +62,7 @@ struct backward_step {
 /// operand will do.
 using inverse_range = std::optional<number_range> (*)(number_range const&, backward_step const&);
 /// The inverses by kind. An operator's result is in a range if all its operands are in their inverses. These are the
-/// largest possible, with three exceptions: the operands of a sum have even parts of the range, `remainder` has one
+/// largest possible, with three exceptions: the operands of a sum have even parts of the range if neither is known, `remainder` has one
 /// period, and `abs` has the positive half if there must be a choice.
 [[nodiscard]] std::map<std::string_view, inverse_range> const& inverse_ranges();
 
@@ -91,6 +99,12 @@ HEDDLE_INLINE number_range divided(number_range const& r, double c) {
 HEDDLE_INLINE number_range half(number_range const& r, bool is_first) {
     auto const of = [&](double n) { return is_first ? std::ceil(n / 2) : std::floor(n / 2); };
     return {of(r.low), of(r.high - 1) + 1};
+}
+
+HEDDLE_INLINE number_range part(number_range const& r, bool is_first, number_range const& mine,
+                                number_range const& other) {
+    if (mine.is_finite()) return {};
+    return other.is_finite() ? number_range{r.low - other.low, r.high - other.high + 1} : half(r, is_first);
 }
 
 HEDDLE_INLINE number_range summand(number_range const& r, double least, double most) {
@@ -146,7 +160,8 @@ HEDDLE_INLINE std::map<std::string_view, inverse_range> const& inverse_ranges() 
         {"add",
          [](range const& r, step s) -> found {
              if (auto const c = s.attribute("number")) return range{r.low - *c, r.high - *c};
-             return s.attribute("alpha") ? found{} : half(r, s.operand == 0);
+             if (s.attribute("alpha")) return {};
+             return part(r, s.operand == 0, s.known_operand(s.operand), s.known_operand(1 - s.operand));
          }},
         {"sub",
          [](range const& r, step s) -> found {
@@ -154,7 +169,8 @@ HEDDLE_INLINE std::map<std::string_view, inverse_range> const& inverse_ranges() 
              if (c && s.attribute("number_is_first").value_or(0) != 0) return range{*c - r.high + 1, *c - r.low + 1};
              if (c) return range{r.low + *c, r.high + *c};
              if (s.attribute("alpha")) return {};
-             return s.operand == 0 ? half(r, true) : divided(half(r, false), -1);
+             auto const &x = s.known_operand(0), y = divided(s.known_operand(1), -1);
+             return s.operand == 0 ? part(r, true, x, y) : divided(part(r, false, y, x), -1);
          }},
         {"mul",
          [](range const& r, step s) -> found {

@@ -7,6 +7,8 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/execute/detail/inverse_ranges.hpp>
+#include <heddle/execute/detail/known_ranges.hpp>
+#include <heddle/execute/detail/lookups.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 
@@ -25,8 +27,8 @@
 
 namespace heddle::detail {
 
-/// Holds classes of factors that an index ties to one extent, and linear relations that kernels keep between dimensions
-/// beside their rules: a concatenation's sum, a window's reach.
+/// Holds classes of factors that an index ties to one extent, and what kernels need of dimensions beside their rules:
+/// linear relations (a concatenation's sum, a window's reach), and that what is known to be looked up exists.
 ///
 /// Blocked dimensions of an operator that is not known here stay whole, and so do those that a relation contradicts.
 class size_ties {
@@ -112,8 +114,10 @@ private:
     [[nodiscard]] bool pools_with_places(operator_id o) const {
         return program_.results(o).size() > 1 && program_.kind(o).find("max_pool") != std::string::npos;
     }
-    /// Tells whether drawing other sources is not known to bring integers into a range: they follow from floating-point
-    /// numbers, as the place of the largest element does, or from an operator whose inverse is not known.
+    /// Tells whether it is known what integers are, whatever sources hold.
+    [[nodiscard]] bool is_known(tensor_id t) const { return known_[t].is_finite(); }
+    /// Tells whether drawing other sources is not known to bring integers into a range, nor what they are: they follow
+    /// from floating-point numbers, or from an operator whose inverse is not known.
     [[nodiscard]] bool are_beyond_drawing(tensor_id t) const;
     [[nodiscard]] bool has_index(operator_id o, std::string_view name) const {
         auto const& indices = program_.rule(o).indices;
@@ -140,6 +144,8 @@ private:
     void add_padding(operator_id o);
     /// What slices pick stays in the tensor, and keeps its size.
     void pick(operator_id o);
+    /// Dimensions have all places that are known to be looked up in them. *Returns* whether they had.
+    bool reach_places();
     /// The labels of a mean are whole and have no index in common with the scores.
     void match_labels(operator_id o);
     /// Masks are (batch, sequence, expert, slot); there may be any number of slots.
@@ -160,6 +166,9 @@ private:
     std::vector<extent> original_, least_, atoms_, value_;
     std::vector<bool> whole_;
     std::vector<relation> relations_;
+    std::vector<number_range> known_;
+    /// Those of places that are known.
+    std::vector<lookup> lookups_;
 };
 
 } // namespace heddle::detail
@@ -169,7 +178,7 @@ private:
 namespace heddle::detail {
 
 HEDDLE_INLINE size_ties::size_ties(program const& p, std::span<atom_class const> cuts)
-    : program_(p), indexed_(index_program(p)), refinement_(p) {
+    : program_(p), indexed_(index_program(p)), refinement_(p), known_(known_ranges(p)) {
     for (auto const& t : indexed_.tensors) {
         first_.push_back(original_.size());
         for (auto const& f : t.factors) original_.push_back(f.extent);
@@ -182,6 +191,8 @@ HEDDLE_INLINE size_ties::size_ties(program const& p, std::span<atom_class const>
     for (operator_id o = 0; o < p.operator_count(); ++o) {
         tie_indices(o);
         relate(o);
+        for (auto const& l : lookups_of(p, o))
+            if (is_known(l.places)) lookups_.push_back(l);
     }
     for (auto const& cut : cuts)
         for (auto const& m : cut.members) {
@@ -348,6 +359,8 @@ HEDDLE_INLINE bool size_ties::takes_any_size(std::string_view kind) {
                                                             "index_select",
                                                             "getitem",
                                                             "index",
+                                                            "argmax",
+                                                            "argmin",
                                                             "amax",
                                                             "amin",
                                                             "max",
@@ -364,18 +377,19 @@ HEDDLE_INLINE bool size_ties::takes_any_size(std::string_view kind) {
 
 HEDDLE_INLINE bool size_ties::looks_up_values(operator_id o) const {
     return algorithm::any_of(program_.operands(o) | std::views::drop(1), [&](tensor_id t) {
-        return !is_floating(program_.tensor(t).type) && program_.tensor(t).role == tensor_role::value;
+        return !is_floating(program_.tensor(t).type) && program_.tensor(t).role == tensor_role::value && !is_known(t);
     });
 }
 
 HEDDLE_INLINE bool size_ties::are_beyond_drawing(tensor_id t) const {
+    if (is_known(t)) return false;
     for (operator_id o = 0; o < program_.operator_count(); ++o) {
         auto const made = program_.results(o);
         auto const operands = program_.operands(o);
         auto const r = static_cast<std::size_t>(algorithm::find(made, t) - made.begin());
         for (std::size_t k = 0; r < made.size() && k < operands.size(); ++k) {
             if (is_floating(program_.tensor(operands[k]).type)) return true;
-            auto const asked = inverse_of(number_range{0, 3}, {program_, o, r, k});
+            auto const asked = inverse_of(number_range{0, 3}, {program_, o, r, k, known_});
             if (!asked) return true;
             bool const may_be_any = asked->contains({});
             if (!may_be_any && are_beyond_drawing(operands[k])) return true;
@@ -570,9 +584,23 @@ HEDDLE_INLINE bool size_ties::choose() {
             owner[c] = &r;
             changed = true;
         }
-        if (!changed) return true;
+        if (!changed) break;
     }
-    return true;
+    return reach_places();
+}
+
+HEDDLE_INLINE bool size_ties::reach_places() {
+    auto const known = known_ranges(program_, [&](tensor_id t, std::size_t d) { return size_of({t, d}); });
+    bool all = true;
+    for (auto const& l : lookups_) {
+        dimension const d{l.table, l.dimension};
+        auto const& places = known[l.places];
+        auto const size = size_of(d), reach = static_cast<extent>(std::max(places.high, -places.low));
+        if (l.range(size).contains(places) || size == program_.tensor(l.table).shape[l.dimension]) continue;
+        keep_at_least(d, std::max(reach, size + 1));
+        all = false;
+    }
+    return all;
 }
 
 HEDDLE_INLINE bool size_ties::is_whole(relation const& r) const {

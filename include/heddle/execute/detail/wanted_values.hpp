@@ -6,6 +6,8 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/execute/detail/inverse_ranges.hpp>
+#include <heddle/execute/detail/known_ranges.hpp>
+#include <heddle/execute/detail/lookups.hpp>
 #include <heddle/program/program.hpp>
 
 #include <algorithm>
@@ -88,19 +90,15 @@ private:
 
     void visit(operator_id o);
 
-    [[nodiscard]] static number_range below(extent size) { return {0, static_cast<double>(size)}; }
-
-    /// The second operand holds places of the first operand's dimension; those of an index may be counted from its end,
-    /// and the operands after it hold places of the next dimensions.
-    void places(operator_id o, bool is_index);
-
-    void label(operator_id o);
+    /// Asks that places be within what is looked up in, and of a mask that it have as many ones as elements are taken.
+    void ask_places(operator_id o);
 
     /// A result is a sum over indices that it does not have. A rule may also name indices inside an operator (heads):
     /// there are no more terms than the dimensions of a weight other than the first make.
     void count_terms(operator_id o, std::size_t k);
 
     program const& program_;
+    std::vector<number_range> known_;
     std::vector<wanted_values> wanted_;
     std::vector<std::string> left_;
 };
@@ -128,7 +126,8 @@ HEDDLE_INLINE void wanted_values::take_over(wanted_values const& other) {
     fan_in = std::max(fan_in, other.fan_in);
 }
 
-HEDDLE_INLINE value_requests::value_requests(program const& p) : program_(p), wanted_(p.tensor_count()) {
+HEDDLE_INLINE value_requests::value_requests(program const& p)
+    : program_(p), known_(known_ranges(p)), wanted_(p.tensor_count()) {
     for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) visit(o);
     for (tensor_id t = 0; t < p.tensor_count(); ++t)
         if (auto const ones = wanted_[t].ones; ones && p.tensor(t).role != tensor_role::value && !has_ones(t))
@@ -144,7 +143,7 @@ HEDDLE_INLINE void value_requests::ask(tensor_id t, number_range const& r) {
     auto const type = program_.tensor(t).type;
     bool const is_truth = type == element_type::boolean;
     auto& places = wanted_[t].places;
-    if (r.contains(is_truth ? truth_range : number_range{})) return;
+    if (r.contains(is_truth ? truth_range : known_[t])) return;
     ++wanted_[t].lookups;
     auto const both = is_truth ? places & r & truth_range : places & r;
     if (is_floating(type)) leave(t, has_text(r));
@@ -163,7 +162,7 @@ HEDDLE_INLINE void value_requests::hand_back(operator_id o) {
         for (std::size_t k = 0; k < program_.operands(o).size(); ++k) {
             tensor_id const result = program_.results(o)[j], operand = program_.operands(o)[k];
             auto const [places, ones] = std::pair(wanted_[result].places, wanted_[result].ones);
-            backward_step const step{program_, o, j, k};
+            backward_step const step{program_, o, j, k, known_};
             if (!places.contains({})) {
                 auto const range = inverse_of(places, step);
                 if (range && !range->is_empty()) ask(operand, *range);
@@ -196,6 +195,7 @@ HEDDLE_INLINE void value_requests::hand_back_range(operator_id o) {
 HEDDLE_INLINE void value_requests::visit(operator_id o) {
     hand_back(o);
     hand_back_range(o);
+    ask_places(o);
     auto const& kind = program_.kind(o);
     auto const among = [&](std::initializer_list<char const*> kinds) {
         return algorithm::find(kinds, kind) != kinds.end();
@@ -206,16 +206,8 @@ HEDDLE_INLINE void value_requests::visit(operator_id o) {
     if (is_copy(program_, o))
         for (std::size_t k = 0; k < program_.operands(o).size(); ++k)
             for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
-    else if (among({"embedding", "embedding_bag"})) ask(program_.operands(o)[0], below(operand_shape(o, 1)[0]));
-    else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
     else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow", "power"}))
         operand(o, 0).restrict_to(probability_range);
-    else if (among({"gather", "index_select", "index_add", "scatter_add", "scatter", "getitem", "index"}))
-        places(o, among({"getitem", "index"}));
-    else if (kind == "index_put") places(o, true);
-    else if (kind == "routed_experts") ask(program_.operands(o)[1], below(operand_shape(o, 3)[0]));
-    else if (kind == "one_hot")
-        ask(program_.operands(o)[0], below(program_.tensor(program_.results(o)[0]).shape.back()));
     else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
     else if (kind == "kl_div") operand(o, 0).restrict_to(log_probability_range);
     if (kind == "binary_cross_entropy" || (kind == "kl_div" && attribute(o, "log_target").value_or(0) == 0))
@@ -227,24 +219,16 @@ HEDDLE_INLINE void value_requests::visit(operator_id o) {
     for (std::size_t k = 0; k < program_.operands(o).size(); ++k) count_terms(o, k);
 }
 
-HEDDLE_INLINE void value_requests::places(operator_id o, bool is_index) {
+HEDDLE_INLINE void value_requests::ask_places(operator_id o) {
     auto const axis = attribute(o, "dim");
-    if (!axis) return;
-    std::size_t const values = program_.kind(o) == "index_put" ? 1 : 0; // that are put there
-    auto const first = static_cast<std::size_t>(*axis), count = program_.operands(o).size() - values;
-    if (attribute(o, "is_mask"))
-        return ask(program_.operands(o)[1], program_.tensor(program_.results(o)[0]).shape[first]);
-    for (std::size_t k = 1; k < (is_index ? count : std::min<std::size_t>(count, 2)); ++k) {
-        auto const all = below(operand_shape(o, 0)[first + k - 1]);
-        ask(program_.operands(o)[k], is_index ? number_range{-all.high, all.high} : all);
+    if (axis && attribute(o, "is_mask"))
+        ask(program_.operands(o)[1], program_.tensor(program_.results(o)[0]).shape[static_cast<std::size_t>(*axis)]);
+    bool const has_labels = program_.kind(o) == "cross_entropy" || program_.kind(o).starts_with("nll");
+    for (auto const& l : lookups_of(program_, o)) {
+        ask(l.places, l.range(program_.tensor(l.table).shape[l.dimension]));
+        if (auto const ignored = attribute(o, "ignore_index"); has_labels && ignored)
+            wanted_[l.places].ignore(static_cast<extent>(*ignored));
     }
-}
-
-HEDDLE_INLINE void value_requests::label(operator_id o) {
-    auto const &scores = operand_shape(o, 0), &target = operand_shape(o, 1);
-    if (target.size() >= scores.size()) return; // probabilities
-    ask(program_.operands(o)[1], below(scores[scores.size() > 1 ? 1 : 0]));
-    if (auto const ignored = attribute(o, "ignore_index")) operand(o, 1).ignore(static_cast<extent>(*ignored));
 }
 
 HEDDLE_INLINE void value_requests::count_terms(operator_id o, std::size_t k) {
