@@ -25,8 +25,8 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-/// Branches from one input or several that end at one operator, which may have several results; what is computed from a
-/// mask alone is used in each.
+/// Branches from one input or several that end at one operator, which may sum over an index; what is computed from a mask
+/// alone is used in each.
 program branches(random_source& random) {
     program_builder b;
     operator_options const matmul{.category = operator_class::matmul, .saved_operands = {{0, 1}}};
@@ -39,19 +39,22 @@ program branches(random_source& random) {
     if (masks) masking = b.apply("view", "(b) -> (b)", {masking}, {.is_view = true});
     std::vector<tensor_id> ends;
     std::string rule, terms;
-    bool const multiplies = random.chance(0.3);
+    bool const multiplies = random.chance(0.5);
     for (int n = 0; n < count; ++n) {
         auto const w = b.parameter("w" + std::to_string(n), {width, width});
         auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, matmul);
         if (masks) h = b.apply("mask", "(b n), (b) -> (b n); 0", {h, masking}, elementwise);
+        bool const has_rows_alone = n + 1 == count && random.chance(0.5);
+        if (has_rows_alone) h = b.apply("rows", "(b n) -> (b); 0", {h}, {.category = operator_class::reduction});
         ends.push_back(h);
-        rule += n == 0 ? "(b n)" : ", (b n)";
+        rule += std::string(n == 0 ? "" : ", ") + (has_rows_alone ? "(b)" : "(b n)");
         terms += (n == 0 ? "" : multiplies ? "*" : " + ") + std::to_string(n);
     }
     auto join = elementwise;
     if (multiplies) join.saved_operands = {{0, 1, 2}};
-    auto const joined = b.apply("join", rule + " -> (b n); " + terms, ends, join);
-    return b.finish(b.apply("sum", "(b n) -> (); 0", {joined}, {.category = operator_class::reduction}));
+    std::string const left = random.chance(0.5) ? "b n" : random.chance(0.5) ? "b" : "n";
+    auto const joined = b.apply("join", rule + " -> (" + left + "); " + terms, ends, join);
+    return b.finish(b.apply("sum", "(" + left + ") -> (); 0", {joined}, {.category = operator_class::reduction}));
 }
 
 /// The order of an indexed program's operators, at random.
@@ -80,9 +83,11 @@ double sum_of(move_price const& m) {
     return sum;
 }
 
-/// The least sum of costs of a program as it is given, at given shares.
-double least_sum(indexed_program const& p, stage_programs const& programs, std::vector<double> const& ratios) {
+/// The least sum of costs of a program as it is given, at whole shares.
+double least_sum(indexed_program const& p, stage_programs const& programs, ratio_table const& ratios,
+                 instruction_filter const& allowed = instruction_filter::everything()) {
     cut_space space(p, operator_kinds(p));
+    space.restrict_to(allowed);
     auto const graph = search::explore(space);
     std::vector<step_work> steps;
     for (auto const& i : space.instructions()) {
@@ -90,7 +95,8 @@ double least_sum(indexed_program const& p, stage_programs const& programs, std::
         bool const is_free = read && p.tensors[read->tensor].at_cuts == tensor_at_cuts::free;
         steps.push_back(is_free ? step_work{} : make_step(p, i, {}));
     }
-    priced_graph const priced(space, graph, steps, programs.model(), uniform_shares(ratios));
+    largest_shares const shares(integral_shares(p, programs.types().per_device(ratios)), programs.types().of_device);
+    priced_graph const priced(space, graph, steps, programs.model(), shares);
     return priced.shortest_under(sum_of).to_goal();
 }
 
@@ -125,10 +131,22 @@ TEST_CASE("a searched program has programs that cost what those of the given one
         divided += searched.tensors.size() > p.tensors.size();
         free += has_free;
         REQUIRE(programs.is_complete());
-        auto const& model = programs.model();
-        priced_graph const priced(programs.space(), programs.graph(), programs.steps(), model,
-                                  uniform_shares(ratios.front()));
-        double const given = least_sum(p, programs, ratios.front());
+        for (operator_id o = 0; o < p.operators.size(); ++o) { // each way to compute an operator, on its own
+            auto const all = computations(p, o);
+            auto const way = random.of(all);
+            instruction_filter const by_way = [&](instruction const& i) {
+                auto const* const compute = i.as<instruction::compute>();
+                return !compute || compute->op != o || *compute == way;
+            };
+            auto const graph = programs.explore_given(by_way);
+            double const least = programs.price(graph, programs.model(), ratios).shortest_under(sum_of).to_goal();
+            double const given = least_sum(p, programs, ratios, by_way);
+            CHECK((least <= given || least <= given * (1 + 1e-9)));
+            if (!has_free) CHECK((least == given || least == doctest::Approx(given).epsilon(1e-9)));
+        }
+        programs.take_again();
+        auto const priced = programs.price(ratios);
+        double const given = least_sum(p, programs, ratios);
         auto const paths = priced.shortest_under(sum_of);
         CHECK(paths.to_goal() <= given * (1 + 1e-9));
         if (!has_free) CHECK(paths.to_goal() == doctest::Approx(given).epsilon(1e-9));
@@ -143,7 +161,7 @@ TEST_CASE("a searched program has programs that cost what those of the given one
             any |= loose.loosen_at(static_cast<std::size_t>(random.between(1, static_cast<int>(p.operators.size()))));
         if (!any) continue;
         ++bounded;
-        CHECK(least_sum(loose.program(), programs, ratios.front()) <= given * (1 + 1e-9));
+        CHECK(least_sum(loose.program(), programs, ratios) <= given * (1 + 1e-9));
     }
     MESSAGE("divided " << divided << ", with free tensors " << free << ", bounded " << bounded);
     CHECK(divided > 60);

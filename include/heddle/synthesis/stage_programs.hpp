@@ -213,9 +213,11 @@ HEDDLE_INLINE step_work stage_programs::step_of(instruction const& i) const {
     auto const* const compute = i.as<instruction::compute>();
     if (!compute || !s.share.is_split()) return s;
     auto const& op = program().operators[compute->op];
-    if (algorithm::find(op.results, s.share.tensor) != op.results.end()) return s;
+    for (auto const* list : {&op.results, &op.operands})
+        if (algorithm::find(*list, s.share.tensor) != list->end()) return s;
     for (std::size_t k = 0; k < op.operands.size(); ++k) // cut at the same points
-        if (compute->operands[k].is_shard()) s.share = {op.operands[k], compute->operands[k].factor()};
+        if (compute->operands[k].is_shard() && program().tensors[op.operands[k]].at_cuts != tensor_at_cuts::fixed)
+            s.share = {op.operands[k], compute->operands[k].factor()};
     return s;
 }
 

@@ -240,9 +240,14 @@ HEDDLE_INLINE void searched_program::divide_operators() {
         bool const takes = values.size() >= least, gives = whole.results.size() >= least;
         auto& ways = ways_[kinds_[from]];
         if ((takes || gives) && ways.empty()) ways = computations(given_, from);
-        // The costs of one that is divided name no tensors but of its last part.
+        auto const is_taken_last = [&](tensor_id t) {
+            return !takes || t == values.back() || algorithm::find(values, t) == values.end();
+        };
+        // The costs of one that is divided name no tensors but of its last part, which has one that is cut.
         auto const is_plain = [&](instruction::compute const& i) {
-            bool const is_cut = has_shard(i.operands) || (!gives && has_shard(i.results)) || !has_shard(i.results);
+            bool is_cut = i.loop < 0 || (!gives && has_shard(i.results));
+            for (std::size_t k = 0; k < whole.operands.size(); ++k)
+                is_cut |= i.operands[k].is_shard() && is_taken_last(whole.operands[k]);
             auto const* const loop = i.loop < 0 ? nullptr : &whole.loops[static_cast<std::size_t>(i.loop)];
             if (loop && loop->exchanges()) {
                 auto const t = whole.operands[loop->destination()];
@@ -306,9 +311,7 @@ HEDDLE_INLINE void searched_program::divide_operators() {
                 add(places_of([&](tensor_id t) { return t == values[n]; }), {}, false);
         std::vector<std::size_t> all(whole.results.size());
         std::iota(all.begin(), all.end(), std::size_t{0});
-        auto const last = places_of(
-            [&](tensor_id t) { return !takes || t == values.back() || algorithm::find(values, t) == values.end(); });
-        add(last, gives ? std::vector<std::size_t>{} : all, true);
+        add(places_of(is_taken_last), gives ? std::vector<std::size_t>{} : all, true);
         if (gives) {
             program_.tensors[*taken].uses = static_cast<std::uint32_t>(all.size());
             for (auto k : all) add({}, {k}, false);
