@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,8 +18,9 @@ namespace heddle::search {
 /// A hash of the values of a list.
 template <class Element>
 struct list_hash {
-    std::size_t operator()(std::vector<Element> const& list) const {
-        std::uint64_t h = list.size();
+    template <std::ranges::sized_range List>
+    std::size_t operator()(List const& list) const {
+        std::uint64_t h = std::ranges::size(list);
         for (auto const& e : list) h = (h ^ std::hash<Element>{}(e)) * 0xff51afd7ed558ccdu, h ^= h >> 29;
         return static_cast<std::size_t>(h);
     }

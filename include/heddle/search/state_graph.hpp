@@ -7,6 +7,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/search/numbering.hpp>
+#include <heddle/search/state_table.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -17,7 +18,6 @@
 #include <ranges>
 #include <span>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -158,21 +158,16 @@ template <layered_space Space, std::invocable Width>
     auto const explore_level = [&](std::size_t level, std::vector<state_type> const& states) {
         std::size_t const most = graph.is_complete ? width() : std::min<std::size_t>(width(), width_after);
         auto& segment = graph.segments.emplace_back();
-        std::unordered_map<state_type, std::uint32_t> number;
-        std::vector<state_type> next;
+        state_table<state_type> next;
         for (auto const& state : states) {
             space.for_each_successor(level, state, [&](auto const& action, state_type const& successor) {
-                if (next.size() == most && !number.contains(successor)) {
-                    graph.is_complete = false;
-                    return;
-                }
-                auto const [found, is_new] = number.try_emplace(successor, static_cast<std::uint32_t>(next.size()));
-                if (is_new) next.push_back(successor);
-                segment.links.push_back({found->second, bundle_of(action)});
+                auto const to = next.size() < most ? next.insert(successor).first : next.find(successor);
+                if (to) segment.links.push_back({*to, bundle_of(action)});
+                else graph.is_complete = false;
             });
             segment.first_link.push_back(static_cast<std::uint32_t>(segment.links.size()));
         }
-        targets.push_back(lists.insert(std::move(next)).first);
+        targets.push_back(lists.insert(std::move(next).states()).first);
     };
 
     std::uint32_t list = lists.insert({space.initial()}).first;

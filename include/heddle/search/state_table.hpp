@@ -6,9 +6,12 @@
 #include <heddle/search/block_vector.hpp>
 
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,23 +21,35 @@ namespace heddle::search {
 template <class State>
 class state_table {
 public:
-    /// Returns the number of a state, and whether it is new.
+    /// Returns the number of a state, and whether it is new; only then is it copied, or moved from.
     /// *Complexity.* Constant, expected and amortised.
-    std::pair<std::uint32_t, bool> insert(State state) {
+    template <class Given = State>
+        requires std::same_as<std::remove_cvref_t<Given>, State>
+    std::pair<std::uint32_t, bool> insert(Given&& state) {
         if ((states_.size() + 1) * 2 > slots_.size()) grow();
-        auto const hash = static_cast<std::uint32_t>(std::hash<State>{}(state)*std::size_t{0x9e3779b97f4a7c15u} >> 32);
-        for (std::size_t at = home(hash);; at = next(at)) {
-            auto& slot = slots_[at];
-            if (slot.number == none) {
-                slot = {hash, static_cast<std::uint32_t>(states_.size())};
-                states_.push_back(std::move(state));
-                return {slot.number, true};
-            }
-            if (slot.hash == hash && states_[slot.number] == state) return {slot.number, false};
-        }
+        auto const hash = hash_of(state);
+        auto& slot = slots_[place_of(state, hash)];
+        if (slot.number != none) return {slot.number, false};
+        slot = {hash, static_cast<std::uint32_t>(states_.size())};
+        states_.push_back(std::forward<Given>(state));
+        return {slot.number, true};
+    }
+    /// Returns the number of a state that is there.
+    /// *Complexity.* Constant, expected.
+    [[nodiscard]] std::optional<std::uint32_t> find(State const& state) const {
+        if (slots_.empty()) return std::nullopt;
+        auto const& slot = slots_[place_of(state, hash_of(state))];
+        return slot.number == none ? std::nullopt : std::optional(slot.number);
     }
     [[nodiscard]] State const& operator[](std::uint32_t number) const { return states_[number]; }
     [[nodiscard]] std::size_t size() const { return states_.size(); }
+    /// Returns the states in the order of their numbers.
+    [[nodiscard]] std::vector<State> states() && {
+        std::vector<State> result;
+        result.reserve(size());
+        for (std::size_t n = 0; n < states_.size(); ++n) result.push_back(std::move(states_[n]));
+        return result;
+    }
 
 private:
     static constexpr std::uint32_t none = ~std::uint32_t{0};
@@ -42,6 +57,16 @@ private:
         std::uint32_t hash = 0, number = none;
     };
 
+    [[nodiscard]] static std::uint32_t hash_of(State const& state) {
+        return static_cast<std::uint32_t>(std::hash<State>{}(state)*std::size_t{0x9e3779b97f4a7c15u} >> 32);
+    }
+    /// The slot of a state, or the empty one where it would be.
+    [[nodiscard]] std::size_t place_of(State const& state, std::uint32_t hash) const {
+        for (std::size_t at = home(hash);; at = next(at)) {
+            auto const& slot = slots_[at];
+            if (slot.number == none || (slot.hash == hash && states_[slot.number] == state)) return at;
+        }
+    }
     /// Takes the upper bits of the product: they depend on every bit of the state's hash, which may be the state
     /// itself.
     [[nodiscard]] std::size_t home(std::uint32_t hash) const {

@@ -60,8 +60,10 @@ template <time_accumulator Accumulator>
     constexpr int rounds = 4;
     auto& programs = run.programs;
     double bound = 0;
+    bool is_narrower = false;
     double const cost = run.record.best().cost();
     std::optional<multipliers> weights; // of the tightest relaxation so far
+    form_table forms;                   // of programs that fit
     for (int round = 0; round < rounds && programs.bounding(); ++round) {
         planned_prices const at(programs, run.record.best(), planned_prices::of_bounding{});
         auto const improve = [&](std::optional<multipliers> const& start) {
@@ -86,11 +88,11 @@ template <time_accumulator Accumulator>
         double offset = -std::numeric_limits<double>::infinity();
         if constexpr (Accumulator::relaxation != relaxation_kind::none)
             offset = clock.time().relaxed(clock.time().initial(), under.weights.time, 0) - under.credit;
-        form_table forms; // of programs that fit
+        forms.clear();
         if (bounds.path) programs.add_forms(*programs.bounding(), *bounds.path, forms);
-        programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)),
-                           std::move(forms));
+        is_narrower |= programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)));
     }
+    if (is_narrower) programs.keep_to_forms(std::move(forms));
     return bound;
 }
 

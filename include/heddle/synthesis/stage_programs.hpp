@@ -98,9 +98,14 @@ public:
     /// Takes also the programs that are never faster, only smaller. Returns whether they were missing.
     bool take_all();
     [[nodiscard]] bool has_all() const { return has_all_; }
-    /// Keeps what was taken to these computations, by kinds of the searched program; or takes all of it again.
-    void take_only(computation_set const& useful, form_table forms) { take(taken_, &useful, std::move(forms)); }
-    void take_again() { take(taken_); }
+    /// Keeps what was taken to these computations, by kinds of the searched program. Returns whether that is not so
+    /// already. Where there are bounding programs, `graph()` is of use only after `keep_to_forms`.
+    bool take_only(computation_set useful);
+    /// Takes all of it again.
+    void take_again();
+    /// Where there are bounding programs, takes the programs that do with these forms and with those that bounding
+    /// programs need.
+    void keep_to_forms(form_table forms);
     /// Tells whether the graph has every program of the space.
     [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete() && !bounding_; }
     /// If it has not, programs that bound those of the space; none where time was over, or their cuts are too wide yet.
@@ -163,9 +168,13 @@ public:
     [[nodiscard]] std::string space_name() const;
 
 private:
-    /// The programs of some instructions of the given program and, where they are too many, those of them that do with
-    /// the forms that loosened programs do with, and these.
-    void take(instruction_filter allowed, computation_set const* useful = nullptr, form_table forms = {});
+    /// The programs of some instructions of the given program or, where they are too many, bounding ones and those that
+    /// do with their forms.
+    void take(instruction_filter allowed);
+    /// What was taken, of the searched program.
+    [[nodiscard]] instruction_filter taken() const;
+    /// Explores what was taken, with bounding programs where it is too much.
+    void explore_taken();
     /// Loosens tensors until cuts are narrow.
     [[nodiscard]] std::unique_ptr<bounding_programs> loosen(instruction_filter const& allowed);
     /// Some forms of tensors, and those in which the fastest and the smallest of the bounding programs have them.
@@ -182,8 +191,10 @@ private:
     std::vector<step_work> steps_;
     device_types types_;
     cost_model model_;
-    std::unique_ptr<bounding_programs> bounding_;
+    /// The bounding programs, and those of before `take_only`.
+    std::unique_ptr<bounding_programs> bounding_, bounding_all_;
     instruction_filter taken_ = instruction_filter::everything();
+    std::optional<computation_set> useful_;
     bool has_all_ = false;
 };
 
@@ -240,27 +251,57 @@ HEDDLE_INLINE std::pair<plan, plan_cost> stage_programs::realise_on_devices(move
     return heddle::realise(given(), std::move(steps), std::move(stages), cluster_, std::move(per_device), training);
 }
 
-HEDDLE_INLINE void stage_programs::take(instruction_filter allowed, computation_set const* useful, form_table forms) {
-    bounding_.reset();
+HEDDLE_INLINE void stage_programs::take(instruction_filter allowed) {
     taken_ = std::move(allowed);
+    useful_.reset();
+    bounding_all_.reset();
+    explore_taken();
+    keep_to_forms({});
+}
+
+HEDDLE_INLINE bool stage_programs::take_only(computation_set useful) {
+    if (useful_ == useful) return false;
+    if (!useful_) bounding_all_ = std::move(bounding_);
+    useful_ = std::move(useful);
+    explore_taken();
+    return true;
+}
+
+HEDDLE_INLINE void stage_programs::take_again() {
+    if (!bounding_all_) return take(taken_);
+    useful_.reset();
+    bounding_ = std::move(bounding_all_);
+    keep_to_forms({});
+}
+
+HEDDLE_INLINE instruction_filter stage_programs::taken() const {
     auto all = searched_.as_searched(with_pins(given(), options_.pinned, taken_));
-    if (useful)
-        all.allows = [this, useful = *useful, before = all.allows](instruction const& i) {
+    if (useful_)
+        all.allows = [this, useful = *useful_, before = std::move(all.allows)](instruction const& i) {
             auto const* const compute = i.as<instruction::compute>();
             if (!compute) return before(i);
             auto const found = useful.find(space_.kind(compute->op));
             return found != useful.end() && found->second.contains(codes_of(*compute)) && before(i);
         };
-    graph_ = explore(converting_before_views(program(), all), 1);
+    return all;
+}
+
+HEDDLE_INLINE void stage_programs::explore_taken() {
+    auto const all = taken();
+    auto const without_some_views = converting_before_views(program(), all);
+    bounding_.reset();
+    graph_ = explore(without_some_views, 1);
     if (is_complete() || until_.is_over()) return;
-    auto bounding = loosen(all);
-    if (!bounding) {
-        graph_ = explore(converting_before_views(program(), all));
-        return;
-    }
-    forms = forms_of(*bounding, std::move(forms));
+    bounding_ = loosen(all);
+    if (!bounding_) graph_ = explore(without_some_views);
+}
+
+HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
+    if (!bounding_) return;
+    auto const all = taken();
+    forms = forms_of(*bounding_, std::move(forms));
     for (bool everywhere : {false, true}) {
-        auto const is_kept = [&](tensor_id t) { return everywhere || bounding->program.late(t); };
+        auto const is_kept = [&](tensor_id t) { return everywhere || bounding_->program.late(t); };
         auto const has = [&](tensor_id t, tensor_form f) { return !is_kept(t) || forms[t].contains(f.code()); };
         auto const allows = [&](instruction const& i) {
             if (auto const* change = i.change()) return has(change->tensor, change->to) && all(i);
@@ -282,7 +323,6 @@ HEDDLE_INLINE void stage_programs::take(instruction_filter allowed, computation_
         if (graph_.is_complete) break;
     }
     space_.restrict_to(all); // what was there is not referred to any more
-    bounding_ = std::move(bounding);
 }
 
 HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruction_filter const& allowed) {

@@ -108,7 +108,6 @@ public:
     }
 
 private:
-    using held_codes = std::vector<held_form::code_type>;
     /// A bundle, and what it leaves of the operator's own tensors.
     struct way {
         std::uint32_t bundle;
@@ -157,7 +156,8 @@ private:
     bool has_stages_ = false;
     // Scratch data of the current enumeration, kept for its memory.
     state next_;
-    held_codes own_, other_, left_, key_;
+    held_codes own_, other_, left_;
+    std::vector<std::uint32_t> key_;
     std::vector<formed_tensor> held_;
     cut_move move_;
 };

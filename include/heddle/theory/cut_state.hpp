@@ -6,6 +6,8 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/theory/form.hpp>
 
+#include <boost/container/small_vector.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -45,10 +47,13 @@ private:
     return static_cast<std::uint32_t>(found - live.begin());
 }
 
-/// What is held at a cut: codes of held forms, ascending. As a tensor is known by its slot, cuts between the same
+/// Codes of held forms, ascending.
+using held_codes = boost::container::small_vector<held_form::code_type, 8>;
+
+/// What is held at a cut. As a tensor is known by its slot, cuts between the same
 /// operators of repeated blocks have the same states.
 struct cut_state {
-    std::vector<held_form::code_type> held;
+    held_codes held;
     /// Which of the cuts of its level it is.
     std::uint32_t cut = 0;
     friend bool operator==(cut_state const&, cut_state const&) = default;

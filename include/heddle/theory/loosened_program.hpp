@@ -7,6 +7,7 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/instruction_filter.hpp>
+#include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/operator_order.hpp>
 #include <heddle/theory/searched_program.hpp>
 
@@ -28,7 +29,8 @@ namespace heddle {
 /// Operators have the numbers of the other program, and so have tensors but for those of late uses, which come after.
 class loosened_program {
 public:
-    explicit loosened_program(indexed_program p) : program_(std::move(p)), count_(program_.tensors.size()) {}
+    explicit loosened_program(indexed_program p)
+        : program_(std::move(p)), count_(program_.tensors.size()), kinds_(operator_kinds(program_)) {}
 
     [[nodiscard]] indexed_program const& program() const { return program_; }
     /// The tensor of the other program.
@@ -68,6 +70,8 @@ private:
 
     indexed_program program_;
     std::size_t count_;
+    /// The kinds of the other program's operators.
+    std::vector<operator_id> kinds_;
     std::vector<tensor_id> late_of_;
 };
 
@@ -101,11 +105,10 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
         if (!best || rank(t) > rank(*best)) best = t;
     }
     if (!best) return false;
-    auto const kinds = operator_kinds(program_);
     // How it is made and used: kinds of operators, from where it is there on.
     auto const looks = [&](tensor_id t) {
-        std::vector<std::size_t> list{program_.tensors[t].is_source(), kinds[begins(t)]};
-        for (auto o : program_.tensors[t].consumers) list.insert(list.end(), {kinds[o], o - begins(t)});
+        std::vector<std::size_t> list{program_.tensors[t].is_source(), kinds_[begins(t)]};
+        for (auto o : program_.tensors[t].consumers) list.insert(list.end(), {kinds_[o], o - begins(t)});
         return list;
     };
     auto const wanted = looks(*best);

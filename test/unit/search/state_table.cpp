@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace {
 
@@ -56,6 +57,25 @@ TEST_CASE("state_table numbers states in the order in which they are first met")
     CHECK(table.size() == count);
     CHECK(&table[0] == place);
     for (std::uint32_t n = 0; n < count; ++n) CHECK(table[n] == text(n));
+    auto const states = std::move(table).states();
+    REQUIRE(states.size() == count);
+    for (std::uint32_t n = 0; n < count; ++n) CHECK(states[n] == text(n));
+}
+
+TEST_CASE("state_table finds what is there, and takes from what it is given only what is new") {
+    search::state_table<std::string> table;
+    CHECK_FALSE(table.find("a state"));
+    std::string given(100, 'x');
+    table.insert(std::as_const(given));
+    CHECK(given == std::string(100, 'x'));
+    CHECK(table.find(given) == 0u);
+    CHECK_FALSE(table.find("a state"));
+    auto again = given;
+    table.insert(std::move(again));
+    CHECK(again == given);
+    auto other = given + "y";
+    CHECK(table.insert(std::move(other)) == std::pair(1u, true));
+    CHECK(other.empty());
 }
 
 TEST_CASE("state_table: states whose hashes agree are still told apart") {
