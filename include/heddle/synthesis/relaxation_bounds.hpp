@@ -57,7 +57,10 @@ public:
     }
 
     relaxation_bounds run(int rounds, search::deadline const& until) && {
-        for (int round = 0; round < rounds && !is_closed(1e-12) && (round == 0 || !until.is_over()); ++round) {
+        // Prices of memory move on even while the bound does not.
+        auto const is_at_rest = [&] { return price_ == 0 && idle_ >= patience; };
+        for (int round = 0; round < rounds && !is_closed(1e-12) && !is_at_rest(); ++round) {
+            if (round > 0 && until.is_over()) break;
             auto current = relax(priced_, weights_);
             if (!std::isfinite(current.paths.to_goal())) return std::move(best_);
             double const bound = bound_of(current);
@@ -66,6 +69,7 @@ public:
             bool const fits = priced_.fits(cost);
             best_.memory_binds |= !fits;
             auto const loads = loads_of(priced_, path, weights_.time);
+            idle_ = bound > best_.lower_bound + slight * std::abs(bound) ? 0 : idle_ + 1;
             if (bound > best_.lower_bound) {
                 best_.lower_bound = bound;
                 best_.tightest.assign(1, current);
@@ -95,6 +99,9 @@ private:
         relaxation under;
     };
     static constexpr std::size_t kept = 4;
+    /// Weights are at rest after so many rounds in turn that raised the bound by less than this part.
+    static constexpr int patience = 6;
+    static constexpr double slight = 1e-5;
 
     [[nodiscard]] double bound_of(relaxation const& r) const {
         if constexpr (kind == relaxation_kind::none) return 0;
@@ -218,6 +225,8 @@ private:
     multipliers weights_;
     /// The number of rounds that did not improve the bound.
     int setbacks_ = 0;
+    /// The number of rounds since the bound rose by more than a slight part.
+    int idle_ = 0;
     double price_ = 0, factor_ = 4;
     double enough_;
     std::optional<bool> fitted_before_;
