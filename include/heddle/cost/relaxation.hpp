@@ -32,7 +32,6 @@ struct multipliers {
 /// than nothing. So a shortest path under `weights.time.price + sum_j l_j memory_j`, less `sum_j l_j limit_j`, is a
 /// lower bound of every program of the theory, whatever the order of its instructions; with turns it is one for the
 /// given order of operators.
-/// operators.
 struct relaxation {
     multipliers weights;
     search::shortest_paths paths;
