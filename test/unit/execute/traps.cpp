@@ -21,7 +21,9 @@ using test::trap;
 
 namespace {
 
+using test::ints;
 using test::M;
+using test::number;
 using test::P;
 using test::R;
 constexpr tensor_form cut(factor_number f) { return tensor_form::shard(f); }
