@@ -240,3 +240,24 @@ TEST_CASE("resizing is right, and splits as its rule says") {
                                    1),
                     input_error);
 }
+
+TEST_CASE("a convolution in groups that is split along two loops has all groups where it has no input channel") {
+    program_builder b;
+    auto const x = b.input("x", {1, 4, 3}), w = b.parameter("w", {6, 2, 1}), bias = b.parameter("bias", {6});
+    traced_call conv{"conv",       "torch.conv1d", {T(x), T(w), T(bias)}, {{"groups", number(2)}},
+                     {x, w, bias}, {{{1, 6, 3}}}};
+    auto const y = add_call(b, conv).results.front();
+    auto const p = b.finish(b.apply("sum", "(b c l) -> (); 0", {y}));
+    auto const indexed = index_program(p);
+    auto const loop_of = [&](bool is_reduction, extent size) {
+        return *std::ranges::find_if(indexed.operators[0].loops, [&](split_loop const& loop) {
+            return loop.is_reduction == is_reduction && loop.extent == size;
+        });
+    };
+    auto call = split_call(p, indexed, 0, loop_of(true, 2), 0, 0);
+    split_call(call, p, indexed, 0, loop_of(false, 3), 1, 2);
+    dense const none({1, 0, 3}), nothing({4, 0, 1}), added({4}, {1, 2, 3, 4});
+    std::vector<dense const*> const operands{&none, &nothing, &added};
+    auto const made = eigen_kernels<double>().forward(std::move(call), operands);
+    CHECK(made[0] == dense({1, 4, 3}, {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}));
+}

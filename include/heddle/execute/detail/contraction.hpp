@@ -25,8 +25,8 @@ using const_matrix_map = Eigen::Map<matrix<Scalar> const>;
 /// Returns the values of each index that a rank holds, ascending; those of a split index come from any tensor that has
 /// it.
 ///
-/// A shard names one factor, so what is held of a dimension is the product of what is held of its indices. If nothing
-/// is held of a dimension, those of its indices that are nowhere held whole are empty.
+/// A shard names one factor, on a mesh one for each axis, so what is held of a dimension is the product of what is held
+/// of its indices. If nothing is held of a dimension, those of its indices of which nothing is held elsewhere are empty.
 [[nodiscard]] inline std::vector<std::vector<extent>> held_values(kernel_call const& call) {
     auto const& rule = *call.rule;
     std::vector<std::vector<extent>> values(rule.indices.size());
@@ -43,7 +43,7 @@ using const_matrix_map = Eigen::Map<matrix<Scalar> const>;
     auto const read = [&](std::vector<indexed_access> const& accesses, std::vector<held_part> const& parts) {
         for (std::size_t k = 0; k < accesses.size(); ++k)
             for (std::size_t d = 0; d < accesses[k].size(); ++d) {
-                if (!parts[k][d]) continue;
+                if (!parts[k][d] || parts[k][d]->empty()) continue;
                 extent low = 1;
                 for (auto i = accesses[k][d].rbegin(); i != accesses[k][d].rend(); ++i) {
                     extent const size = rule.indices[*i].extent;
