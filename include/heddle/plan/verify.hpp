@@ -7,6 +7,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/step.hpp>
+#include <heddle/plan/detail/computation_check.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/batch.hpp>
@@ -35,21 +36,16 @@ namespace detail {
 /// Walks once over a plan's instructions; `check` throws `violation` at the first that is not justified.
 class plan_verifier {
 public:
-    struct violation {
-        std::string text;
-    };
+    plan_verifier(indexed_program const& program, plan const& p)
+        : program_(program), plan_(p), check_computation_(program, class_of_) {}
 
-    plan_verifier(indexed_program const& program, plan const& p) : program_(program), plan_(p) {}
-
+    /// Returns the place of what is checked now, for a message.
+    [[nodiscard]] std::string place() const {
+        return number_ < plan_.steps.size() ? "step " + std::to_string(number_) + ": " : "";
+    }
     void check();
 
 private:
-    void require(bool good, std::string const& problem) const {
-        if (!good)
-            throw violation{number_ < plan_.steps.size() ? "step " + std::to_string(number_) + ": " + problem
-                                                         : problem};
-    }
-
     void check_tables();
 
     /// An unsharded copy is made for one stage, so a stage must begin after the computation before.
@@ -87,24 +83,6 @@ private:
 
     void check(instruction::compute const& i);
 
-    /// Tells whether a form is the wanted one; without a cotangent `replicated` and `mirrored` are the same.
-    [[nodiscard]] bool is_whole(tensor_id t, tensor_form f, tensor_form wanted) const {
-        return f == wanted || (f == tensor_form::replicated() && wanted == tensor_form::mirrored() &&
-                               !program_.tensors[t].has_cotangent);
-    }
-
-    void check_split(instruction::compute const& i, indexed_operator const& op) const;
-
-    /// Checks that whole gradients follow from what has the loop, which is gathered after the backward pass: the
-    /// backward pass may read nothing else but whole operands.
-    void check_factors(indexed_operator const& op, split_loop const& loop) const;
-
-    void check_whole(instruction::compute const& i, indexed_operator const& op) const;
-
-    /// Checks that each term's summands add up over the devices: exactly one operand is partial, or the term itself is
-    /// cut along the loop and no operand is partial.
-    void check_terms(indexed_operator const& op, std::vector<bool> const& partial, split_loop const* loop) const;
-
     /// Checks that the costs the plan carries are those of its instruction, and that what it saves is saved once.
     void check_step();
 
@@ -121,6 +99,7 @@ private:
     std::map<tensor_id, std::size_t> unsharded_, resharding_;
     std::set<operator_id> computed_;
     std::map<cut_factor, std::size_t> class_of_;
+    computation_check check_computation_;
 };
 
 } // namespace detail
@@ -241,7 +220,7 @@ HEDDLE_INLINE void plan_verifier::check_inside(indexed_operator const& op, split
         require(loop.results[k] != no_factor || loop.is_reduction,
                 what + "its devices compute result " + std::to_string(k) + " more than once");
     }
-    if (loop.is_reduction) check_terms(op, std::vector<bool>(op.operands.size()), &loop);
+    if (loop.is_reduction) computation_check::check_terms(op, std::vector<bool>(op.operands.size()), &loop);
 }
 
 HEDDLE_INLINE void plan_verifier::check_cuts() {
@@ -350,8 +329,7 @@ HEDDLE_INLINE void plan_verifier::check(instruction::compute const& i) {
         require_held(op.operands[k], i.operands[k]);
     }
     for (std::size_t k = 0; k < i.results.size(); ++k) check_form(op.results[k], i.results[k]);
-    if (i.loop >= 0) check_split(i, op);
-    else check_whole(i, op);
+    check_computation_(i);
     for (std::size_t k = 0; k < i.results.size(); ++k) hold(op.results[k], i.results[k]);
     for (auto const& [t, step] : unsharded_) {
         auto const k = static_cast<std::size_t>(algorithm::find(op.operands, t) - op.operands.begin());
@@ -364,106 +342,6 @@ HEDDLE_INLINE void plan_verifier::check(instruction::compute const& i) {
         if (unshard.is_resharded) resharding_.emplace(t, step);
     }
     unsharded_.clear();
-}
-
-HEDDLE_INLINE void plan_verifier::check_split(instruction::compute const& i, indexed_operator const& op) const {
-    require(i.loop < static_cast<int>(op.loops.size()), "'" + op.name + "' has no such loop");
-    auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
-    require(!loop.exchanges() || !program_.is_split_inside,
-            "'" + op.name + "' sends rows to other devices, which device groups do not");
-    std::set<std::size_t> classes, destinations;
-    auto const check = [&](tensor_id t, tensor_form f, factor_number expected, bool is_destination = false) {
-        if (expected == no_factor) return f == tensor_form::replicated();
-        if (!f.is_shard() || f.factor() != expected) return false;
-        (is_destination ? destinations : classes).insert(class_of_.at({t, expected}));
-        return true;
-    };
-    std::vector<bool> partial(op.operands.size());
-    bool const factors = gathers_factors(i);
-    if (factors) check_factors(op, loop);
-    for (std::size_t k = 0; k < i.operands.size(); ++k) {
-        partial[k] = i.operands[k] == tensor_form::partial();
-        bool const mirrored = factors && loop.operands[k] == no_factor && i.operands[k] == tensor_form::mirrored();
-        if (mirrored)
-            require(program_.tensors[op.operands[k]].is_parameter(),
-                    "operand " + std::to_string(k) + " of '" + op.name +
-                        "' is mirrored where the operator is split, but is no parameter");
-        bool const is_destination = loop.exchanges() && loop.is_destination[k];
-        require(partial[k] || mirrored || check(op.operands[k], i.operands[k], loop.operands[k], is_destination),
-                "operand " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop asks for");
-    }
-    if (loop.is_reduction) {
-        for (tensor_form f : i.results)
-            require(f == tensor_form::partial(), "'" + op.name + "' sums over the loop, but its result is not partial");
-        check_terms(op, partial, &loop);
-    } else {
-        require(algorithm::find(partial, true) == partial.end(),
-                "'" + op.name + "' has a partial operand and a loop that is no reduction");
-        for (std::size_t k = 0; k < i.results.size(); ++k)
-            require(loop.results[k] != no_factor && check(op.results[k], i.results[k], loop.results[k]),
-                    "result " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop gives");
-    }
-    require(classes.size() <= 1 && destinations.size() <= 1,
-            "'" + op.name + "' is split along factors that are cut at different points");
-}
-
-HEDDLE_INLINE void plan_verifier::check_factors(indexed_operator const& op, split_loop const& loop) const {
-    std::string const what = "'" + op.name + "' has mirrored parameters and is split, but ";
-    require(!loop.is_reduction, what + "its result is a sum over the loop");
-    require(!loop.exchanges(), what + "other devices compute its rows");
-    require(op.work.saved_results.empty() && op.work.extra_saved == bytes(0),
-            what + "its backward reads more than operands and cotangents");
-    for (std::size_t k = 0; k < op.operands.size(); ++k) {
-        bool const saved = algorithm::find(op.work.saved_operands, k) != op.work.saved_operands.end();
-        require(loop.operands[k] == no_factor || saved,
-                what + "operand " + std::to_string(k) + " has the loop and is not saved");
-    }
-}
-
-HEDDLE_INLINE void plan_verifier::check_whole(instruction::compute const& i, indexed_operator const& op) const {
-    if (algorithm::find(i.operands, tensor_form::partial()) != i.operands.end()) {
-        std::vector<bool> partial;
-        for (tensor_form f : i.operands) {
-            partial.push_back(f == tensor_form::partial());
-            require(partial.back() || f == tensor_form::replicated(),
-                    "'" + op.name + "' has operands that are neither partial nor replicated");
-        }
-        check_terms(op, partial, nullptr);
-        for (tensor_form f : i.results)
-            require(f == tensor_form::partial(),
-                    "'" + op.name + "' has partial operands, but its result is not partial");
-        return;
-    }
-    for (tensor_form wanted : {tensor_form::replicated(), tensor_form::mirrored()}) {
-        bool all = true;
-        for (std::size_t k = 0; k < i.operands.size(); ++k) all &= is_whole(op.operands[k], i.operands[k], wanted);
-        for (std::size_t k = 0; k < i.results.size(); ++k) all &= is_whole(op.results[k], i.results[k], wanted);
-        if (all) return;
-    }
-    require(false,
-            "'" + op.name + "' is computed whole, but its operands and results are not all replicated or all mirrored");
-}
-
-HEDDLE_INLINE void plan_verifier::check_terms(indexed_operator const& op, std::vector<bool> const& partial,
-                                              split_loop const* loop) const {
-    std::vector<bool> named(partial.size());
-    for (auto const& term : op.terms)
-        for (auto k : term) named[k] = true;
-    for (std::size_t k = 0; k < partial.size(); ++k)
-        require(named[k] || !partial[k],
-                "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
-    auto const has_loop = [&](auto const& term) { return loop && cuts_term(op, *loop, term); };
-    // An index that only operands outside the terms have is an index of every term.
-    bool const of_every_term = loop && algorithm::none_of(op.terms, has_loop);
-    if (!loop) require(!op.terms.empty(), "'" + op.name + "' is linear in no operand");
-    for (auto const& term : op.terms) {
-        auto const count = algorithm::count_if(term, [&](auto k) { return static_cast<bool>(partial[k]); });
-        bool const cut = of_every_term || has_loop(term);
-        require(count == (cut ? 0 : 1),
-                cut ? "a term of '" + op.name + "' is cut and partial at once"
-                    : "a term of '" + op.name +
-                          "' would be added once per device: exactly one of its operands must be partial");
-    }
 }
 
 HEDDLE_INLINE void plan_verifier::check_step() {
@@ -499,16 +377,14 @@ HEDDLE_INLINE bool plan_verifier::is_stored(tensor_id t, tensor_form f) const {
 namespace heddle {
 
 HEDDLE_INLINE verification verify(indexed_program const& program, plan const& p) {
+    indexed_program grouped;
+    bool const is_regrouped = p.has_groups() && !program.is_split_inside;
+    if (is_regrouped) split_inside(grouped = program);
+    detail::plan_verifier verifier(is_regrouped ? grouped : program, p);
     try {
-        if (p.has_groups() && !program.is_split_inside) {
-            indexed_program grouped = program;
-            split_inside(grouped);
-            detail::plan_verifier(grouped, p).check();
-        } else {
-            detail::plan_verifier(program, p).check();
-        }
+        verifier.check();
         return {};
-    } catch (detail::plan_verifier::violation const& v) { return {false, v.text}; }
+    } catch (detail::violation const& v) { return {false, verifier.place() + v.text}; }
 }
 
 } // namespace heddle
