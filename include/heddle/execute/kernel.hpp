@@ -103,6 +103,9 @@ void split_call(kernel_call& call, program const& p, indexed_program const& inde
 [[nodiscard]] kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o,
                                      split_loop const& loop, extent begin, extent count, std::uint64_t seed = 0);
 
+/// Restricts a call to what some of several parts of it hold. *Precondition:* the parts are restricted along one loop.
+void restrict_to_any(kernel_call& call, std::span<kernel_call const> parts);
+
 /// What runs operators on tensors of `Scalar`.
 ///
 /// *Notation.* `b` is a const backend, `Backend::tensor` its type of tensors and `call` a `tensor_call` of it;
@@ -178,6 +181,20 @@ HEDDLE_INLINE kernel_call whole_call(program const& p, operator_id o, std::uint6
     return call;
 }
 
+} // namespace heddle
+
+namespace heddle::detail {
+
+/// Keeps of the positions that are held those that are given, ascending.
+inline void restrict_to(held_positions& held, std::vector<extent> positions) {
+    if (held) std::erase_if(positions, [&](extent at) { return !algorithm::binary_search(*held, at); });
+    held = std::move(positions);
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
 HEDDLE_INLINE void split_call(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o,
                               split_loop const& loop, extent begin, extent count) {
     auto const cut = [&](std::span<tensor_id const> tensors, std::vector<factor_number> const& factors,
@@ -187,13 +204,31 @@ HEDDLE_INLINE void split_call(kernel_call& call, program const& p, indexed_progr
             auto const& tensor = indexed.tensors[tensors[k]];
             factor const& f = tensor.factors[static_cast<std::size_t>(factors[k])];
             auto positions = positions_of(tensor.info.shape[f.dimension], f, begin, count);
-            auto& held = parts[k][f.dimension];
-            if (held) std::erase_if(positions, [&](extent at) { return !algorithm::binary_search(*held, at); });
-            held = std::move(positions);
+            detail::restrict_to(parts[k][f.dimension], std::move(positions));
         }
     };
     cut(p.operands(o), loop.operands, call.operands);
     cut(p.results(o), loop.results, call.results);
+}
+
+HEDDLE_INLINE void restrict_to_any(kernel_call& call, std::span<kernel_call const> parts) {
+    auto const restrict_all = [&](std::vector<held_part> kernel_call::* tensors) {
+        for (std::size_t k = 0; k < (call.*tensors).size(); ++k)
+            for (std::size_t d = 0; d < (call.*tensors)[k].size(); ++d) {
+                held_positions any;
+                for (auto const& part : parts)
+                    if (auto const& held = (part.*tensors)[k][d]) {
+                        if (!any) any.emplace();
+                        any->insert(any->end(), held->begin(), held->end());
+                    }
+                if (any) {
+                    algorithm::sort(*any);
+                    detail::restrict_to((call.*tensors)[k][d], *std::move(any));
+                }
+            }
+    };
+    restrict_all(&kernel_call::operands);
+    restrict_all(&kernel_call::results);
 }
 
 HEDDLE_INLINE kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o,

@@ -216,12 +216,13 @@ HEDDLE_INLINE std::vector<extent> positions_of(extent size, factor const& f, ext
 }
 
 HEDDLE_INLINE tensor_shape part_shape(tensor_shape dims, factor const& f, extent count) {
-    dims[f.dimension] = dims[f.dimension] / f.extent * count;
+    dims[f.dimension] = f.extent == 0 ? 0 : dims[f.dimension] / f.extent * count; // of a part that is empty
     return dims;
 }
 
 HEDDLE_INLINE factor within(factor f, factor const& other, extent count) {
-    if (other.dimension == f.dimension && other.stride < f.stride) f.stride = f.stride / other.extent * count;
+    if (other.dimension == f.dimension && other.stride < f.stride)
+        f.stride = other.extent == 0 ? 0 : f.stride / other.extent * count;
     return f;
 }
 

@@ -107,22 +107,22 @@ private:
 };
 
 /// What there is of each tensor, by its form. A place may move when another is made for the same tensor.
-template <class Slot>
+template <class Slot, class Form = tensor_form>
 class form_slots {
 public:
     explicit form_slots(std::size_t tensors) : of_(tensors) {}
 
     /// Returns null if there is nothing.
-    [[nodiscard]] Slot* find(tensor_id t, tensor_form f) {
+    [[nodiscard]] Slot* find(tensor_id t, Form const& f) {
         for (auto& [form, slot] : of_[t])
             if (form == f) return &slot;
         return nullptr;
     }
-    void set(tensor_id t, tensor_form f, Slot what) {
+    void set(tensor_id t, Form const& f, Slot what) {
         if (auto* const found = find(t, f)) *found = std::move(what);
         else of_[t].emplace_back(f, std::move(what));
     }
-    [[nodiscard]] std::optional<Slot> take(tensor_id t, tensor_form f) {
+    [[nodiscard]] std::optional<Slot> take(tensor_id t, Form const& f) {
         auto* const found = find(t, f);
         if (!found) return {};
         std::optional<Slot> result(std::move(*found));
@@ -130,7 +130,7 @@ public:
         return result;
     }
     /// Waits for what is dropped, though nobody has used it.
-    void drop(tensor_id t, tensor_form f) {
+    void drop(tensor_id t, Form const& f) {
         if (auto* const found = find(t, f)) (void)found->get();
         std::erase_if(of_[t], [&](auto const& s) { return s.first == f; });
     }
@@ -142,7 +142,7 @@ public:
     }
 
 private:
-    std::vector<std::vector<std::pair<tensor_form, Slot>>> of_;
+    std::vector<std::vector<std::pair<Form, Slot>>> of_;
 };
 
 } // namespace heddle::detail

@@ -9,6 +9,7 @@
 #include <heddle/theory/instruction.hpp>
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 namespace heddle::detail {
@@ -17,6 +18,10 @@ namespace heddle::detail {
 /// those of a part of the batch before which there are `before` others.
 void split_exchange(kernel_call& call, program const& p, indexed_program const& indexed, instruction::compute const& i,
                     split_loop const& loop, shard_layout const& layout, std::size_t rank, extent before);
+
+/// Notes which rank has which places of a factor of a tensor of this shape.
+void own_places(place_owners& owners, tensor_shape const& whole, factor const& cut,
+                std::span<place_range const> ranges);
 
 /// Returns what ranks send to this one.
 template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator>
@@ -43,13 +48,20 @@ HEDDLE_INLINE void split_exchange(kernel_call& call, program const& p, indexed_p
     auto const destination = p.operands(i.op)[k];
     auto const of_places = layout.places(destination, i.operands[k]);
     split_call(call, p, indexed, i.op, places, shard_layout::begin_of(of_places, rank), of_places[rank]);
-    auto const& cut = layout.factor_of(destination, i.operands[k]);
-    extent const all = p.tensor(destination).shape[cut.dimension];
-    call.destinations.ranks = of_places.size();
-    call.destinations.of.resize(static_cast<std::size_t>(all));
+    std::vector<place_range> ranges;
     for (std::size_t r = 0; r < of_places.size(); ++r)
-        for (extent place : positions_of(all, cut, shard_layout::begin_of(of_places, r), of_places[r]))
-            call.destinations.of[static_cast<std::size_t>(place)] = r;
+        ranges.push_back({shard_layout::begin_of(of_places, r), of_places[r]});
+    own_places(call.destinations, p.tensor(destination).shape, layout.factor_of(destination, i.operands[k]), ranges);
+}
+
+HEDDLE_INLINE void own_places(place_owners& owners, tensor_shape const& whole, factor const& cut,
+                              std::span<place_range const> ranges) {
+    extent const all = whole[cut.dimension];
+    owners.ranks = ranges.size();
+    owners.of.resize(static_cast<std::size_t>(all));
+    for (std::size_t r = 0; r < ranges.size(); ++r)
+        for (extent place : positions_of(all, cut, ranges[r].begin, ranges[r].count))
+            owners.of[static_cast<std::size_t>(place)] = r;
 }
 
 } // namespace heddle::detail

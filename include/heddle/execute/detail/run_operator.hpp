@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,24 +19,25 @@ namespace heddle::detail {
 
 /// What one micro-batch has on one rank: values and cotangents, and by operator and number the statistics of rows,
 /// combined, or the rows that others sent.
-template <rank_tensor Tensor, class Request>
+template <rank_tensor Tensor, class Request, class Form = tensor_form>
 struct micro_batch_state {
-    form_slots<slot<Tensor, Request>> values, cotangents;
+    form_slots<slot<Tensor, Request>, Form> values, cotangents;
     std::map<std::pair<operator_id, std::size_t>, Tensor> statistics;
 
     explicit micro_batch_state(std::size_t tensors) : values(tensors), cotangents(tensors) {}
 };
 
-template <class Slot, class Part>
-void accumulate(form_slots<Slot>& into, tensor_id t, tensor_form f, Part gradient) {
+template <class Slot, class Form, class Part>
+void accumulate(form_slots<Slot, Form>& into, tensor_id t, std::type_identity_t<Form> const& f, Part gradient) {
     if (auto* const found = into.find(t, f)) found->add(std::move(gradient));
     else into.set(t, f, std::move(gradient));
 }
 
 /// Makes `rows` those of all ranks, by `join(rows)`; if they are known, as they are in the backward pass, without
 /// asking.
-template <class Tensor, class Request, class Join>
-void combine_once(micro_batch_state<Tensor, Request>& of, operator_id o, std::size_t which, Tensor& rows, Join&& join) {
+template <class Tensor, class Request, class Form, class Join>
+void combine_once(micro_batch_state<Tensor, Request, Form>& of, operator_id o, std::size_t which, Tensor& rows,
+                  Join&& join) {
     auto const [known, is_new] = of.statistics.try_emplace({o, which}, rows);
     if (is_new) join(known->second);
     rows = known->second;

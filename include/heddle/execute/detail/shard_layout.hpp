@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Where the shards of a plan's tensors lie.
+/// @brief Where the shards of tensors lie.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -14,8 +14,51 @@
 
 namespace heddle::detail {
 
+/// Places of a factor, [begin, begin + count).
+struct place_range {
+    extent begin = 0, count = 0;
+};
+
+/// What follows from where shards lie. A layout says, of a tensor `t` and a shard `f`, what shape the tensor has without
+/// it, `whole_shape(t)`, what factor it names, `factor_of(t, f)`, and how many places of it each rank holds,
+/// `places(t, f)`.
+template <class Layout>
+class shard_arithmetic {
+public:
+    [[nodiscard]] static extent begin_of(std::vector<extent> const& counts, std::size_t rank) {
+        return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), extent{0});
+    }
+    /// Returns how many elements each rank's shard has.
+    [[nodiscard]] std::vector<std::size_t> shard_sizes(tensor_id t, tensor_form f) const {
+        std::vector<std::size_t> sizes;
+        for (extent c : self().places(t, f))
+            sizes.push_back(
+                static_cast<std::size_t>(count_elements(part_shape(self().whole_shape(t), self().factor_of(t, f), c))));
+        return sizes;
+    }
+    /// Returns the shape of what a rank holds.
+    [[nodiscard]] tensor_shape held_shape(tensor_id t, tensor_form f, std::size_t rank) const {
+        return f.is_shard() ? part_shape(self().whole_shape(t), self().factor_of(t, f), self().places(t, f)[rank])
+                            : tensor_shape(self().whole_shape(t));
+    }
+
+    template <rank_tensor Tensor>
+    [[nodiscard]] Tensor cut(tensor_id t, tensor_form f, Tensor const& whole, std::size_t rank) const {
+        auto const counts = self().places(t, f);
+        return take(whole, self().factor_of(t, f), begin_of(counts, rank), counts[rank]);
+    }
+    template <rank_tensor Tensor>
+    [[nodiscard]] Tensor padded(tensor_id t, tensor_form f, Tensor const& part, std::size_t rank) const {
+        auto const counts = self().places(t, f);
+        return pad(part, self().whole_shape(t), self().factor_of(t, f), begin_of(counts, rank), counts[rank]);
+    }
+
+private:
+    [[nodiscard]] Layout const& self() const { return static_cast<Layout const&>(*this); }
+};
+
 /// Holds the places of each factor that a plan gives each rank. It keeps references to what it is given.
-class shard_layout {
+class shard_layout : public shard_arithmetic<shard_layout> {
 public:
     shard_layout(indexed_program const& program, plan const& p);
 
@@ -23,29 +66,8 @@ public:
     [[nodiscard]] factor const& factor_of(tensor_id t, tensor_form f) const {
         return program_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
     }
-
     /// Returns how many places of a factor each rank holds.
     [[nodiscard]] std::vector<extent> places(tensor_id t, tensor_form f) const;
-    [[nodiscard]] static extent begin_of(std::vector<extent> const& counts, std::size_t rank) {
-        return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), extent{0});
-    }
-    /// Returns how many elements each rank's shard has.
-    [[nodiscard]] std::vector<std::size_t> shard_sizes(tensor_id t, tensor_form f) const;
-    /// Returns the shape of what a rank holds.
-    [[nodiscard]] tensor_shape held_shape(tensor_id t, tensor_form f, std::size_t rank) const {
-        return f.is_shard() ? part_shape(whole_shape(t), factor_of(t, f), places(t, f)[rank]) : whole_shape(t);
-    }
-
-    template <rank_tensor Tensor>
-    [[nodiscard]] Tensor cut(tensor_id t, tensor_form f, Tensor const& whole, std::size_t rank) const {
-        auto const counts = places(t, f);
-        return take(whole, factor_of(t, f), begin_of(counts, rank), counts[rank]);
-    }
-    template <rank_tensor Tensor>
-    [[nodiscard]] Tensor padded(tensor_id t, tensor_form f, Tensor const& part, std::size_t rank) const {
-        auto const counts = places(t, f);
-        return pad(part, whole_shape(t), factor_of(t, f), begin_of(counts, rank), counts[rank]);
-    }
 
 private:
     indexed_program const& program_;
@@ -69,13 +91,6 @@ HEDDLE_INLINE std::vector<extent> shard_layout::places(tensor_id t, tensor_form 
     std::vector<extent> counts;
     for (extent c : cut.counts) counts.push_back(c * unit);
     return counts;
-}
-
-HEDDLE_INLINE std::vector<std::size_t> shard_layout::shard_sizes(tensor_id t, tensor_form f) const {
-    std::vector<std::size_t> sizes;
-    for (extent c : places(t, f))
-        sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), factor_of(t, f), c))));
-    return sizes;
 }
 
 } // namespace heddle::detail

@@ -20,7 +20,7 @@ namespace heddle::detail {
 
 /// One rank's end of the collectives on tensors; the shards of a factor travel one after the other. Collectives are
 /// started; what they bring is waited for where it is used. It keeps references to what it is given.
-template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator>
+template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator, class Layout = shard_layout>
 class tensor_exchange {
 public:
     using scalar = typename Tensor::scalar_type;
@@ -29,7 +29,7 @@ public:
     using tensor = held<Tensor>;
     using result = arriving<tensor, request>;
 
-    tensor_exchange(indexed_program const& program, shard_layout const& layout, Communicator& communicator)
+    tensor_exchange(indexed_program const& program, Layout const& layout, Communicator& communicator)
         : program_(program), layout_(layout), communicator_(communicator) {}
 
     /// Counts what follows as of this tensor's elements.
@@ -312,7 +312,7 @@ private:
     }
 
     indexed_program const& program_;
-    shard_layout const& layout_;
+    Layout const& layout_;
     Communicator& communicator_;
 };
 
