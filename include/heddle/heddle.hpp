@@ -49,6 +49,7 @@
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cluster/fitted.hpp>
 #include <heddle/cluster/inside.hpp>
+#include <heddle/cluster/mesh.hpp>
 #include <heddle/cluster/presets.hpp>
 #include <heddle/cluster/sample.hpp>
 #include <heddle/cluster/saturation.hpp>
@@ -64,11 +65,13 @@
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/loosened_program.hpp>
+#include <heddle/theory/mesh_instruction.hpp>
 #include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/operator_order.hpp>
 #include <heddle/theory/preparations.hpp>
+#include <heddle/theory/product_form.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>
 #include <heddle/theory/searched_program.hpp>
@@ -81,6 +84,7 @@
 #include <heddle/cost/buckets.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/duplex.hpp>
+#include <heddle/cost/mesh_cuts.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/priced_graph_problem.hpp>
@@ -100,6 +104,7 @@
 #include <heddle/plan/buckets.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/figures.hpp>
+#include <heddle/plan/mesh_program.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/pipeline_table.hpp>
 #include <heddle/plan/plan.hpp>
@@ -184,11 +189,14 @@
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/kernel.hpp>
+#include <heddle/execute/mesh_communicator.hpp>
+#include <heddle/execute/mesh_interpreter.hpp>
 #include <heddle/execute/optimizer.hpp>
 #include <heddle/execute/piece.hpp>
 #include <heddle/execute/pipeline.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/execute/prove_mesh.hpp>
 #include <heddle/execute/prove_pieces.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/random.hpp>

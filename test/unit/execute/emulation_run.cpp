@@ -2,10 +2,40 @@
 #include "emulation.hpp"
 #include "kernels.hpp"
 
+#include <heddle/execute/prove_mesh.hpp>
+
 namespace heddle::test {
 
 proof emulate(program const& p, plan const& what, std::uint64_t seed) {
     return prove(p, what, kernels(), {.seed = seed});
+}
+
+proof emulate(program const& p, mesh_program const& what, std::uint64_t seed) {
+    return prove(p, what, kernels(), {.seed = seed});
+}
+
+bool is_unstable(program const& p, std::uint64_t seed) {
+    auto const sources = random_sources<double>(p, seed);
+    auto const expected = run_on_random_sources(p, sources, kernels(), seed);
+    source_values<double> gradients;
+    for (auto const& [t, gradient] : expected.gradients) gradients.emplace(t, gradient.second);
+    auto const is_zero = [](auto const& g) {
+        return std::ranges::all_of(g.second.data, [](double x) { return x == 0; });
+    };
+    if (expected.loss == 0 && std::ranges::all_of(gradients, is_zero)) return true;
+    random_source random(seed);
+    proof seen;
+    for (int tries = 0; tries < 5; ++tries) {
+        auto rounded = sources;
+        for (auto& [t, x] : rounded)
+            if (is_floating(p.tensor(t).type))
+                for (auto& number : x.data) number *= 1 + 1e-15 * random.between(-4, 4);
+        auto const result = run_on_random_sources(p, rounded, kernels(), seed);
+        heddle::detail::proof_builder builder(p, expected, seen);
+        builder.compare_loss(result.loss);
+        builder.compare_gradients(result, gradients);
+    }
+    return !seen.problem.empty() || !(seen.worst_error <= proof_options{}.tolerance / 10);
 }
 
 std::string describe(plan const& what) {

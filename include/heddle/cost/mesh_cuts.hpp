@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Atoms on a mesh: how each axis divides what the axes outside leave of a class.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/cluster/mesh.hpp>
+#include <heddle/cost/atoms.hpp>
+#include <heddle/theory/mesh_instruction.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// Factors that are cut at the same points, on whatever axes.
+///
+/// A slice with `a` of the atoms has a class of exactly `a`: a member's extent there is `a` times that of an atom, and
+/// these have no common divisor. So an axis divides the atoms that the axes outside left, and how is a function of the
+/// axis, of the class and of how many they are, and of nothing else; else the lines along an axis that does not cut the
+/// class would not hold corresponding parts.
+struct mesh_cut {
+    extent atoms = 0;
+    std::vector<cut_factor> members;
+    segment_number segment = 0;
+    /// By axis, and by the number of atoms to be divided: how many each place on the axis gets.
+    std::vector<std::map<extent, std::vector<extent>>> parts;
+};
+
+/// Divides `atoms` of a class among the places on an axis.
+using atom_division = std::function<std::vector<extent>(mesh_cut const& cut, axis_number axis, extent atoms)>;
+
+/// Returns one class for each tie over all that the program shards on any axis, in the order of their first use, with
+/// the parts of every number of atoms that axes outside may leave.
+[[nodiscard]] std::vector<mesh_cut> mesh_cuts(indexed_program const& p, mesh const& m,
+                                              std::span<mesh_instruction const> steps, atom_division const& divide);
+
+/// As above; an axis apportions atoms by its ratios, `ratios[axis][segment]`.
+[[nodiscard]] std::vector<mesh_cut> mesh_cuts(indexed_program const& p, mesh const& m,
+                                              std::span<mesh_instruction const> steps,
+                                              std::vector<ratio_table> const& ratios);
+
+/// Returns ratios for every segment that are equal along every axis.
+[[nodiscard]] std::vector<ratio_table> even_ratios(indexed_program const& p, mesh const& m);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<mesh_cut> mesh_cuts(indexed_program const& p, mesh const& m,
+                                              std::span<mesh_instruction const> steps, atom_division const& divide) {
+    std::vector<instruction> all;
+    for (auto const& s : steps) all.insert(all.end(), s.axes.begin(), s.axes.end());
+    std::vector<mesh_cut> cuts;
+    for (auto& c : atom_classes(p, all)) {
+        auto& cut = cuts.emplace_back(mesh_cut{c.atoms, std::move(c.members), c.segment, {}});
+        std::set<extent> left{cut.atoms}; // what some of the axes outside leave
+        for (axis_number a = 0; a < m.axis_count(); ++a) {
+            auto& parts = cut.parts.emplace_back();
+            for (extent atoms : left) parts.emplace(atoms, divide(cut, a, atoms));
+            for (auto const& [atoms, counts] : parts) left.insert(counts.begin(), counts.end());
+        }
+    }
+    return cuts;
+}
+
+HEDDLE_INLINE std::vector<mesh_cut> mesh_cuts(indexed_program const& p, mesh const& m,
+                                              std::span<mesh_instruction const> steps,
+                                              std::vector<ratio_table> const& ratios) {
+    return mesh_cuts(p, m, steps, [&](mesh_cut const& cut, axis_number axis, extent atoms) {
+        return apportion(atoms, ratios.at(axis).at(cut.segment));
+    });
+}
+
+HEDDLE_INLINE std::vector<ratio_table> even_ratios(indexed_program const& p, mesh const& m) {
+    std::vector<ratio_table> ratios;
+    for (auto size : m.sizes())
+        ratios.emplace_back(segment_count(p), std::vector<double>(size, 1.0 / static_cast<double>(size)));
+    return ratios;
+}
+
+} // namespace heddle
+
+#endif
