@@ -19,16 +19,16 @@ namespace {
 
 /// The values of all tensors if sources are zeros.
 source_values<double> values_of(program const& p) {
-    source_values<double> values;
+    source_values<double> known;
     for (tensor_id t = 0; t < p.tensor_count(); ++t)
-        if (p.tensor(t).role != tensor_role::value) values.emplace(t, dense_tensor<double>(p.tensor(t).shape));
+        if (p.tensor(t).role != tensor_role::value) known.emplace(t, dense_tensor<double>(p.tensor(t).shape));
     for (operator_id o = 0; o < p.operator_count(); ++o) {
         std::vector<dense_tensor<double> const*> operands;
-        for (auto t : p.operands(o)) operands.push_back(&values.at(t));
+        for (auto t : p.operands(o)) operands.push_back(&known.at(t));
         auto results = test::kernels().forward(whole_call(p, o), operands);
-        for (std::size_t k = 0; k < results.size(); ++k) values[p.results(o)[k]] = std::move(results[k]);
+        for (std::size_t k = 0; k < results.size(); ++k) known[p.results(o)[k]] = std::move(results[k]);
     }
-    return values;
+    return known;
 }
 
 } // namespace
