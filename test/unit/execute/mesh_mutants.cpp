@@ -110,10 +110,10 @@ TEST_CASE("a mutant of a mesh program is refused or computes the same") {
         {"form", &step_mutation::form},
         {"order", &step_mutation::order},
         {"axes", &step_mutation::axes}};
-    struct counts {
+    struct verdicts {
         int refused = 0, same = 0;
     };
-    std::map<std::string, counts> table;
+    std::map<std::string, verdicts> table;
     int const wanted = test::sanitized ? 500 : 6000;
     int failures = 0;
     for (std::uint64_t seed = 1; seed <= static_cast<std::uint64_t>(wanted) && failures < 3; ++seed) {
@@ -160,8 +160,8 @@ TEST_CASE("on one axis a mesh program is judged as its plan is") {
         auto list = test::theory_walk(indexed, random).instructions();
         if (random.chance(0.8)) (change(indexed, random, list).*kinds[random.below(kinds.size())])();
         auto const ratios = test::random_ratios(3, random);
-        auto const counts = [&](auto const& cut) { return apportion(cut.atoms, ratios); };
-        auto const as_plan = verify(indexed, test::plan_of(indexed, list, {ratios}, counts));
+        auto const divide = [&](auto const& cut) { return apportion(cut.atoms, ratios); };
+        auto const as_plan = verify(indexed, test::plan_of(indexed, list, {ratios}, divide));
         mesh_program as_mesh{mesh({3}), {}, {}};
         for (auto const& i : list) as_mesh.steps.push_back(i);
         as_mesh.cuts = mesh_cuts(indexed, as_mesh.mesh, as_mesh.steps, std::vector<ratio_table>{{ratios}});
