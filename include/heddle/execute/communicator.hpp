@@ -5,6 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
 
@@ -62,6 +63,43 @@ using shard_counts = std::span<std::size_t const>;
 [[nodiscard]] inline std::size_t carried_count(shard_counts counts, uneven kind) {
     return kind == uneven::padded ? counts.size() * largest_count(counts) : total_count(counts);
 }
+
+/// *Throws* `error`, which begins with `what.text()`, unless a rank's shard and the whole are as `counts` say.
+template <class Operation>
+void require_shards(Operation const& what, shard_counts counts, std::size_t rank, std::size_t ranks, std::size_t mine,
+                    std::size_t whole) {
+    if (counts.size() != ranks || mine != counts[rank] || whole != total_count(counts))
+        throw error(what.text() + ": shards that do not fit the ranks or the data");
+}
+/// *Throws* as above unless `sent` elements for all ranks, and as many `received`, are as the counts say.
+template <class Operation>
+void require_pieces(Operation const& what, shard_counts send_counts, shard_counts receive_counts, std::size_t ranks,
+                    std::size_t sent, std::size_t received) {
+    if (send_counts.size() != ranks || receive_counts.size() != ranks || sent != total_count(send_counts) ||
+        received != total_count(receive_counts))
+        throw error(what.text() + ": counts that do not fit the ranks or the data");
+}
+
+/// One rank's count of its collectives.
+class counts_traffic {
+public:
+    [[nodiscard]] heddle::traffic const& traffic() const { return traffic_; }
+    /// Counts bytes from now on as of elements of this size instead of the scalar's; 0 restores the scalar's.
+    void charge_elements_as(std::size_t element_size) { charged_size_ = element_size; }
+
+protected:
+    template <class Scalar>
+    void count(collective kind, uneven how, std::size_t ranks, std::size_t elements) {
+        auto const size_of_one = static_cast<double>(charged_size_ ? charged_size_ : sizeof(Scalar));
+        traffic_.add(kind, how, how == uneven::grouped ? ranks : 1, bytes(static_cast<double>(elements) * size_of_one));
+    }
+    /// Counts what another, such as a group, carries as this does.
+    void charge_as(counts_traffic const& other) { charged_size_ = other.charged_size_; }
+
+private:
+    std::size_t charged_size_ = 0;
+    heddle::traffic traffic_;
+};
 
 /// One rank's end of a group of ranks.
 ///

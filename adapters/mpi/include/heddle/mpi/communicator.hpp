@@ -97,7 +97,7 @@ private:
 /// in time, because another rank has died, hangs or makes another call. MPI gives no way back from that: buffers may
 /// still be written to, so the job has to end, as `run_job` sees to.
 /// *Thread safety.* One thread per process.
-class communicator : public waits_at_once<communicator> {
+class communicator : public waits_at_once<communicator>, public counts_traffic {
 public:
     using request = mpi::request;
 
@@ -111,9 +111,6 @@ public:
 
     [[nodiscard]] std::size_t rank() const { return static_cast<std::size_t>(rank_); }
     [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(size_); }
-    [[nodiscard]] heddle::traffic const& traffic() const { return traffic_; }
-    /// Counts bytes from now on as of elements of this size instead of the scalar's; 0 restores the scalar's.
-    void charge_elements_as(std::size_t element_size) { charged_size_ = element_size; }
 
     /// Returns the communicator of some ranks of this one, among which this rank must be; their order gives their new
     /// ranks.
@@ -126,7 +123,7 @@ public:
             return MPI_Iallreduce(MPI_IN_PLACE, data.data(), detail::count(data.size(), result.what_),
                                   detail::datatype<Scalar>(), how == reduction::sum ? MPI_SUM : MPI_MAX, comm(), r);
         });
-        count<Scalar>(collective::all_reduce, uneven::padded, data.size());
+        count<Scalar>(collective::all_reduce, uneven::padded, size(), data.size());
         return result;
     }
 
@@ -134,13 +131,13 @@ public:
     [[nodiscard]] request start_all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts,
                                              uneven how) {
         auto result = next("all-gather", whole.size());
-        require_shards(result.what_, mine.size(), whole.size(), counts);
+        require_shards(result.what_, counts, rank(), size(), mine.size(), whole.size());
         auto const& shards = result.received_ = {counts, result.what_};
         start(result, [&](MPI_Request* r) {
             return MPI_Iallgatherv(mine.data(), shards.counts[rank()], detail::datatype<Scalar>(), whole.data(),
                                    shards.counts.data(), shards.begins.data(), detail::datatype<Scalar>(), comm(), r);
         });
-        count<Scalar>(collective::all_gather, how, carried_count(counts, how));
+        count<Scalar>(collective::all_gather, how, size(), carried_count(counts, how));
         return result;
     }
 
@@ -148,13 +145,13 @@ public:
     [[nodiscard]] request start_reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine,
                                                  shard_counts counts, uneven how) {
         auto result = next("reduce-scatter", whole.size());
-        require_shards(result.what_, mine.size(), whole.size(), counts);
+        require_shards(result.what_, counts, rank(), size(), mine.size(), whole.size());
         auto const& shards = result.received_ = {counts, result.what_};
         start(result, [&](MPI_Request* r) {
             return MPI_Ireduce_scatter(whole.data(), mine.data(), shards.counts.data(), detail::datatype<Scalar>(),
                                        MPI_SUM, comm(), r);
         });
-        count<Scalar>(collective::reduce_scatter, how, carried_count(counts, how));
+        count<Scalar>(collective::reduce_scatter, how, size(), carried_count(counts, how));
         return result;
     }
 
@@ -163,9 +160,7 @@ public:
     [[nodiscard]] request start_all_to_all_v(std::span<Scalar const> send, shard_counts send_counts,
                                              std::span<Scalar> receive, shard_counts receive_counts) {
         auto result = next("all-to-all", send.size());
-        if (send_counts.size() != size() || receive_counts.size() != size() ||
-            send.size() != total_count(send_counts) || receive.size() != total_count(receive_counts))
-            throw error(result.what_.text() + ": counts that do not fit the ranks or the data");
+        require_pieces(result.what_, send_counts, receive_counts, size(), send.size(), receive.size());
         auto const& sent = result.sent_ = {send_counts, result.what_};
         auto const& received = result.received_ = {receive_counts, result.what_};
         start(result, [&](MPI_Request* r) {
@@ -173,7 +168,7 @@ public:
                                   receive.data(), received.counts.data(), received.begins.data(),
                                   detail::datatype<Scalar>(), comm(), r);
         });
-        count<Scalar>(collective::all_to_all, uneven::padded, std::max(send.size(), receive.size()));
+        count<Scalar>(collective::all_to_all, uneven::padded, size(), std::max(send.size(), receive.size()));
         return result;
     }
 
@@ -184,7 +179,7 @@ public:
             return MPI_Ibcast(data.data(), detail::count(data.size(), result.what_), detail::datatype<Scalar>(),
                               static_cast<int>(root), comm(), r);
         });
-        count<Scalar>(collective::broadcast, uneven::padded, data.size());
+        count<Scalar>(collective::broadcast, uneven::padded, size(), data.size());
         return result;
     }
 
@@ -235,7 +230,7 @@ private:
         std::list<sent_message> sent;
         std::size_t operations = 0;
     };
-    communicator(seconds time_out, std::size_t charged_size) : time_out_(time_out), charged_size_(charged_size) {}
+    communicator(seconds time_out, counts_traffic const& like) : time_out_(time_out) { charge_as(like); }
 
     /// Owns a communicator of MPI from now on.
     void take(MPI_Comm own) {
@@ -272,10 +267,6 @@ private:
         });
         return result;
     }
-    void require_shards(detail::operation const& what, std::size_t mine, std::size_t whole, shard_counts counts) const {
-        if (counts.size() != size() || mine != counts[rank()] || whole != total_count(counts))
-            throw error(what.text() + ": shards that do not fit the ranks or the data");
-    }
     void drop_sent() {
         std::erase_if(state_->sent, [](auto& message) {
             int done = 0;
@@ -283,18 +274,10 @@ private:
             return done != 0;
         });
     }
-    template <class Scalar>
-    void count(collective kind, uneven how, std::size_t elements) {
-        auto const size_of_one = static_cast<double>(charged_size_ ? charged_size_ : sizeof(Scalar));
-        traffic_.add(kind, how, how == uneven::grouped ? size() : 1,
-                     bytes(static_cast<double>(elements) * size_of_one));
-    }
 
     seconds time_out_;
     std::shared_ptr<state> state_;
     int rank_ = 0, size_ = 0;
-    std::size_t charged_size_ = 0;
-    heddle::traffic traffic_;
 };
 
 static_assert(asynchronous_communicator_of<communicator, float> && point_to_point_of<communicator, double>);
@@ -335,7 +318,7 @@ inline communicator communicator::group(std::vector<std::size_t> const& members)
     MPI_Group_free(&some);
     MPI_Group_free(&all);
     detail::check(formed, what);
-    communicator result(time_out_, charged_size_);
+    communicator result(time_out_, *this);
     result.take(own);
     return result;
 }
