@@ -193,7 +193,6 @@
 #include <heddle/execute/mesh_interpreter.hpp>
 #include <heddle/execute/optimizer.hpp>
 #include <heddle/execute/piece.hpp>
-#include <heddle/execute/pipeline.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/prove_mesh.hpp>
@@ -205,4 +204,5 @@
 #include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/size.hpp>
+#include <heddle/execute/stage_rank.hpp>
 #include <heddle/execute/tensor.hpp>

@@ -6,6 +6,7 @@
 #include <support/source_growth.hpp>
 
 #include <array>
+#include <optional>
 
 namespace heddle::test {
 
@@ -324,5 +325,10 @@ private:
 [[nodiscard]] inline program catalogue_program(random_source& random, int recipes) {
     return catalogue_growth(random).build(recipes);
 }
+
+/// As above; none where the random shapes do not go together.
+[[nodiscard]] inline std::optional<program> find_catalogue_program(random_source& random, int recipes) try {
+    return catalogue_program(random, recipes);
+} catch (input_error const&) { return std::nullopt; }
 
 } // namespace heddle::test

@@ -1,30 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Runs a plan on one rank: forward, then backward by transposing the distributed program.
+/// @brief Runs a plan, or a stage of a pipeline, on one rank: forward, then backward by transposing the distributed
+/// program.
 ///
 /// The cotangent of a tensor held in some form is held in the dual form, so every instruction's adjoint
-/// follows from its two forms.
-///
-/// A device of a group has its part of the group's tensors if they are cut inside, and a copy otherwise. The same holds
-/// for cotangents, except that only the first device has a parameter's gradient until the end.
+/// follows from its two forms. That of sending a value is receiving its cotangent.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/error.hpp>
 #include <heddle/execute/communicator.hpp>
-#include <heddle/execute/detail/inside_exchange.hpp>
-#include <heddle/execute/detail/row_exchange.hpp>
+#include <heddle/execute/detail/batch_part.hpp>
+#include <heddle/execute/detail/gradient_sums.hpp>
+#include <heddle/execute/detail/operator_calls.hpp>
+#include <heddle/execute/detail/rank_program.hpp>
+#include <heddle/execute/detail/rank_tensors.hpp>
 #include <heddle/execute/detail/run_operator.hpp>
-#include <heddle/execute/detail/shard_layout.hpp>
-#include <heddle/execute/detail/tensor_exchange.hpp>
-#include <heddle/execute/detail/turns.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/tensor.hpp>
-#include <heddle/plan/buckets.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
-#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -32,14 +29,20 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace heddle {
 
-/// Executes plans on one rank of a communicator, or on one device of a group, whose communicator is a
-/// `grouped_communicator`.
+/// A rank that has no others but those of its communicator.
+struct only_stage {
+    static constexpr bool is_alone = true;
+};
+
+/// Executes a plan on one rank of a communicator, or on one device of a group, whose communicator is a
+/// `grouped_communicator`; or a stage of a pipeline on one rank of its group (`stage_rank`). A plan is a pipeline
+/// of one stage.
 ///
 /// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are ranks; every
 /// rank runs the same plan. `indexed` is `index_for(p, what)`. References to all arguments are kept.
@@ -47,41 +50,40 @@ namespace heddle {
 /// A collective is started where the plan has its step, and waited for where what it brings is used first; gradients
 /// are waited for at the end. Inside device groups each is waited for at once.
 /// If micro-batches take turns, a stage's collectives are started for one before the other computes (`turns_of`); steps
-/// of parameters are run once, with the sum of their gradients. Kernels run parts of the whole program's operators, so that means and random draws are those
-/// of the whole batch.
-template <class Scalar, communicator_of<Scalar> Communicator, kernel_backend<Scalar> Backend>
+/// of parameters are run once, with the sum of their gradients. Kernels run parts of the whole program's operators, so
+/// that means and random draws are those of the whole batch.
+template <class Scalar, communicator_of<Scalar> Communicator, kernel_backend<Scalar> Backend, class Stage = only_stage>
 class interpreter {
 public:
     using tensor = typename Backend::tensor;
     using values_type = tensor_values<tensor>;
-    using result_type = iteration_result<Scalar, tensor>;
+    using result_type = rank_result<tensor>;
 
     interpreter(program const& p, indexed_program const& indexed, plan const& what, Communicator& communicator,
                 Backend const& backend, std::uint64_t seed = 0)
-        : program_(p), indexed_(indexed), plan_(what), communicator_(communicator), backend_(backend), seed_(seed),
-          layout_(indexed, what), across_(indexed, layout_, communicator),
-          inside_(indexed, layout_, communicator.rank(), devices_of(communicator)) {
-        if (count_ > 1) divide();
-        calls_.resize(count_);
-        for (auto& bucket : gradient_buckets(what))
-            if (bucket.steps.size() > 1) buckets_.push_back(std::move(bucket));
-        for (std::size_t b = 0; b < buckets_.size(); ++b)
-            for (auto n : buckets_[b].steps) bucket_of_step_[n] = b;
-        for (auto const& s : what.steps)
-            if (auto const* read = s.instruction.template as<instruction::read>();
-                read && indexed.tensors[read->tensor].is_parameter())
-                stored_as_[read->tensor] = read->from.is_shard() ? read->from : tensor_form::replicated();
-    }
+        requires(Stage::is_alone)
+        : interpreter(p, indexed, detail::program_of_rank(p, indexed, what), communicator, nullptr, backend, seed) {}
+
+    /// *Precondition:* `indexed` is the program of which the stage is.
+    interpreter(program const& p, indexed_program const& indexed, Stage& stage, Backend const& backend,
+                std::uint64_t seed = 0)
+        requires(!Stage::is_alone)
+        : interpreter(p, indexed, stage.program(), stage.group(), &stage, backend, seed) {}
+
+    interpreter(interpreter const&) = delete;
 
     /// Turns whole sources into what this rank keeps between iterations: parameters are in the form in which they are
-    /// stored, other sources are whole. It can be used for gradients too, which have the same form.
+    /// stored, other sources are whole. What this rank does not use is left out. It can be used for gradients too, which
+    /// have the same form.
     [[nodiscard]] values_type place(source_values<Scalar> const& whole) const {
         values_type mine;
-        for (auto const& [t, value] : whole) {
-            auto const stored = stored_as_.find(t);
-            if (stored != stored_as_.end() && stored->second.is_shard())
-                mine.emplace(t, layout_.cut(t, stored->second, value, communicator_.rank()));
-            else mine.emplace(t, value);
+        for (auto const* read : reads_) {
+            tensor_id const t = read->tensor;
+            auto const found = whole.find(t);
+            if (found == whole.end()) continue;
+            if (common_.of.is_parameter(t) && stored_as_.at(t).is_shard())
+                mine.emplace(t, tensor(common_.of.layout.cut(t, stored_as_.at(t), found->second, common_.of.rank())));
+            else mine.emplace(t, tensor(found->second));
         }
         return mine;
     }
@@ -89,376 +91,307 @@ public:
     /// Random draws of the iterations that follow are of this seed.
     void reseed(std::uint64_t seed) { seed_ = seed; }
 
-    /// Runs one iteration on placed sources. Returns the loss, which is this rank's summand if the plan ends with it
-    /// partial, and the parameters' gradients. *Throws* `input_error` if a parameter is not as `place` leaves it.
+    /// Runs one iteration on placed sources. Returns this rank's part of the loss, and the gradients of the parameters
+    /// that it uses, in the form in which they are stored. The host reads no tensor, unless a kernel does.
+    /// *Throws* `input_error` if a source is missing, or a parameter is not as `place` leaves it.
     [[nodiscard]] result_type run(values_type const& sources) {
-        for (auto const& [t, stored] : stored_as_)
-            if (auto const found = sources.find(t);
-                found == sources.end() || found->second.shape() != layout_.held_shape(t, stored, communicator_.rank()))
-                throw input_error("parameter '" + program_.tensor(t).name + "'",
-                                  "is missing or not the part that this rank stores, expected what place() gives");
-        for (part_ = 0; part_ < count_; ++part_) parts_.emplace_back(indexed_.tensors.size());
-        for (auto const& [step, part] : turns_.forward) {
-            part_ = part;
-            forward(plan_.steps[step], sources);
-        }
+        require_placed(sources);
+        sources_ = &sources;
+        most_in_flight_ = 0;
         std::optional<tensor> loss;
-        for (part_ = 0; part_ < count_; ++part_) seed_loss(loss);
-        for (auto const& [step, part] : turns_.backward) {
-            part_ = part;
-            backward(step);
-            if (auto const b = bucket_of_step_.find(step);
-                b != bucket_of_step_.end() && buckets_[b->second].steps.back() == step)
-                send(buckets_[b->second]);
+        for (auto const& [what, step, micro_batch] : what_.turns) {
+            enter(micro_batch);
+            if (what == detail::rank_turn::kind::forward) {
+                forward(what_.steps[step], loss);
+            } else if (what == detail::rank_turn::kind::backward) {
+                backward(step);
+                gradients_.passed(step);
+            } else {
+                now_->drop_all();
+                parts_.erase(micro_batch);
+                now_ = nullptr;
+            }
         }
-        part_ = 0;
-        result_type result{loss->number(), {}};
-        auto const for_each_read = [&](auto&& work) {
-            for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s)
-                if (auto const* read = s->instruction.template as<instruction::read>())
-                    if (indexed_.tensors[read->tensor].has_cotangent) work(*read);
+        result_type result{loss ? std::move(*loss) : tensor(tensor_shape{}), {}};
+        auto const for_each_gradient = [&](auto&& work) {
+            for (auto read = reads_.rbegin(); read != reads_.rend(); ++read)
+                if (indexed_.tensors[(*read)->tensor].has_cotangent) work(**read);
         };
-        for_each_read([&](auto const& read) { start_gradient(read); });
-        for_each_read([&](auto const& read) {
+        for_each_gradient([&](auto const& read) { gradients_.start(read); });
+        for_each_gradient([&](auto const& read) {
             result.gradients.insert_or_assign(read.tensor,
-                                              std::pair(stored_as_.at(read.tensor), finished_gradient(read)));
+                                              std::pair(stored_as_.at(read.tensor), gradients_.finish(read)));
         });
-        for (auto& p : parts_) {
-            p.values.drop_all();
-            p.cotangents.drop_all();
-        }
-        parts_.clear();
+        if constexpr (!Stage::is_alone) stage_->finish(result.gradients, common_.of);
+        for (auto& [number, part] : parts_) part->drop_all();
+        common_.drop_all();
         gradients_.clear();
         return result;
     }
 
-    /// Returns the whole loss of an iteration; this is a collective if the ranks have summands.
+    /// Returns the whole loss of an iteration on every rank, for which the host waits; this is a collective if ranks
+    /// have parts of it.
     [[nodiscard]] Scalar whole_loss(result_type const& result) {
-        if (!is_loss_partial_) return result.loss;
-        tensor_id const t = program_.loss();
-        return turned(t, tensor_form::partial(), tensor_form::replicated(), tensor(layout_.whole_shape(t), result.loss),
-                      true, [&](held x) { return across_.reduced(t, std::move(x)); })
-            .get()
-            ->number();
+        if (Stage::is_alone && !is_loss_partial_) return result.loss.number();
+        common_.of.across.count_as(indexed_.loss);
+        // All of a stage's group have the same.
+        bool const is_mine = Stage::is_alone || common_.of.rank() == 0;
+        return total(is_mine ? result.loss : tensor(tensor_shape{})).number();
     }
 
-    /// Returns the Euclidean norm of the gradients of all parameters; this is a collective.
-    [[nodiscard]] Scalar gradient_norm(result_type const& result) {
+    /// Returns the Euclidean norm of the gradients of all parameters, a single number; this is a collective.
+    [[nodiscard]] tensor gradient_norm(gradients_of<tensor> const& gradients) {
         tensor sum(tensor_shape{});
-        for (auto const& [t, gradient] : result.gradients) // each element on one rank
-            if (gradient.first.is_shard() || communicator_.rank() == 0) sum += sum_of_squares(gradient.second);
-        if (inside_.is_first()) communicator_.all_reduce(sum.flat());
-        return std::sqrt(inside_.broadcast(std::move(sum)).number());
+        for (auto const& [t, gradient] : gradients) { // each element on one rank
+            bool is_mine = gradient.first.is_shard() || common_.of.rank() == 0;
+            if constexpr (!Stage::is_alone) is_mine = is_mine && stage_->speaks_for(t);
+            if (is_mine) sum += sum_of_squares(gradient.second);
+        }
+        sum = total(std::move(sum));
+        for_each_element(
+            [](auto& squares) {
+                using std::sqrt;
+                squares = sqrt(squares);
+            },
+            sum);
+        return sum;
     }
 
     /// Returns a parameter, as the ranks store it, whole on each of them; this is a collective if it is cut.
     [[nodiscard]] tensor gather(tensor_id t, tensor const& stored) {
         tensor_form const f = stored_as_.at(t);
         if (!f.is_shard()) return stored;
-        return *converted(t, f, tensor_form::replicated(), held::of(stored), uneven::padded).get();
+        return *common_.of.converted(t, f, tensor_form::replicated(), held::of(stored), uneven::padded).get();
     }
+
+    /// Returns the largest number of micro-batches of which this rank had values at one time of the last iteration.
+    [[nodiscard]] std::int64_t most_in_flight() const { return most_in_flight_; }
 
 private:
-    using exchange = detail::tensor_exchange<tensor, Communicator>;
+    using tensors = detail::rank_tensors<tensor, Communicator>;
     using held = detail::held<tensor>;
-    using arriving = typename exchange::result;
-    using slots = detail::form_slots<detail::slot<tensor, typename exchange::request>>;
+    using request = typename tensors::exchange::request;
+    using arriving = typename tensors::arriving_tensor;
+    using slots = detail::form_slots<detail::slot<tensor, request>>;
+    using compute = instruction::compute;
 
-    // ---- micro-batches
-
-    /// Tensors of parameters belong to the first micro-batch, for all.
-    [[nodiscard]] auto& part_of(tensor_id t) { return parts_[is_parameter(t) ? 0 : part_]; }
-    [[nodiscard]] slots& values(tensor_id t) { return part_of(t).values; }
-    [[nodiscard]] slots& cotangents(tensor_id t) { return part_of(t).cotangents; }
-    [[nodiscard]] held& value(tensor_id t, tensor_form f) { return values(t).find(t, f)->get(); }
-    [[nodiscard]] auto take_cotangent(tensor_id t, tensor_form f) { return cotangents(t).take(t, f); }
-
-    /// Finds the batch of the whole program, whose factors are those of a part; see `micro_batch_of`.
-    void divide() {
-        whole_ = index_program(program_, plan_.segments);
-        batch_.emplace(batch_factors(*whole_));
-    }
-    [[nodiscard]] indexed_program const& whole() const { return whole_ ? *whole_ : indexed_; }
-    /// Returns the number of places of the batch before this micro-batch, if there are `all` of them.
-    [[nodiscard]] extent places_before(extent all) const {
-        return all / static_cast<extent>(count_) * static_cast<extent>(part_);
-    }
-    /// Returns this micro-batch's part of a source.
-    [[nodiscard]] held in_part(tensor_id t, tensor const& source) const {
-        auto const number = count_ > 1 && !is_parameter(t) ? batch_->first_of(t) : no_factor;
-        if (number == no_factor) return held::of(source);
-        auto const& f = whole_->tensors[t].factors[static_cast<std::size_t>(number)];
-        return take(source, f, places_before(f.extent), f.extent / static_cast<extent>(count_));
-    }
-    /// Returns the call that runs an operator on all of this micro-batch.
-    [[nodiscard]] tensor_call<tensor> part_call(operator_id o) const {
-        tensor_call<tensor> result = whole_call(program_, o, seed_);
-        auto const number = count_ > 1 ? batch_loop(whole_->operators[o], *batch_) : std::int16_t{-1};
-        if (number < 0) return result;
-        auto const& loop = whole_->operators[o].loops[static_cast<std::size_t>(number)];
-        split_call(result, program_, *whole_, o, loop, places_before(loop.extent),
-                   loop.extent / static_cast<extent>(count_));
-        return result;
-    }
-
-    // ---- device groups
-
-    using inner = typename detail::devices_inside<Communicator>::type;
-    static inner* devices_of(Communicator& c) {
-        if constexpr (requires { c.inside(); }) return &c.inside();
-        else return nullptr;
-    }
-
-    [[nodiscard]] bool is_parameter(tensor_id t) const { return indexed_.tensors[t].is_parameter(); }
-    /// Tells whether this device has a tensor's cotangent.
-    [[nodiscard]] bool has_cotangent(tensor_id t) const {
-        return indexed_.tensors[t].has_cotangent && (inside_.is_first() || !is_parameter(t));
-    }
-
-    /// Applies `turn` to the group's tensor: to this device's part if that is possible; otherwise to all of it on the
-    /// first device, which gives each device its part of the result.
-    template <class Turn>
-    [[nodiscard]] arriving turned(tensor_id t, tensor_form from, tensor_form to, held mine, bool is_collective,
-                                  Turn&& turn) {
-        if (!inside_.is_group()) return turn(std::move(mine));
-        if (!is_collective) {
-            auto const cuts_batch = [&](tensor_form f) {
-                return f.is_shard() && f.factor() == indexed_.tensors[t].inside;
-            };
-            if (!inside_.is_cut(t)) return turn(std::move(mine));
-            if (cuts_batch(from) == cuts_batch(to))
-                return held(inside_.part(t, to, *turn(inside_.padded(t, from, *mine)).get()));
+    /// What a rank has once, for all micro-batches.
+    struct common_state {
+        common_state(indexed_program const& p, plan const& layout, Communicator& ranks)
+            : of(p, layout, ranks), values(p.tensors.size()), cotangents(p.tensors.size()) {}
+        void drop_all() {
+            values.drop_all();
+            cotangents.drop_all();
         }
-        across_.count_as(t);
-        auto const whole = inside_.gathered(t, from, *mine);
-        auto const result =
-            inside_.is_first() ? turn(whole).get() : held(tensor(layout_.held_shape(t, to, communicator_.rank())));
-        return held(inside_.is_cut(t) ? inside_.scattered(t, to, *result) : inside_.broadcast(*result));
+
+        tensors of;
+        slots values, cotangents;
+    };
+    /// The tensors of micro-batches of one size.
+    struct sized {
+        sized(indexed_program part, plan const& layout, Communicator& ranks)
+            : program(std::move(part)), of(program, layout, ranks) {}
+
+        indexed_program program;
+        tensors of;
+    };
+    /// A micro-batch that is not through yet.
+    struct in_flight : detail::micro_batch_state<tensor, request> {
+        in_flight(interpreter& rank, std::size_t number)
+            : detail::micro_batch_state<tensor, request>(rank.indexed_.tensors.size()),
+              here(rank.tensors_of(rank.what_.places[number].second)),
+              uses(rank.whole(), rank.what_, rank.common_.of.layout, here.rank(), rank.what_.places[number]),
+              calls(rank.program_, rank.whole(), rank.what_, rank.what_.places[number], here, *this),
+              made(rank.indexed_.operators.size()) {}
+
+        tensors& here;
+        detail::batch_part uses;
+        detail::operator_calls<tensor, Communicator> calls;
+        /// The calls that were made, by operator.
+        std::vector<std::optional<tensor_call<tensor>>> made;
+    };
+
+    interpreter(program const& p, indexed_program const& indexed, detail::rank_program what, Communicator& communicator,
+                Stage* stage, Backend const& backend, std::uint64_t seed)
+        : program_(p), indexed_(indexed), what_(std::move(what)), communicator_(communicator), stage_(stage),
+          backend_(backend), seed_(seed), common_(indexed, *what_.layout, communicator),
+          gradients_(what_, common_.of, common_.cotangents) {
+        for (auto const& s : what_.steps) {
+            if (auto const* loss = std::get_if<detail::add_loss>(&s))
+                is_loss_partial_ = loss->form == tensor_form::partial();
+            auto const* const step = std::get_if<plan_step>(&s);
+            auto const* const read = step ? step->instruction.template as<instruction::read>() : nullptr;
+            if (!read) continue;
+            reads_.push_back(read);
+            if (common_.of.is_parameter(read->tensor))
+                stored_as_[read->tensor] = read->from.is_shard() ? read->from : tensor_form::replicated();
+        }
     }
-    [[nodiscard]] arriving converted(tensor_id t, tensor_form from, tensor_form to, held value, uneven how) {
-        return turned(t, from, to, std::move(value), find_conversion(from, to)->forward.collective.has_value(),
-                      [&](held x) { return across_.convert(t, from, to, std::move(x), how); });
+
+    // ---- what there is
+
+    [[nodiscard]] indexed_program const& whole() const { return what_.whole ? *what_.whole : indexed_; }
+    /// Returns the tensors of micro-batches with this many places. Those of a plan are what was indexed.
+    [[nodiscard]] tensors& tensors_of(extent places) {
+        if (Stage::is_alone || what_.parts == 1) return common_.of;
+        auto const known = sizes_.find(places);
+        if (known != sizes_.end()) return known->second.of;
+        return sizes_
+            .try_emplace(places, detail::part_of_batch(indexed_, what_.split, places), *what_.layout, communicator_)
+            .first->second.of;
     }
-    /// A parameter's gradient stays on the first device.
-    [[nodiscard]] arriving transposed(tensor_id t, tensor_form from, tensor_form to, held cotangent, uneven how) {
-        auto const turn = [&](held x) { return across_.transpose(t, from, to, std::move(x), how); };
-        if (is_parameter(t)) return turn(std::move(cotangent));
-        return turned(t, to, from, std::move(cotangent), find_conversion(from, to)->backward.collective.has_value(),
-                      turn);
+    void enter(std::size_t micro_batch) {
+        if (micro_batch == detail::rank_turn::all || (now_ && number_ == micro_batch)) return;
+        auto& part = parts_[micro_batch];
+        if (!part) part = std::make_unique<in_flight>(*this, micro_batch);
+        now_ = part.get();
+        number_ = micro_batch;
+        most_in_flight_ = std::max(most_in_flight_, static_cast<std::int64_t>(parts_.size()));
+    }
+    [[nodiscard]] tensors& tensors_of(tensor_id t) { return what_.is_common[t] ? common_.of : now_->here; }
+    [[nodiscard]] slots& values(tensor_id t) { return what_.is_common[t] ? common_.values : now_->values; }
+    [[nodiscard]] slots& cotangents(tensor_id t) { return what_.is_common[t] ? common_.cotangents : now_->cotangents; }
+    [[nodiscard]] held& value(tensor_id t, tensor_form f) { return values(t).find(t, f)->get(); }
+    void accumulate(tensor_id t, tensor_form f, arriving&& cotangent) {
+        detail::accumulate(cotangents(t), t, f, std::move(cotangent));
+    }
+    /// Returns the sum of tensors of all ranks.
+    [[nodiscard]] tensor total(tensor mine) {
+        if constexpr (Stage::is_alone) return common_.of.total(std::move(mine));
+        else return stage_->total(std::move(mine));
+    }
+
+    void require_placed(values_type const& sources) const {
+        for (auto const* read : reads_) {
+            tensor_id const t = read->tensor;
+            auto const found = sources.find(t);
+            bool const is_there = found != sources.end();
+            auto const stored = stored_as_.find(t);
+            if (is_there &&
+                (stored == stored_as_.end() ||
+                 found->second.shape() == common_.of.layout.held_shape(t, stored->second, common_.of.rank())))
+                continue;
+            throw input_error("'" + program_.tensor(t).name + "'",
+                              "is missing or not the part that this rank stores, expected what place() gives");
+        }
     }
 
     // ---- forward
 
-    /// Returns how a step's shards move, which is padded if nothing is said.
-    [[nodiscard]] static uneven way_of(transfer_list const& transfers) {
-        return transfers.empty() ? uneven::padded : transfers[0].how.value_or(uneven::padded);
+    void forward(detail::rank_step const& s, std::optional<tensor>& loss) {
+        if (auto const* const step = std::get_if<plan_step>(&s)) return forward(*step);
+        if (auto const* const i = std::get_if<detail::add_loss>(&s)) {
+            tensor of_part = *value(indexed_.loss, i->form);
+            if (auto const share = now_->uses.template loss_share<tensor>(); share != Scalar{1}) of_part *= share;
+            if (loss) *loss += of_part;
+            else loss = std::move(of_part);
+        }
+        if constexpr (!Stage::is_alone) {
+            if (auto const* const i = std::get_if<detail::receive_value>(&s))
+                values(i->tensor).set(i->tensor, i->form,
+                                      stage_->received(now_->here.zeros(i->tensor, i->form), Stage::previous));
+            if (auto const* const i = std::get_if<detail::send_value>(&s))
+                stage_->send(value(i->tensor, i->form), i->tensor, Stage::next);
+        }
     }
-
-    void forward(plan_step const& s, values_type const& sources) {
-        s.instruction.visit([&](instruction::read const& i) { read(i, sources, s.step.update_transfers); },
-                            [&](instruction::compute const& i) { compute(i); },
+    void forward(plan_step const& s) {
+        s.instruction.visit([&](instruction::read const& i) { read(i, s.step.update_transfers); },
+                            [&](compute const& i) { run_forward(i); },
                             [&](instruction::reshard const& i) { values(i.tensor).drop(i.tensor, i.from); },
-                            [&](form_change const& i) {
-                                values(i.tensor).set(i.tensor, i.to,
-                                                     converted(i.tensor, i.from, i.to, value(i.tensor, i.from),
-                                                               way_of(s.step.forward_transfers)));
-                            });
+                            [&](form_change const& i) { convert(i, i.from, i.to, s.step.forward_transfers); });
     }
-
-    void read(instruction::read const& i, values_type const& sources, transfer_list const& transfers) {
+    void convert(form_change const& i, tensor_form from, tensor_form to, transfer_list const& transfers) {
+        values(i.tensor).set(
+            i.tensor, to,
+            tensors_of(i.tensor).converted(i.tensor, from, to, value(i.tensor, from), detail::way_of(transfers)));
+    }
+    void read(instruction::read const& i, transfer_list const& transfers) {
         auto const& [t, from, to] = static_cast<form_change const&>(i);
-        auto mine = in_part(t, sources.at(t));
+        auto const& source = sources_->at(t);
+        auto& of = tensors_of(t);
+        auto mine = what_.is_common[t] ? held::of(source) : now_->uses.of_source(t, source);
         if (from != to) // updated in shards: whole again for this iteration
-            return values(t).set(t, to, converted(t, from, to, std::move(mine), way_of(transfers)));
-        if (to.is_shard() && !stored_as_.contains(t)) mine = layout_.cut(t, to, *mine, communicator_.rank());
-        if (to == tensor_form::partial()) mine = across_.scaled(std::move(mine));
-        if (inside_.is_group()) mine = inside_.part(t, to, *mine);
+            return values(t).set(t, to, of.converted(t, from, to, std::move(mine), detail::way_of(transfers)));
+        if (to.is_shard() && !stored_as_.contains(t)) mine = of.layout.cut(t, to, *mine, of.rank());
+        if (to == tensor_form::partial()) mine = of.across.scaled(std::move(mine));
+        if (of.inside.is_group()) mine = of.inside.part(t, to, *mine);
         values(t).set(t, to, arriving(std::move(mine)));
     }
-
-    void compute(instruction::compute const& i) {
+    void run_forward(compute const& i) {
         detail::run_forward(
             backend_, i, call(i), [&](std::size_t k) { return operand(i, k); },
             [&](std::size_t k, tensor made) {
                 tensor_id const t = program_.results(i.op)[k];
-                if (inside_.is_group()) {
-                    if (!is_split_inside(i.op)) made = inside_.part(t, i.results[k], std::move(made));
-                    else if (!inside_.is_cut(t)) made = all_reduced_inside(t, std::move(made));
-                }
-                values(t).set(t, i.results[k], arriving(std::move(made)));
+                values(t).set(t, i.results[k], arriving(now_->here.made(i.op, t, i.results[k], std::move(made))));
             });
     }
-
-    [[nodiscard]] bool is_split_inside(operator_id o) const {
-        return inside_.is_group() && indexed_.operators[o].inside_loop >= 0;
-    }
-    [[nodiscard]] tensor all_reduced_inside(tensor_id t, tensor value) {
-        across_.count_as(t);
-        return inside_.all_reduced(std::move(value));
-    }
-
-    /// Brings the group's tensor together for an operator that is not split inside.
-    [[nodiscard]] held whole_inside(operator_id o, tensor_id t, tensor_form f, held mine) {
-        if (!mine || !inside_.is_cut(t) || is_split_inside(o)) return mine;
-        across_.count_as(t);
-        return inside_.all_gathered(t, f, *mine);
-    }
-    [[nodiscard]] held operand(instruction::compute const& i, std::size_t k) {
+    [[nodiscard]] held operand(compute const& i, std::size_t k) {
         tensor_id const t = program_.operands(i.op)[k];
-        return whole_inside(i.op, t, i.operands[k], value(t, i.operands[k]));
+        return now_->uses.operand(i, k, now_->here.whole_inside(i.op, t, i.operands[k], value(t, i.operands[k])));
     }
-    [[nodiscard]] held result(instruction::compute const& i, std::size_t k) {
+    [[nodiscard]] held result(compute const& i, std::size_t k) {
         tensor_id const t = program_.results(i.op)[k];
-        return whole_inside(i.op, t, i.results[k], value(t, i.results[k]));
+        return now_->here.whole_inside(i.op, t, i.results[k], value(t, i.results[k]));
     }
-
-    /// Calls `visit(tensor, form)` for the operands and results of a computation, until it returns true.
-    template <class Visit>
-    void find_tensor(instruction::compute const& i, Visit&& visit) const {
-        for (std::size_t k = 0; k < i.operands.size(); ++k)
-            if (visit(program_.operands(i.op)[k], i.operands[k])) return;
-        for (std::size_t k = 0; k < i.results.size(); ++k)
-            if (visit(program_.results(i.op)[k], i.results[k])) return;
-    }
-
     /// Returns the call of an operator in this micro-batch, which is made once.
-    [[nodiscard]] tensor_call<tensor> const& call(instruction::compute const& i) {
-        auto& known = calls_[part_];
-        if (known.empty()) known.resize(program_.operator_count());
-        auto& mine = known[i.op];
-        if (!mine) mine = make_call(i);
-        mine->random.seed = seed_;
-        return *mine;
-    }
-    [[nodiscard]] tensor_call<tensor> make_call(instruction::compute const& i) {
-        auto result = part_call(i.op);
-        auto const& op = whole().operators[i.op];
-        bool const divides_batch = count_ > 1 && i.loop >= 0 && i.loop == batch_loop(op, *batch_);
-        bool has_statistics = false;
-        auto const split_along = [&](std::int16_t number, std::pair<extent, extent> range) {
-            auto const& loop = op.loops[static_cast<std::size_t>(number)];
-            split_call(result, program_, whole(), i.op, loop,
-                       range.first + (divides_batch ? places_before(loop.extent) : 0), range.second);
-            has_statistics = has_statistics || detail::has_statistics(loop);
-        };
-        if (i.loop >= 0 && op.loops[static_cast<std::size_t>(i.loop)].exchanges()) {
-            exchange_rows(result, i);
-        } else if (i.loop >= 0) {
-            std::pair<extent, extent> range{0, indexed_.operators[i.op].loops[static_cast<std::size_t>(i.loop)].extent};
-            find_tensor(i, [&](tensor_id t, tensor_form f) {
-                if (!f.is_shard()) return false;
-                auto const counts = layout_.places(t, f);
-                range = {layout_.begin_of(counts, communicator_.rank()), counts[communicator_.rank()]};
-                return true;
-            });
-            split_along(i.loop, range);
-        }
-        if (is_split_inside(i.op))
-            find_tensor(i, [&](tensor_id t, tensor_form f) {
-                if (inside_.is_cut(t)) split_along(op.inside_loop, inside_.range(t, f));
-                return inside_.is_cut(t);
-            });
-        if (has_statistics)
-            result.combine = [this, &i](std::size_t which, reduction how, tensor& rows) {
-                detail::combine_once(parts_[part_], i.op, which, rows, [&](tensor& mine) { combine(i, how, mine); });
-            };
-        return result;
-    }
-
-    /// Lets a computation send rows to the ranks that have what they choose. There are no groups then.
-    void exchange_rows(tensor_call<tensor>& call, instruction::compute const& i) {
-        auto const& op = whole().operators[i.op];
-        auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
-        auto const of_batch = count_ > 1 ? batch_loop(op, *batch_) : std::int16_t{-1};
-        bool const divides_batch =
-            of_batch >= 0 && op.loops[static_cast<std::size_t>(of_batch)].operands == sides_of(loop).first.operands;
-        detail::split_exchange(call, program_, whole(), i, loop, layout_, communicator_.rank(),
-                               divides_batch ? places_before(loop.extent) : 0);
-        call.send = [this, &i](std::size_t which, tensor const& rows, shard_counts sent, shard_counts received) {
-            auto& known = parts_[part_].statistics;
-            across_.count_as(program_.results(i.op)[0]);
-            if (auto const found = known.find({i.op, which}); found != known.end()) return found->second;
-            return known.try_emplace({i.op, which}, detail::exchanged(communicator_, rows, sent, received))
-                .first->second;
-        };
-    }
-
-    /// Combines the statistics of rows over all that hold parts of the rows. In a group, the first device combines
-    /// across groups the statistics of its own rows and of the others'.
-    void combine(instruction::compute const& i, reduction how, tensor& mine) {
-        auto const& op = indexed_.operators[i.op];
-        bool const is_alone = across_.is_alone(program_.results(i.op)[0]);
-        bool const across = i.loop >= 0 && detail::has_statistics(op.loops[static_cast<std::size_t>(i.loop)]);
-        bool const inside =
-            is_split_inside(i.op) && detail::has_statistics(op.loops[static_cast<std::size_t>(op.inside_loop)]);
-        auto const reduce_across = [&](tensor& all) {
-            if (!is_alone && inside_.is_first()) communicator_.all_reduce(all.flat(), how);
-        };
-        if (inside) inside_.all_reduce(mine.flat(), how);
-        if (across && is_split_inside(i.op) && !inside) {
-            std::vector<std::size_t> counts;
-            find_tensor(i, [&](tensor_id t, tensor_form f) {
-                if (inside_.is_cut(t)) counts = inside_.counts_like(t, f, static_cast<std::size_t>(mine.elements()));
-                return inside_.is_cut(t);
-            });
-            auto all = inside_.to_first(mine, counts);
-            reduce_across(all);
-            inside_.from_first(all, mine, counts);
-        } else if (across) {
-            reduce_across(mine);
-            if (inside_.is_group()) inside_.broadcast(mine.flat());
-        }
+    [[nodiscard]] tensor_call<tensor> const& call(compute const& i) {
+        auto& made = now_->made[i.op];
+        if (!made) made = now_->calls.of(i);
+        made->random.seed = seed_;
+        return *made;
     }
 
     // ---- backward
 
-    void seed_loss(std::optional<tensor>& sum) {
-        tensor_id const t = program_.loss();
-        is_loss_partial_ = values(t).find(t, tensor_form::partial()) != nullptr;
-        tensor_form const f = is_loss_partial_ ? tensor_form::partial() : tensor_form::mirrored();
-        if (sum) *sum += *value(t, f);
-        else sum = *value(t, f);
-        cotangents(t).set(t, f, arriving(tensor(layout_.whole_shape(t), Scalar{1})));
-    }
-
-    void accumulate(tensor_id t, tensor_form f, arriving gradient) {
-        detail::accumulate(cotangents(t), t, f, std::move(gradient));
-    }
-
     /// Runs the adjoint of a step. What the step made, nobody needs after that.
     void backward(std::size_t n) {
-        auto const& s = plan_.steps[n];
+        auto const& s = what_.steps[n];
+        if (auto const* const step = std::get_if<plan_step>(&s)) return backward(n, *step);
+        if (auto const* const i = std::get_if<detail::add_loss>(&s))
+            cotangents(indexed_.loss)
+                .set(indexed_.loss, i->form,
+                     arriving(tensor(program_.tensor(indexed_.loss).shape, now_->uses.template loss_share<tensor>())));
+        if constexpr (!Stage::is_alone) {
+            if (auto const* const i = std::get_if<detail::receive_value>(&s);
+                i && common_.of.has_cotangent(i->tensor)) {
+                auto cotangent = cotangents(i->tensor).take(i->tensor, i->form);
+                stage_->send(cotangent ? cotangent->get() : now_->here.zeros(i->tensor, i->form), i->tensor,
+                             Stage::previous);
+            }
+            if (auto const* const i = std::get_if<detail::send_value>(&s); i && common_.of.has_cotangent(i->tensor))
+                accumulate(i->tensor, i->form, stage_->received(now_->here.zeros(i->tensor, i->form), Stage::next));
+        }
+    }
+    void backward(std::size_t n, plan_step const& s) {
         s.instruction.visit(
             [&](instruction::read const& i) {
-                reduce_gradient(n, i);
+                gradients_.read(n, i);
                 values(i.tensor).drop(i.tensor, i.to);
             },
-            [&](instruction::compute const& i) {
-                backward_compute(i, s.step.deferred_transfers);
+            [&](compute const& i) {
+                backward(i, s.step.deferred_transfers);
                 for (std::size_t k = 0; k < i.results.size(); ++k) {
                     tensor_id const t = program_.results(i.op)[k];
                     values(t).drop(t, i.results[k]);
                     cotangents(t).drop(t, i.results[k]);
                 }
             },
-            [&](instruction::reshard const& i) {
-                values(i.tensor).set(
-                    i.tensor, i.from,
-                    converted(i.tensor, i.to, i.from, value(i.tensor, i.to), way_of(s.step.backward_transfers)));
-            },
+            [&](instruction::reshard const& i) { convert(i, i.to, i.from, s.step.backward_transfers); },
             [&](form_change const& i) {
                 values(i.tensor).drop(i.tensor, i.to);
-                if (bucket_of_step_.contains(n)) return;
-                auto cotangent = take_cotangent(i.tensor, i.to);
+                if (gradients_.is_in_bucket(n)) return;
+                auto cotangent = cotangents(i.tensor).take(i.tensor, i.to);
                 if (!cotangent) return;
                 auto const& transfers =
                     s.step.deferred_transfers.empty() ? s.step.backward_transfers : s.step.deferred_transfers;
                 accumulate(i.tensor, i.from,
-                           transposed(i.tensor, i.from, i.to, std::move(cotangent->get()), way_of(transfers)));
+                           tensors_of(i.tensor).transposed(i.tensor, i.from, i.to, std::move(cotangent->get()),
+                                                           detail::way_of(transfers)));
             });
     }
 
-    void backward_compute(instruction::compute const& i, transfer_list const& deferred) {
+    void backward(compute const& i, transfer_list const& deferred) {
+        auto& here = now_->here;
         auto const results_of = program_.results(i.op);
         if (algorithm::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; }))
             return add_zeros(i);
@@ -471,15 +404,15 @@ private:
             }
         // A group exchanges what has a cotangent. If the loss depends on whole numbers alone, all devices wait for the
         // derivatives, which are zero.
-        for (std::size_t k = 0; k < mine.size() && (inside_.is_group() || !any); ++k)
+        for (std::size_t k = 0; k < mine.size() && (here.inside.is_group() || !any); ++k)
             if (!mine[k] && indexed_.tensors[results_of[k]].has_cotangent)
-                mine[k] = tensor(inside_.held_shape(results_of[k], i.results[k]));
-        auto whole = mine;
-        for (std::size_t k = 0; k < whole.size(); ++k)
-            whole[k] = whole_inside(i.op, results_of[k], i.results[k], std::move(whole[k]));
+                mine[k] = here.zeros(results_of[k], i.results[k]);
+        std::vector<held> of_group;
+        for (std::size_t k = 0; k < mine.size() && here.inside.is_group(); ++k)
+            of_group.push_back(here.whole_inside(i.op, results_of[k], i.results[k], mine[k]));
         detail::run_backward(
             backend_, i, call(i), [&](std::size_t k) { return operand(i, k); },
-            [&](std::size_t k) { return result(i, k); }, whole,
+            [&](std::size_t k) { return result(i, k); }, here.inside.is_group() ? of_group : mine,
             [&](std::size_t k, tensor gradient) {
                 bool const from_factors = i.loop >= 0 && i.operands[k] == tensor_form::mirrored();
                 if (indexed_.tensors[program_.operands(i.op)[k]].has_cotangent && !from_factors)
@@ -490,158 +423,94 @@ private:
 
     /// Adds the cotangents that an operator of truth values or whole numbers gives its operands: they are zero, but
     /// other devices wait for them.
-    void add_zeros(instruction::compute const& i) {
+    void add_zeros(compute const& i) {
         for (std::size_t k = 0; k < i.operands.size(); ++k)
-            if (tensor_id const t = program_.operands(i.op)[k]; has_cotangent(t))
-                accumulate(t, i.operands[k], held(tensor(inside_.held_shape(t, i.operands[k]))));
+            if (tensor_id const t = program_.operands(i.op)[k]; common_.of.has_cotangent(t))
+                accumulate(t, i.operands[k], tensors_of(t).zeros(t, i.operands[k]));
     }
-
     /// Adds the cotangent that an operator gives an operand. In a group that splits the operator, this is this device's
     /// summand if the operand is not cut.
-    void add_gradient(instruction::compute const& i, std::size_t k, tensor gradient) {
+    void add_gradient(compute const& i, std::size_t k, tensor gradient) {
         tensor_id const t = program_.operands(i.op)[k];
-        if (inside_.is_group()) {
-            if (!is_split_inside(i.op)) gradient = inside_.part(t, i.operands[k], std::move(gradient));
-            else if (!inside_.is_cut(t)) {
-                across_.count_as(t);
-                gradient =
-                    is_parameter(t) ? inside_.reduced(std::move(gradient)) : inside_.all_reduced(std::move(gradient));
-            }
-        }
-        if (has_cotangent(t)) accumulate(t, i.operands[k], held(std::move(gradient)));
-    }
-
-    using arriving_list = detail::arriving<std::vector<held>, typename exchange::request>;
-    /// Returns one of several tensors that arrive together.
-    [[nodiscard]] static arriving one_of(std::shared_ptr<arriving_list> const& all, std::size_t k) {
-        return {typename exchange::request{}, [all, k] { return std::move(all->get()[k]); }};
+        gradient = now_->here.given(i.op, t, i.operands[k], std::move(gradient));
+        if (common_.of.has_cotangent(t))
+            accumulate(t, i.operands[k], held(now_->uses.of_tensor(i, k, std::move(gradient))));
     }
 
     /// Computes the whole gradients of a split operator's mirrored parameters from its gathered operands and
     /// cotangents, when they are wanted; in a group, on its first device. No kernel may read the whole results.
-    void multiply_factors(instruction::compute const& i, transfer_list const& transfers,
-                          std::vector<held> const& mine) {
+    void multiply_factors(compute const& i, transfer_list const& transfers, std::vector<held> const& mine) {
         struct factors {
             std::vector<arriving> operands, cotangents;
         };
+        auto& here = now_->here;
         auto const all = std::make_shared<factors>();
         auto next = transfers.begin();
         auto const end = transfers.end();
         auto const gather = [&](tensor_id t, tensor_form f, held const& part) -> arriving {
             uneven const how = f.is_shard() && next != end ? next++->how.value_or(uneven::padded) : uneven::padded;
-            across_.count_as(t);
-            held const of_group = inside_.is_cut(t) ? held(inside_.gathered(t, f, *part)) : part;
-            return f.is_shard() && inside_.is_first() ? across_.gathered(t, f, of_group, how) : arriving(of_group);
+            return here.whole_across(t, f, part, how);
         };
         for (std::size_t k = 0; k < i.operands.size(); ++k) {
             tensor_id const t = program_.operands(i.op)[k];
-            auto const& here = value(t, i.operands[k]);
-            if (i.operands[k].is_shard() || inside_.is_cut(t)) all->operands.push_back(gather(t, i.operands[k], here));
-            else all->operands.push_back(here);
+            auto const& mine_of = value(t, i.operands[k]);
+            if (i.operands[k].is_shard() || here.inside.is_cut(t))
+                all->operands.push_back(gather(t, i.operands[k], mine_of));
+            else all->operands.push_back(mine_of);
         }
         for (std::size_t k = 0; k < mine.size(); ++k) {
             tensor_id const t = program_.results(i.op)[k];
             if (!indexed_.tensors[t].has_cotangent) all->cotangents.emplace_back();
-            else
-                all->cotangents.push_back(
-                    gather(t, i.results[k], mine[k] ? mine[k] : held(tensor(inside_.held_shape(t, i.results[k])))));
+            else all->cotangents.push_back(gather(t, i.results[k], mine[k] ? mine[k] : here.zeros(t, i.results[k])));
         }
-        if (!inside_.is_first()) return;
-        auto const gradients = std::make_shared<arriving_list>(typename exchange::request{}, [this, &i, all,
-                                                                                              call = part_call(i.op)] {
-            std::vector<tensor const*> operands, cotangents, results(all->cotangents.size());
-            for (auto& x : all->operands) operands.push_back(x.get().get());
-            for (auto& g : all->cotangents) cotangents.push_back(g.get().get());
-            auto made = backend_.backward(call, operands, results, cotangents);
-            std::vector<held> kept;
-            for (std::size_t k = 0; k < made.size(); ++k)
-                kept.push_back(made[k] ? std::move(*made[k]) : tensor(layout_.whole_shape(program_.operands(i.op)[k])));
-            return kept;
-        });
+        if (!here.inside.is_first()) return;
+        auto const gradients = std::make_shared<detail::arriving_list<tensor, request>>(
+            request{}, [this, &i, &here, all, call = now_->calls.of_part(i.op, seed_)] {
+                std::vector<tensor const*> operands, cotangents, results(all->cotangents.size());
+                for (auto& x : all->operands) operands.push_back(x.get().get());
+                for (auto& g : all->cotangents) cotangents.push_back(g.get().get());
+                auto made = backend_.backward(call, operands, results, cotangents);
+                std::vector<held> kept;
+                for (std::size_t k = 0; k < made.size(); ++k)
+                    kept.push_back(made[k] ? std::move(*made[k])
+                                           : tensor(here.layout.whole_shape(program_.operands(i.op)[k])));
+                return kept;
+            });
         for (std::size_t k = 0; k < i.operands.size(); ++k)
             if (tensor_id const t = program_.operands(i.op)[k];
-                i.operands[k] == tensor_form::mirrored() && has_cotangent(t))
-                accumulate(t, i.operands[k], one_of(gradients, k));
-    }
-
-    // ---- gradients
-
-    /// Returns this rank's gradient of a step's parameter in the form in which it was used; it is zero if nothing was
-    /// differentiated with respect to it.
-    [[nodiscard]] held take_gradient(form_change const& i) {
-        auto taken = take_cotangent(i.tensor, i.to);
-        return taken ? std::move(taken->get()) : held(tensor(layout_.held_shape(i.tensor, i.to, communicator_.rank())));
-    }
-    /// Reduces the gradient of a parameter that is read whole, unless its bucket does.
-    void reduce_gradient(std::size_t n, instruction::read const& i) {
-        if (!has_cotangent(i.tensor) || i.to != tensor_form::replicated() || bucket_of_step_.contains(n)) return;
-        gradients_[i.tensor] = i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_gradient(i),
-                                                                  way_of(plan_.steps[n].step.deferred_transfers))
-                                              : across_.reduced(i.tensor, take_gradient(i));
-    }
-    /// Reduces the gradients of a bucket by one collective.
-    void send(gradient_bucket const& bucket) {
-        if (!inside_.is_first()) return;
-        std::vector<tensor_id> tensors;
-        std::vector<tensor_form> forms;
-        std::vector<held> gradients;
-        for (auto n : bucket.steps) {
-            auto const& i = *plan_.steps[n].instruction.change();
-            tensors.push_back(i.tensor);
-            forms.push_back(i.from);
-            gradients.push_back(take_gradient(i));
-        }
-        auto const& transfers = plan_.steps[bucket.steps.front()].step.deferred_transfers;
-        auto const sent = transfers[0].kind == collective::all_reduce
-                              ? across_.reduced_together(tensors, std::move(gradients))
-                              : across_.scattered_together(tensors, forms, std::move(gradients), way_of(transfers));
-        for (std::size_t k = 0; k < tensors.size(); ++k) {
-            auto const& i = plan_.steps[bucket.steps[k]].instruction;
-            if (i.template is<instruction::read>()) gradients_[tensors[k]] = one_of(sent, k);
-            else accumulate(tensors[k], forms[k], one_of(sent, k));
-        }
-    }
-    /// Starts what is still to be done for the gradient of a parameter.
-    void start_gradient(instruction::read const& i) {
-        if (gradients_.contains(i.tensor) || !inside_.is_first()) return;
-        gradients_[i.tensor] = i.from != i.to
-                                   ? across_.transpose(i.tensor, i.from, i.to, take_gradient(i), uneven::padded)
-                                   : arriving(take_gradient(i));
-    }
-    [[nodiscard]] tensor finished_gradient(instruction::read const& i) {
-        auto const found = gradients_.find(i.tensor);
-        tensor gradient = found != gradients_.end()
-                              ? std::move(found->second.get()).release()
-                              : tensor(layout_.held_shape(i.tensor, stored_as_.at(i.tensor), communicator_.rank()));
-        across_.count_as(i.tensor);
-        return inside_.is_group() ? inside_.broadcast(std::move(gradient)) : gradient;
+                i.operands[k] == tensor_form::mirrored() && common_.of.has_cotangent(t))
+                accumulate(t, i.operands[k], detail::one_of(gradients, k));
     }
 
     program const& program_;
     indexed_program const& indexed_;
-    plan const& plan_;
+    detail::rank_program what_;
     Communicator& communicator_;
+    Stage* stage_;
     Backend const& backend_;
     std::uint64_t seed_;
-    detail::shard_layout layout_;
-    exchange across_;
-    detail::inside_exchange<tensor, inner> inside_;
-    /// The form in which a rank keeps each parameter: a shard, or replicated.
+    common_state common_;
+    std::map<extent, sized> sizes_;
+    detail::gradient_sums<tensor, Communicator> gradients_;
+    /// The sources that are read, and the form in which a rank keeps each parameter: a shard, or replicated.
+    std::vector<instruction::read const*> reads_;
     std::map<tensor_id, tensor_form> stored_as_;
-    std::size_t count_ = static_cast<std::size_t>(plan_.provenance.training.micro_batches), part_ = 0;
-    detail::turns turns_ = detail::turns_of(plan_);
-    /// The buckets of several gradients, by number and by step.
-    std::vector<gradient_bucket> buckets_;
-    std::map<std::size_t, std::size_t> bucket_of_step_;
-    /// The reduced gradients of parameters.
-    std::map<tensor_id, arriving> gradients_;
-    /// With several micro-batches, the whole program and its batch.
-    std::optional<indexed_program> whole_;
-    std::optional<factor_set> batch_;
-    std::vector<detail::micro_batch_state<tensor, typename exchange::request>> parts_;
-    /// The calls that were made, by micro-batch and operator.
-    std::vector<std::vector<std::optional<tensor_call<tensor>>>> calls_;
     bool is_loss_partial_ = false;
+    /// The micro-batches that are not through, and the one whose turn it is.
+    std::map<std::size_t, std::unique_ptr<in_flight>> parts_;
+    in_flight* now_ = nullptr;
+    std::size_t number_ = 0;
+    std::int64_t most_in_flight_ = 0;
+    values_type const* sources_ = nullptr;
 };
+
+template <class Communicator, class Backend>
+interpreter(program const&, indexed_program const&, plan const&, Communicator&, Backend const&, std::uint64_t = 0)
+    -> interpreter<typename Backend::tensor::scalar_type, Communicator, Backend>;
+
+/// A stage runs with the communicator of its group.
+template <class Stage, class Backend>
+interpreter(program const&, indexed_program const&, Stage&, Backend const&, std::uint64_t = 0)
+    -> interpreter<typename Backend::tensor::scalar_type, typename Stage::group_type, Backend, Stage>;
 
 } // namespace heddle

@@ -5,10 +5,13 @@
 
 #include <heddle/base/error.hpp>
 #include <heddle/execute/single_device.hpp>
+#include <heddle/execute/tensor.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,10 +22,11 @@ namespace heddle {
 
 /// Tells how one element of a parameter is stepped.
 ///
-/// *Notation.* `r` is a const rule, `x` an element, `g` its gradient, `state` an array of `Rule::moments` numbers, and
+/// *Notation.* `r` is a const rule, `x` an element, `g` its gradient, `state` an array of `Rule::moments` elements, and
 /// `n` the number of the step, from 1.
 ///
-/// *Valid expressions.* `r.step(x, g, state, n)` changes `x` and `state`; at first `state` is zero.
+/// *Valid expressions.* `r.step(x, g, state, n)` changes `x` and `state`; at first `state` is zero. It is generic:
+/// elements are numbers, or stand for those of a whole tensor, as `for_each_element` gives them.
 ///
 /// *Axioms.* Elements do not depend on each other, so a shard is stepped exactly as the whole is.
 template <class Rule, class Scalar>
@@ -35,10 +39,10 @@ struct sgd {
     static constexpr std::size_t moments = 1;
     double rate = 0.01, momentum = 0;
 
-    template <class Scalar>
-    void step(Scalar& x, Scalar g, std::array<Scalar, moments>& state, std::uint64_t) const {
-        state[0] = static_cast<Scalar>(momentum) * state[0] + g;
-        x -= static_cast<Scalar>(rate) * state[0];
+    template <class Element>
+    void step(Element& x, Element g, std::array<Element, moments>& state, std::uint64_t) const {
+        state[0] = static_cast<Element>(momentum) * state[0] + g;
+        x = x - static_cast<Element>(rate) * state[0];
     }
 };
 
@@ -47,18 +51,19 @@ struct adam {
     static constexpr std::size_t moments = 2;
     double rate = 0.001, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 
-    template <class Scalar>
-    void step(Scalar& x, Scalar g, std::array<Scalar, moments>& state, std::uint64_t n) const {
-        auto const blend = [](Scalar& mean, double beta, Scalar value) {
-            mean = static_cast<Scalar>(beta) * mean + static_cast<Scalar>(1 - beta) * value;
+    template <class Element>
+    void step(Element& x, Element g, std::array<Element, moments>& state, std::uint64_t n) const {
+        using std::sqrt;
+        auto const number = [](double value) { return static_cast<Element>(value); };
+        auto const blend = [&](Element& mean, double beta, Element const& value) {
+            mean = number(beta) * mean + number(1 - beta) * value;
         };
-        auto const corrected = [n](Scalar mean, double beta) {
-            return mean / static_cast<Scalar>(1 - std::pow(beta, static_cast<double>(n)));
+        auto const corrected = [&](Element const& mean, double beta) {
+            return mean / number(1 - std::pow(beta, static_cast<double>(n)));
         };
         blend(state[0], beta1, g);
         blend(state[1], beta2, g * g);
-        x -= static_cast<Scalar>(rate) * corrected(state[0], beta1) /
-             (std::sqrt(corrected(state[1], beta2)) + static_cast<Scalar>(epsilon));
+        x = x - number(rate) * corrected(state[0], beta1) / (sqrt(corrected(state[1], beta2)) + number(epsilon));
     }
 };
 
@@ -68,22 +73,27 @@ struct adamw {
     adam rule{};
     double decay = 0.01;
 
-    template <class Scalar>
-    void step(Scalar& x, Scalar g, std::array<Scalar, moments>& state, std::uint64_t n) const {
-        x -= static_cast<Scalar>(rule.rate * decay) * x;
+    template <class Element>
+    void step(Element& x, Element g, std::array<Element, moments>& state, std::uint64_t n) const {
+        x = x - static_cast<Element>(rule.rate * decay) * x;
         rule.step(x, g, state, n);
     }
 };
 
-/// Scales gradients, of which `norm` is the norm over all ranks, so that it is at most `most`.
-template <class Scalar>
-void clip(iteration_result<Scalar>& gradients, Scalar norm, Scalar most) {
-    if (!(norm > most)) return;
-    for (auto& [t, gradient] : gradients.gradients) gradient.second *= most / norm;
+/// Scales gradients, of which the tensor of one number `norm` is the norm over all ranks, so that it is at most `most`.
+template <rank_tensor Tensor>
+void clip(gradients_of<Tensor>& gradients, Tensor const& norm, typename Tensor::scalar_type most) {
+    for (auto& [t, gradient] : gradients)
+        for_each_element(
+            [most]<class Element>(Element& g, Element const& of_all) {
+                using std::min;
+                g = g * min(Element(1), Element(most) / of_all);
+            },
+            gradient.second, norm);
 }
 
 /// A rule with the state of the parameters that it steps; each rank has one.
-template <class Scalar, optimizer_rule<Scalar> Rule>
+template <rank_tensor Tensor, optimizer_rule<typename Tensor::scalar_type> Rule>
 class optimizer {
 public:
     explicit optimizer(Rule rule = {}) : rule_(std::move(rule)) {}
@@ -92,25 +102,35 @@ public:
     /// *Precondition:* `parameters` and gradients are of one rank, each parameter in the form of its gradient.
     /// *Throws* `input_error` before anything is changed if a parameter is missing or does not have its gradient's
     /// shape.
-    void step(source_values<Scalar>& parameters, iteration_result<Scalar> const& result) {
-        for (auto const& [t, gradient] : result.gradients)
+    void step(tensor_values<Tensor>& parameters, gradients_of<Tensor> const& gradients) {
+        for (auto const& [t, gradient] : gradients)
             if (auto const found = parameters.find(t);
-                found == parameters.end() || found->second.dims != gradient.second.dims)
+                found == parameters.end() || found->second.shape() != gradient.second.shape())
                 throw input_error("parameter " + std::to_string(t), "is missing or not of the shape of its gradient");
         ++steps_;
-        for (auto const& [t, gradient] : result.gradients) {
+        for (auto const& [t, gradient] : gradients) {
             auto& x = parameters.at(t);
             auto& state = state_[t];
-            state.resize(x.data.size());
-            for (std::size_t n = 0; n < x.data.size(); ++n)
-                rule_.step(x.data[n], gradient.second.data[n], state[n], steps_);
+            while (state.size() < Rule::moments) state.emplace_back(x.shape());
+            step(x, gradient.second, state, std::make_index_sequence<Rule::moments>{});
         }
     }
 
 private:
+    template <std::size_t... Moment>
+    void step(Tensor& x, Tensor const& gradient, std::vector<Tensor>& state, std::index_sequence<Moment...>) const {
+        for_each_element(
+            [this]<class Element>(Element& of_x, Element const& g, auto&... moments) {
+                std::array<Element, Rule::moments> mine{moments...};
+                rule_.step(of_x, g, mine, steps_);
+                ((moments = std::move(mine[Moment])), ...);
+            },
+            x, gradient, state[Moment]...);
+    }
+
     Rule rule_;
     std::uint64_t steps_ = 0;
-    std::map<tensor_id, std::vector<std::array<Scalar, Rule::moments>>> state_;
+    std::map<tensor_id, std::vector<Tensor>> state_;
 };
 
 static_assert(optimizer_rule<sgd, double> && optimizer_rule<adam, float> && optimizer_rule<adamw, double>);

@@ -106,12 +106,19 @@ public:
 
     void compare_loss(double loss);
     /// Compares a rank's gradients with those parts of the expected ones that it should have.
-    void compare_gradients(iteration_result<double> const& result, source_values<double> const& expected);
+    template <rank_tensor Tensor>
+    void compare_gradients(gradients_of<Tensor> const& mine, tensor_values<Tensor> const& expected) {
+        for (auto const& [t, whole] : expected)
+            if (auto const found = mine.find(t); found != mine.end())
+                compare(t, found->second.second.on_host(), whole.on_host());
+            else fail("the plan gives no gradient of '" + program_.tensor(t).name + "'");
+    }
     void fail(std::string problem) {
         if (proof_.problem.empty()) proof_.problem = std::move(problem);
     }
 
 private:
+    void compare(tensor_id t, dense_tensor<double> const& mine, dense_tensor<double> const& expected);
     void note(double error, std::string const& name);
 
     program const& program_;
@@ -176,7 +183,7 @@ public:
         double const loss = run.whole_loss(mine);
         std::scoped_lock const guard(lock_);
         builder_->compare_loss(loss);
-        builder_->compare_gradients(mine, run.place(gradients_));
+        builder_->compare_gradients(mine.gradients, run.place(gradients_));
         if (across) result_.executed = detail::payloads(*across);
         if (inside)
             std::ranges::transform(result_.executed_inside, detail::payloads(*inside), result_.executed_inside.begin(),
@@ -309,28 +316,18 @@ HEDDLE_INLINE void require_finite(program const& p, iteration_result<double> con
         require(algorithm::all_of(gradient.second.data, [](double x) { return std::isfinite(x); }), p.tensor(t).name);
 }
 
-HEDDLE_INLINE void proof_builder::compare_gradients(iteration_result<double> const& result,
-                                                    source_values<double> const& expected) {
-    for (auto const& [t, whole] : expected) {
-        auto const& name = program_.tensor(t).name;
-        auto const found = result.gradients.find(t);
-        if (found == result.gradients.end()) {
-            fail("the plan gives no gradient of '" + name + "'");
-            continue;
-        }
-        auto const& mine = found->second.second;
-        if (mine.dims != whole.dims) {
-            fail("the gradient of '" + name + "' is not of the shape in which it is stored");
-            continue;
-        }
-        double most = 0;
-        for (std::size_t n = 0; n < mine.data.size(); ++n) {
-            double const difference = std::abs(mine.data[n] - whole.data[n]);
-            if (!(difference <= most)) most = difference;
-            if (!std::isfinite(most)) break;
-        }
-        note(most / scale_.of(name), name);
+HEDDLE_INLINE void proof_builder::compare(tensor_id t, dense_tensor<double> const& mine,
+                                          dense_tensor<double> const& expected) {
+    auto const& name = program_.tensor(t).name;
+    if (mine.dims != expected.dims)
+        return fail("the gradient of '" + name + "' is not of the shape in which it is stored");
+    double most = 0;
+    for (std::size_t n = 0; n < mine.data.size(); ++n) {
+        double const difference = std::abs(mine.data[n] - expected.data[n]);
+        if (!(difference <= most)) most = difference;
+        if (!std::isfinite(most)) break;
     }
+    note(most / scale_.of(name), name);
 }
 
 HEDDLE_INLINE void proof_builder::note(double error, std::string const& name) {

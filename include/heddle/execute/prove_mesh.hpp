@@ -37,9 +37,8 @@ template <kernel_backend<double> Backend>
             p, indexed, what, communicator, backend, options.seed);
         auto mine = run.run(run.place(sources));
         double const loss = run.whole_loss(mine);
-        iteration_result<double> compared{loss, {}};
-        for (auto& [t, gradient] : mine.gradients)
-            compared.gradients.emplace(t, std::pair(tensor_form(), std::move(gradient)));
+        gradients_of<typename Backend::tensor> compared;
+        for (auto& [t, gradient] : mine.gradients) compared.emplace(t, std::pair(tensor_form(), std::move(gradient)));
         std::scoped_lock const guard(lock);
         builder.compare_loss(loss);
         builder.compare_gradients(compared, run.place(gradients));

@@ -6,9 +6,11 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/execute/in_process.hpp>
-#include <heddle/execute/pipeline.hpp>
+#include <heddle/execute/interpreter.hpp>
+#include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/random_sources.hpp>
+#include <heddle/execute/stage_rank.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -44,21 +46,22 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
     std::mutex lock;
     std::vector<bytes> activations(layout.stages());
     run_ranks(result.ranks, [&](in_process_communicator& world) {
-        pipeline_rank<double, in_process_communicator, Backend> rank(p, indexed, split, layout, world, backend,
-                                                                     options.seed);
-        auto const mine = rank.run(rank.place(sources), schedule);
-        auto const stage = layout.place_of(world.rank()).stage;
+        stage_rank<typename Backend::tensor, in_process_communicator> here(indexed, split, layout, world, schedule);
+        interpreter rank(p, indexed, here, backend, options.seed);
+        auto const mine = rank.run(rank.place(sources));
+        double const loss = rank.whole_loss(mine);
+        auto const stage = here.at().stage;
         source_values<double> wanted;
         for (auto const& [t, gradient] : expected.gradients)
             if (algorithm::any_of(indexed.tensors[t].consumers,
                                   [&](operator_id o) { return layout.stage_of(o) == stage; }))
                 wanted.emplace(t, gradient.second);
         std::scoped_lock const guard(lock);
-        if (mine.loss) builder.compare_loss(*mine.loss);
+        builder.compare_loss(loss);
         builder.compare_gradients(mine.gradients, rank.place(wanted));
-        activations[stage] += mine.activations;
-        if (auto const most = schedule.in_flight(stage, layout.shape()); mine.most_in_flight > most)
-            builder.fail("stage " + std::to_string(stage) + " holds " + std::to_string(mine.most_in_flight) +
+        activations[stage] += here.activations();
+        if (auto const most = schedule.in_flight(stage, layout.shape()); rank.most_in_flight() > most)
+            builder.fail("stage " + std::to_string(stage) + " holds " + std::to_string(rank.most_in_flight()) +
                          " micro-batches, its schedule says " + std::to_string(most));
     });
     for (std::size_t s = 0; s < layout.stages(); ++s) {

@@ -99,13 +99,23 @@ template <class Scalar>
     return random_sources<Scalar>(p, seed, [](tensor_id) { return true; });
 }
 
-/// Runs `run_single_device` on random sources of the program. *Throws* `input_error` as it does, and says where data
+/// Runs `run_single_device` on random sources of the program, and brings what it gives to the host. *Throws* `input_error` as it does, and says where data
 /// left to chance may be the cause.
 template <class Scalar, kernel_backend<Scalar> Backend>
 [[nodiscard]] iteration_result<Scalar> run_on_random_sources(program const& p, source_values<Scalar> const& sources,
                                                              Backend const& backend, std::uint64_t seed = 0) {
     try {
-        return run_single_device(p, sources, backend, seed);
+        if constexpr (std::same_as<typename Backend::tensor, dense_tensor<Scalar>>) {
+            return run_single_device(p, sources, backend, seed);
+        } else {
+            tensor_values<typename Backend::tensor> there;
+            for (auto const& [t, value] : sources) there.emplace(t, typename Backend::tensor(value));
+            auto const result = run_single_device(p, there, backend, seed);
+            iteration_result<Scalar> here{result.loss, {}};
+            for (auto const& [t, gradient] : result.gradients)
+                here.gradients.emplace(t, std::pair(gradient.first, gradient.second.on_host()));
+            return here;
+        }
     } catch (input_error const& e) {
         std::string all;
         detail::value_requests const requests(p);

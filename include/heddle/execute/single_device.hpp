@@ -27,20 +27,33 @@ using tensor_values = std::map<tensor_id, Tensor>;
 template <class Scalar>
 using source_values = tensor_values<dense_tensor<Scalar>>;
 
-/// What one rank has after an iteration: the loss or its summand of it, and the gradient of each trained parameter in
-/// the form in which its parameter is stored.
+/// The gradient of each trained parameter, in the form in which the parameter is stored.
+template <rank_tensor Tensor>
+using gradients_of = std::map<tensor_id, std::pair<tensor_form, Tensor>>;
+
+/// What a single device has after an iteration.
 template <class Scalar, rank_tensor Tensor = dense_tensor<Scalar>>
 struct iteration_result {
     Scalar loss{};
-    std::map<tensor_id, std::pair<tensor_form, Tensor>> gradients;
+    gradients_of<Tensor> gradients;
+};
+
+/// What a rank has after an iteration: the loss, or its part of it, and the gradients of the parameters that it uses.
+template <rank_tensor Tensor>
+struct rank_result {
+    Tensor loss;
+    gradients_of<Tensor> gradients;
 };
 
 /// Runs one iteration on one device. Returns the loss and the whole gradient of every trained parameter by which it is
 /// differentiated; see `indexed_tensor::has_cotangent`. *Throws* `input_error` if the backend cannot run an operator.
-template <class Scalar, kernel_backend<Scalar> Backend>
-[[nodiscard]] iteration_result<Scalar> run_single_device(program const& p, source_values<Scalar> const& sources,
-                                                         Backend const& backend, std::uint64_t seed = 0) {
-    using tensor = dense_tensor<Scalar>;
+template <class Backend>
+    requires kernel_backend<Backend, typename Backend::tensor::scalar_type>
+[[nodiscard]] iteration_result<typename Backend::tensor::scalar_type, typename Backend::tensor> run_single_device(
+    program const& p, tensor_values<typename Backend::tensor> const& sources, Backend const& backend,
+    std::uint64_t seed = 0) {
+    using tensor = typename Backend::tensor;
+    using scalar = typename tensor::scalar_type;
     std::map<tensor_id, tensor> values(sources.begin(), sources.end()), cotangents;
     auto const all = [](auto& map, std::span<tensor_id const> tensors) {
         std::vector<tensor const*> found;
@@ -52,9 +65,10 @@ template <class Scalar, kernel_backend<Scalar> Backend>
     };
     for (operator_id o = 0; o < p.operator_count(); ++o) {
         auto results = backend.forward(whole_call(p, o, seed), all(values, p.operands(o)));
-        for (std::size_t k = 0; k < results.size(); ++k) values[p.results(o)[k]] = std::move(results[k]);
+        for (std::size_t k = 0; k < results.size(); ++k)
+            values.insert_or_assign(p.results(o)[k], std::move(results[k]));
     }
-    cotangents[p.loss()] = tensor(p.tensor(p.loss()).shape, Scalar{1});
+    cotangents.insert_or_assign(p.loss(), tensor(p.tensor(p.loss()).shape, scalar{1}));
     for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) {
         auto const given = all(cotangents, p.results(o));
         if (algorithm::all_of(given, [](auto const* g) { return g == nullptr; })) continue;
@@ -62,18 +76,19 @@ template <class Scalar, kernel_backend<Scalar> Backend>
             backend.backward(whole_call(p, o, seed), all(values, p.operands(o)), all(values, p.results(o)), given);
         for (std::size_t k = 0; k < gradients.size(); ++k) {
             if (!gradients[k]) continue;
-            auto const [slot, is_new] = cotangents.try_emplace(p.operands(o)[k]);
-            if (is_new) slot->second = std::move(*gradients[k]);
-            else slot->second += *gradients[k];
+            auto const t = p.operands(o)[k];
+            if (auto const sum = cotangents.find(t); sum != cotangents.end()) sum->second += *gradients[k];
+            else cotangents.emplace(t, std::move(*gradients[k]));
         }
     }
-    iteration_result<Scalar> result{values.at(p.loss())[0], {}};
+    iteration_result<scalar, tensor> result{values.at(p.loss()).number(), {}};
     auto const indexed = index_program(p);
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         if (!p.tensor(t).trainable || !indexed.tensors[t].has_cotangent) continue;
         auto const found = cotangents.find(t);
-        result.gradients[t] = {tensor_form::replicated(),
-                               found == cotangents.end() ? tensor(p.tensor(t).shape) : std::move(found->second)};
+        result.gradients.emplace(t, std::pair(tensor_form::replicated(), found == cotangents.end()
+                                                                             ? tensor(p.tensor(t).shape)
+                                                                             : std::move(found->second)));
     }
     return result;
 }

@@ -77,6 +77,13 @@ template <class Scalar>
     return dense_tensor<Scalar>({}, std::inner_product(x.data.begin(), x.data.end(), x.data.begin(), Scalar{0}));
 }
 
+/// Calls `f(y[n], x[n]...)` for every place n of `y`. The others have its shape, or are a single element for all places.
+template <class Function, class Scalar, class... Others>
+void for_each_element(Function&& f, dense_tensor<Scalar>& y, Others&... x) {
+    [[maybe_unused]] auto const at = [](auto& of, extent n) -> auto& { return of[of.elements() == 1 ? 0 : n]; };
+    for (extent n = 0; n < y.elements(); ++n) f(y[n], at(x, n)...);
+}
+
 /// A tensor as a rank holds it, in the memory of the host or of a device.
 ///
 /// *Notation.* `x` and `y` are tensors of scalars `S`, `x` is const; `dims` is a shape, `f` a factor of the tensor, `s`
@@ -93,6 +100,10 @@ template <class Scalar>
 ///   shape `part_shape(x.shape(), f, count)`; `put(y, f, begin, count, from)` writes such a span to those places.
 /// - `Tensor::copy(from, to)` copies elements between storages of tensors of this type.
 /// - `sum_of_squares(x)` is a tensor of a single number.
+/// - `for_each_element(f, y, x...)` calls `f` with the elements of `y`, which it may change, and of tensors `x`, changed
+///   too if they are not const, that have its shape or a single element. `f` is generic: it is called once for each
+///   place with numbers, or once for all with values that have `+`, `-`, `*`, `/`, `sqrt` and `min`, and are made of
+///   numbers of type double.
 ///
 /// *Axioms.* Storage stays where it is while a tensor lives, also when the tensor is moved. Tensors of a thread are
 /// computed in the order of its calls, though the host may be ahead of a device; only `number` and `on_host` wait.
@@ -117,6 +128,7 @@ concept rank_tensor =
         put(y, f, n, n, from);
         Tensor::copy(from, to);
         { sum_of_squares(x) } -> std::same_as<Tensor>;
+        for_each_element([](auto& a, auto const& b) { a = a * b; }, y, x);
     };
 
 /// The global positions of one dimension that a rank holds, ascending; absent if it holds them all.

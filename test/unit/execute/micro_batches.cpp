@@ -9,26 +9,14 @@
 
 #include <doctest/doctest.h>
 
-#include <optional>
-
 using namespace heddle;
-
-namespace {
-
-/// A program; none where the random shapes do not go together.
-std::optional<program> grow(test::random_source& random) try {
-    int const recipes = random.between(1, 5);
-    return test::catalogue_program(random, recipes);
-} catch (input_error const&) { return std::nullopt; }
-
-} // namespace
 
 TEST_CASE("micro-batches that take turns have the gradients of the whole batch") {
     int run = 0, unsharded = 0, factors = 0;
     for (std::uint64_t seed = 1; seed <= (test::sanitized ? 5000 : 12000); ++seed) {
         test::random_source random(seed);
         CAPTURE(seed);
-        auto const grown = grow(random);
+        auto const grown = test::find_catalogue_program(random, random.between(1, 5));
         if (!grown) continue;
         auto const& p = *grown;
         INFO(test::describe(p));

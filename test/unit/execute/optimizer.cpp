@@ -25,8 +25,9 @@ template <class Rule>
 double difference_after_steps(program const& p, plan const& what, Rule const& rule, std::uint64_t seed) {
     auto const start = random_sources<double>(p, seed);
     auto expected = start;
-    optimizer<double, Rule> single(rule);
-    for (int n = 0; n < iterations; ++n) single.step(expected, run_single_device(p, expected, test::kernels(), seed));
+    optimizer<dense_tensor<double>, Rule> single(rule);
+    for (int n = 0; n < iterations; ++n)
+        single.step(expected, run_single_device(p, expected, test::kernels(), seed).gradients);
 
     auto const indexed = index_program(p);
     double worst = 0;
@@ -34,9 +35,9 @@ double difference_after_steps(program const& p, plan const& what, Rule const& ru
     run_ranks(what.devices.size(), [&](in_process_communicator& communicator) {
         interpreter<double, in_process_communicator, eigen_kernels<double>> run(p, indexed, what, communicator,
                                                                                 test::kernels(), seed);
-        optimizer<double, Rule> mine(rule);
+        optimizer<dense_tensor<double>, Rule> mine(rule);
         auto stored = run.place(start);
-        for (int n = 0; n < iterations; ++n) mine.step(stored, run.run(stored));
+        for (int n = 0; n < iterations; ++n) mine.step(stored, run.run(stored).gradients);
         for (tensor_id t = 0; t < p.tensor_count(); ++t) {
             if (p.tensor(t).role != tensor_role::parameter) continue;
             auto const whole = run.gather(t, stored.at(t));
@@ -101,9 +102,9 @@ TEST_CASE("what is not as it is stored is refused") {
     auto const indexed = index_program(p);
     auto const whole = random_sources<double>(p, 1);
     auto parameters = whole;
-    optimizer<double, sgd> steps;
+    optimizer<dense_tensor<double>, sgd> steps;
     CHECK_THROWS_AS(
-        steps.step(parameters, {0, {{w, {tensor_form::replicated(), dense_tensor<double>(tensor_shape{2, 4})}}}}),
+        steps.step(parameters, {{w, {tensor_form::replicated(), dense_tensor<double>(tensor_shape{2, 4})}}}),
         input_error);
     CHECK(parameters == whole);
     test::random_source random(1);

@@ -9,6 +9,7 @@
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/form.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -118,21 +119,24 @@ public:
             if (form == f) return &slot;
         return nullptr;
     }
-    void set(tensor_id t, Form const& f, Slot what) {
-        if (auto* const found = find(t, f)) *found = std::move(what);
-        else of_[t].emplace_back(f, std::move(what));
+    template <class What>
+    void set(tensor_id t, Form const& f, What&& what) {
+        if (auto* const found = find(t, f)) *found = std::forward<What>(what);
+        else of_[t].emplace_back(f, std::forward<What>(what));
     }
     [[nodiscard]] std::optional<Slot> take(tensor_id t, Form const& f) {
-        auto* const found = find(t, f);
-        if (!found) return {};
-        std::optional<Slot> result(std::move(*found));
-        std::erase_if(of_[t], [&](auto const& s) { return s.first == f; });
+        auto const found = place(t, f);
+        if (found == of_[t].end()) return {};
+        std::optional<Slot> result(std::move(found->second));
+        of_[t].erase(found);
         return result;
     }
     /// Waits for what is dropped, though nobody has used it.
     void drop(tensor_id t, Form const& f) {
-        if (auto* const found = find(t, f)) (void)found->get();
-        std::erase_if(of_[t], [&](auto const& s) { return s.first == f; });
+        auto const found = place(t, f);
+        if (found == of_[t].end()) return;
+        (void)found->second.get();
+        of_[t].erase(found);
     }
     void drop_all() {
         for (auto& forms : of_) {
@@ -142,6 +146,10 @@ public:
     }
 
 private:
+    [[nodiscard]] auto place(tensor_id t, Form const& f) {
+        return std::ranges::find(of_[t], f, &std::pair<Form, Slot>::first);
+    }
+
     std::vector<std::vector<std::pair<Form, Slot>>> of_;
 };
 

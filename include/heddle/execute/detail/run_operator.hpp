@@ -25,12 +25,17 @@ struct micro_batch_state {
     std::map<std::pair<operator_id, std::size_t>, Tensor> statistics;
 
     explicit micro_batch_state(std::size_t tensors) : values(tensors), cotangents(tensors) {}
+    void drop_all() {
+        values.drop_all();
+        cotangents.drop_all();
+        statistics.clear();
+    }
 };
 
 template <class Slot, class Form, class Part>
-void accumulate(form_slots<Slot, Form>& into, tensor_id t, std::type_identity_t<Form> const& f, Part gradient) {
-    if (auto* const found = into.find(t, f)) found->add(std::move(gradient));
-    else into.set(t, f, std::move(gradient));
+void accumulate(form_slots<Slot, Form>& into, tensor_id t, std::type_identity_t<Form> const& f, Part&& gradient) {
+    if (auto* const found = into.find(t, f)) found->add(std::forward<Part>(gradient));
+    else into.set(t, f, std::forward<Part>(gradient));
 }
 
 /// Makes `rows` those of all ranks, by `join(rows)`; if they are known, as they are in the backward pass, without
@@ -49,6 +54,8 @@ void run_forward(Backend const& backend, instruction::compute const& i,
                  tensor_call<typename Backend::tensor> const& call, Operand&& operand, Keep&& keep) {
     std::vector<held<typename Backend::tensor>> given;
     std::vector<typename Backend::tensor const*> operands;
+    given.reserve(i.operands.size());
+    operands.reserve(i.operands.size());
     for (std::size_t k = 0; k < i.operands.size(); ++k) {
         given.push_back(operand(k));
         operands.push_back(given.back().get());
@@ -65,6 +72,10 @@ void run_backward(Backend const& backend, instruction::compute const& i,
                   std::vector<held<typename Backend::tensor>> const& cotangents, Add&& add) {
     std::vector<held<typename Backend::tensor>> given;
     std::vector<typename Backend::tensor const*> operands, results, of_results;
+    given.reserve(i.operands.size() + i.results.size());
+    operands.reserve(i.operands.size());
+    results.reserve(i.results.size());
+    of_results.reserve(i.results.size());
     for (std::size_t k = 0; k < i.operands.size(); ++k) {
         given.push_back(operand(k));
         operands.push_back(given.back().get());

@@ -37,6 +37,34 @@ private:
     at::Device before_;
 };
 
+/// Stands for the elements of a tensor where `for_each_element` computes with all of them at once.
+class element_values {
+public:
+    explicit element_values(at::Tensor value) : value_(std::move(value)) {}
+    explicit element_values(double number) : value_(at::scalar_tensor(number, at::kDouble)) {}
+    [[nodiscard]] at::Tensor const& value() const { return value_; }
+
+    friend element_values operator+(element_values const& a, element_values const& b) {
+        return element_values(a.value_ + b.value_);
+    }
+    friend element_values operator-(element_values const& a, element_values const& b) {
+        return element_values(a.value_ - b.value_);
+    }
+    friend element_values operator*(element_values const& a, element_values const& b) {
+        return element_values(a.value_ * b.value_);
+    }
+    friend element_values operator/(element_values const& a, element_values const& b) {
+        return element_values(a.value_ / b.value_);
+    }
+    friend element_values sqrt(element_values const& a) { return element_values(a.value_.sqrt()); }
+    friend element_values min(element_values const& a, element_values const& b) {
+        return element_values(at::minimum(a.value_, b.value_));
+    }
+
+private:
+    at::Tensor value_; // of a number: on the host, where libtorch takes it as a number
+};
+
 /// A tensor of libtorch whose elements are of type `Scalar` and in row-major order; whole numbers and truth values are
 /// held as numbers too. It models `rank_tensor`.
 ///
@@ -88,6 +116,15 @@ public:
 
     friend tensor sum_of_squares(tensor const& x) { return tensor((x.value_ * x.value_).sum()); }
 
+    template <class Function, class... Others>
+    friend void for_each_element(Function&& f, tensor& y, Others&... x) {
+        [&](auto... of_x) {
+            element_values of_y(y.value_);
+            f(of_y, of_x...);
+            y.assign(of_y);
+            (assign(x, of_x), ...);
+        }(elements_of(x)...);
+    }
     friend void take(tensor const& x, factor const& f, extent begin, extent count, std::span<Scalar> to) {
         auto target = seen(to.data(), part_shape(x.shape(), f, count), x.value_.options());
         for_each_piece(x.value_, target, f, begin, count, [](at::Tensor whole, at::Tensor part) { part.copy_(whole); });
@@ -104,6 +141,14 @@ private:
         return count_elements(dims) == 0 ? at::empty(dims, options) : at::from_blob(data, dims, options);
     }
     [[nodiscard]] std::size_t count() const { return static_cast<std::size_t>(value_.numel()); }
+
+    // What is not changed has const elements.
+    [[nodiscard]] static element_values elements_of(tensor const& x) { return element_values(x.value_); }
+    static void assign(tensor const&, element_values const&) {}
+    static void assign(tensor& x, element_values const& made) { x.assign(made); }
+    void assign(element_values const& made) {
+        if (!made.value().is_same(value_)) own().copy_(made.value());
+    }
 
     /// Returns the tensor with memory that no other shares.
     at::Tensor& own() {

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief How a rank's gradients of parameters become those of all ranks, one by one or in buckets.
+#pragma once
+
+#include <heddle/execute/communicator.hpp>
+#include <heddle/execute/detail/held.hpp>
+#include <heddle/execute/detail/rank_program.hpp>
+#include <heddle/execute/detail/rank_tensors.hpp>
+#include <heddle/execute/tensor.hpp>
+#include <heddle/theory/instruction.hpp>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace heddle::detail {
+
+/// Returns how a step's shards move, which is padded if nothing is said.
+[[nodiscard]] inline uneven way_of(transfer_list const& transfers) {
+    return transfers.empty() ? uneven::padded : transfers[0].how.value_or(uneven::padded);
+}
+
+template <rank_tensor Tensor, class Request>
+using arriving_list = arriving<std::vector<held<Tensor>>, Request>;
+/// Returns one of several tensors that arrive together.
+template <rank_tensor Tensor, class Request>
+[[nodiscard]] arriving<held<Tensor>, Request> one_of(std::shared_ptr<arriving_list<Tensor, Request>> const& all,
+                                                     std::size_t k) {
+    return {Request{}, [all, k] { return std::move(all->get()[k]); }};
+}
+
+/// The gradients of an iteration. Cotangents are taken from, and put into, those that a rank has once. It keeps
+/// references to what it is given.
+template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator>
+class gradient_sums {
+    using tensors_of_rank = rank_tensors<Tensor, Communicator>;
+    using request = typename tensors_of_rank::exchange::request;
+    using slots = form_slots<slot<Tensor, request>>;
+
+public:
+    gradient_sums(rank_program const& what, tensors_of_rank& of, slots& cotangents)
+        : what_(what), of_(of), cotangents_(cotangents) {}
+
+    /// Tells whether a step's gradient is reduced with others.
+    [[nodiscard]] bool is_in_bucket(std::size_t step) const {
+        return what_.bucket_of_step[step] != rank_program::no_bucket;
+    }
+    /// Reduces the gradient of a parameter that is read whole, unless its bucket does.
+    void read(std::size_t step, instruction::read const& i) {
+        if (!of_.has_cotangent(i.tensor) || i.to != tensor_form::replicated() || is_in_bucket(step)) return;
+        reduced_[i.tensor] =
+            i.from != i.to
+                ? of_.across.transpose(i.tensor, i.from, i.to, take(i),
+                                       way_of(std::get<plan_step>(what_.steps[step]).step.deferred_transfers))
+                : of_.across.reduced(i.tensor, take(i));
+    }
+    /// Reduces the gradients of a bucket by one collective, if this was its last step.
+    void passed(std::size_t step) {
+        if (!is_in_bucket(step) || !of_.inside.is_first()) return;
+        auto const& bucket = what_.buckets[what_.bucket_of_step[step]];
+        if (bucket.steps.back() != step) return;
+        std::vector<tensor_id> tensors;
+        std::vector<tensor_form> forms;
+        std::vector<held<Tensor>> gradients;
+        for (auto n : bucket.steps) {
+            auto const& i = *what_.change(n);
+            tensors.push_back(i.tensor);
+            forms.push_back(i.from);
+            gradients.push_back(take(i));
+        }
+        auto const& transfers = std::get<plan_step>(what_.steps[bucket.steps.front()]).step.deferred_transfers;
+        auto const sent = transfers[0].kind == collective::all_reduce
+                              ? of_.across.reduced_together(tensors, std::move(gradients))
+                              : of_.across.scattered_together(tensors, forms, std::move(gradients), way_of(transfers));
+        for (std::size_t k = 0; k < tensors.size(); ++k)
+            if (std::get<plan_step>(what_.steps[bucket.steps[k]]).instruction.template is<instruction::read>())
+                reduced_[tensors[k]] = one_of(sent, k);
+            else accumulate(cotangents_, tensors[k], forms[k], one_of(sent, k));
+    }
+    /// Starts what is still to be done for the gradient of a parameter.
+    void start(instruction::read const& i) {
+        if (reduced_.contains(i.tensor) || !of_.inside.is_first()) return;
+        reduced_[i.tensor] = i.from != i.to ? of_.across.transpose(i.tensor, i.from, i.to, take(i), uneven::padded)
+                                            : typename tensors_of_rank::arriving_tensor(take(i));
+    }
+    /// Waits for a gradient, and gives it to all devices of the group.
+    [[nodiscard]] Tensor finish(instruction::read const& i) {
+        auto const found = reduced_.find(i.tensor);
+        Tensor gradient = found != reduced_.end()
+                              ? std::move(found->second.get()).release()
+                              : Tensor(of_.layout.held_shape(
+                                    i.tensor, i.from.is_shard() ? i.from : tensor_form::replicated(), of_.rank()));
+        of_.across.count_as(i.tensor);
+        return of_.inside.is_group() ? of_.inside.broadcast(std::move(gradient)) : gradient;
+    }
+    void clear() { reduced_.clear(); }
+
+private:
+    /// Returns this rank's gradient of a step's parameter in the form in which it was used; it is zero if nothing was
+    /// differentiated with respect to it.
+    [[nodiscard]] held<Tensor> take(form_change const& i) {
+        auto taken = cotangents_.take(i.tensor, i.to);
+        return taken ? std::move(taken->get())
+                     : held<Tensor>(Tensor(of_.layout.held_shape(i.tensor, i.to, of_.rank())));
+    }
+
+    rank_program const& what_;
+    tensors_of_rank& of_;
+    slots& cotangents_;
+    std::map<tensor_id, typename tensors_of_rank::arriving_tensor> reduced_;
+};
+
+} // namespace heddle::detail

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What one rank does in an iteration: steps, and the order in which its micro-batches run them.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/execute/detail/turns.hpp>
+#include <heddle/plan/buckets.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+#include <heddle/theory/batch_split.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace heddle::detail {
+
+/// Receives a value from the stage before; backward, sends its cotangent there.
+struct receive_value {
+    tensor_id tensor = 0;
+    tensor_form form;
+};
+/// Sends a value to the next stage; backward, receives its cotangent from there.
+struct send_value {
+    tensor_id tensor = 0;
+    tensor_form form;
+};
+/// Adds a micro-batch's share of the loss to the iteration's; backward, makes the share's cotangent.
+struct add_loss {
+    tensor_form form;
+};
+using rank_step = std::variant<plan_step, receive_value, send_value, add_loss>;
+
+struct rank_turn {
+    /// At its end, a micro-batch has nothing any more.
+    enum class kind : std::uint8_t { forward, backward, end };
+    /// A step for all micro-batches, which only handles what they have in common.
+    static constexpr auto all = std::numeric_limits<std::size_t>::max();
+
+    kind what = kind::forward;
+    std::size_t step = 0, micro_batch = 0;
+};
+
+/// *Lifetime:* refers to the plan of which it was made.
+struct rank_program {
+    static constexpr auto no_bucket = std::numeric_limits<std::size_t>::max();
+
+    /// Says where shards lie.
+    plan const* layout = nullptr;
+    std::vector<rank_step> steps;
+    std::vector<rank_turn> turns;
+    /// How micro-batches are parts of the batch, and the first place and the number of places that each has. The batch
+    /// has `parts` parts on all ranks.
+    batch_split split;
+    std::vector<std::pair<extent, extent>> places;
+    std::size_t parts = 1;
+    /// The whole program, if the one that was indexed is a micro-batch's.
+    std::optional<indexed_program> whole{};
+    /// The tensors that a rank has once, for all micro-batches.
+    std::vector<bool> is_common;
+    /// The buckets of several gradients, and the bucket of each step.
+    std::vector<gradient_bucket> buckets{};
+    std::vector<std::size_t> bucket_of_step;
+
+    [[nodiscard]] form_change const* change(std::size_t step) const {
+        return std::get<plan_step>(steps[step]).instruction.change();
+    }
+};
+
+/// Returns a batch of one part, on which nothing is split.
+[[nodiscard]] batch_split undivided_batch(indexed_program const& p);
+
+/// Returns what every rank of a plan does. `indexed` is `index_for(p, what)`.
+[[nodiscard]] rank_program program_of_rank(program const& p, indexed_program const& indexed, plan const& what);
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE batch_split undivided_batch(indexed_program const& p) {
+    batch_split result;
+    result.forms.assign(p.tensors.size(), tensor_form::replicated());
+    for (operator_id o = 0; o < p.operators.size(); ++o)
+        result.computations.push_back({o, form_list(p.operators[o].operands.size(), tensor_form::replicated()),
+                                       form_list(p.operators[o].results.size(), tensor_form::replicated())});
+    return result;
+}
+
+HEDDLE_INLINE rank_program program_of_rank(program const& p, indexed_program const& indexed, plan const& what) {
+    rank_program result;
+    result.layout = &what;
+    result.parts = static_cast<std::size_t>(what.provenance.training.micro_batches);
+    if (result.parts == 1) {
+        result.split = undivided_batch(indexed);
+    } else {
+        result.whole = index_program(p, what.segments);
+        result.split = find_batch_split(*result.whole, batch_of_inputs(*result.whole));
+    }
+    extent const each = result.split.places / static_cast<extent>(result.parts);
+    for (std::size_t m = 0; m < result.parts; ++m) result.places.push_back({static_cast<extent>(m) * each, each});
+    for (auto const& t : indexed.tensors) result.is_common.push_back(t.is_parameter());
+    bool is_partial = false;
+    for (auto const& s : what.steps) {
+        result.steps.push_back(s);
+        if (auto const* change = s.instruction.change())
+            is_partial = is_partial || (change->tensor == indexed.loss && change->to == tensor_form::partial());
+        if (auto const* compute = s.instruction.as<instruction::compute>())
+            for (std::size_t k = 0; k < compute->results.size(); ++k)
+                is_partial = is_partial || (indexed.operators[compute->op].results[k] == indexed.loss &&
+                                            compute->results[k] == tensor_form::partial());
+    }
+    auto const loss = result.steps.size();
+    result.steps.push_back(add_loss{is_partial ? tensor_form::partial() : tensor_form::mirrored()});
+    auto const order = turns_of(what);
+    auto const add = [&](rank_turn::kind kind, turn const& t) {
+        result.turns.push_back({kind, t.step, t.micro_batch});
+    };
+    for (auto const& t : order.forward) add(rank_turn::kind::forward, t);
+    for (auto const kind : {rank_turn::kind::forward, rank_turn::kind::backward})
+        for (std::size_t m = 0; m < result.parts; ++m) add(kind, {loss, m});
+    for (auto const& t : order.backward) add(rank_turn::kind::backward, t);
+    result.bucket_of_step.assign(result.steps.size(), rank_program::no_bucket);
+    for (auto& bucket : gradient_buckets(what)) {
+        if (bucket.steps.size() == 1) continue;
+        for (auto n : bucket.steps) result.bucket_of_step[n] = result.buckets.size();
+        result.buckets.push_back(std::move(bucket));
+    }
+    return result;
+}
+
+} // namespace heddle::detail
+
+#endif
