@@ -2,14 +2,11 @@
 // The cases of the reference kernels' tests run by libtorch, and random programs.
 #include "compared.hpp"
 
-#include <heddle/execute/prove.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <support/catalogue_programs.hpp>
-#include <support/random_plans.hpp>
 
-#include <algorithm>
-#include <cstddef>
+#include <cmath>
 #include <cstdint>
 
 using namespace heddle;
@@ -39,21 +36,4 @@ TEST_CASE("random programs of catalogue operators give by libtorch what the refe
         auto const result = run_single_device(p, random_sources<double>(p, seed), kernels, seed);
         CHECK(std::isfinite(result.loss));
     }
-}
-
-TEST_CASE("random plans run by libtorch on ranks in threads compute what the single device does") {
-    auto const kernels = libtorch_kernels();
-    double worst = 0;
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-        CAPTURE(seed);
-        random_source random(seed);
-        auto const p = catalogue_program(random, random.between(1, 5));
-        auto const indexed = index_program(p, random_segments(p, random));
-        auto const plan = random_plan(indexed, static_cast<std::size_t>(random.between(2, 6)), random);
-        auto const shown = prove(p, plan, kernels, {.seed = seed});
-        CAPTURE(shown.problem);
-        CHECK(shown);
-        worst = std::max(worst, shown.worst_error);
-    }
-    MESSAGE("the largest relative error is " << worst);
 }
