@@ -32,6 +32,16 @@ char const* cudaGetErrorString(cudaError_t error) {
     }
 }
 
+cudaError_t cudaGetDevice(int* device) {
+    *device = static_cast<int>(machine::rank());
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+    if (machine::is_host()) return cudaErrorNotSupported; // a rank has one device
+    machine::help(static_cast<std::size_t>(device));
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* result, unsigned flags) {
     if (flags != cudaStreamNonBlocking) return cudaErrorNotSupported;
     auto& m = machine::get();
@@ -90,12 +100,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     std::scoped_lock const guard(m.lock);
     m.go_on();
     m.pump();
-    if (event->marker && !event->marker->is_done) {
-        m.refuse_wait("cudaEventQuery");
-        return cudaErrorNotReady;
+    bool const is_past = !event->marker || event->marker->is_done;
+    if (m.is_host()) {
+        if (!is_past) m.refuse_wait("cudaEventQuery");
+        else merge(m.mine().clock, event->clock);
     }
-    merge(m.mine().clock, event->clock);
-    return cudaSuccess;
+    return is_past ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {

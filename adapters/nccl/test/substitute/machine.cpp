@@ -21,6 +21,7 @@ constexpr std::size_t of_host = 0; // what the host does is done before it does 
 std::string of_rank(std::size_t rank) { return "rank " + std::to_string(rank) + ": "; }
 
 thread_local std::size_t rank_of_thread = 0;
+thread_local bool is_host_of_rank = false;
 struct sigaction before{};
 
 void say_host_use(int, siginfo_t* info, void*) {
@@ -46,7 +47,12 @@ void handle_host_use() {
 } // namespace
 
 std::size_t machine::rank() { return rank_of_thread; }
-void machine::become(std::size_t rank) { rank_of_thread = rank; }
+void machine::become(std::size_t rank) {
+    rank_of_thread = rank;
+    is_host_of_rank = true;
+}
+void machine::help(std::size_t rank) { rank_of_thread = rank; }
+bool machine::is_host() { return is_host_of_rank; }
 
 void merge(vector_clock& into, vector_clock const& other) {
     for (auto const& [stream, number] : other) into[stream] = std::max(into[stream], number);

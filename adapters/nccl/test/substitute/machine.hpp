@@ -85,6 +85,9 @@ public:
     /// The rank of the calling thread.
     [[nodiscard]] static std::size_t rank();
     static void become(std::size_t rank);
+    /// The calling thread looks after a rank, and is not its host: what it waits for is no wait of the host.
+    static void help(std::size_t rank);
+    [[nodiscard]] static bool is_host();
 
     /// Keeps the first problem, for all ranks.
     void note(std::string const& problem);

@@ -1,107 +1,97 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "device_tensor.hpp"
 #include "ranks.hpp"
 
-#include <heddle/execute/eigen_kernels.hpp>
+#include <heddle/execute/interpreter.hpp>
+#include <heddle/execute/optimizer.hpp>
+#include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/execute/stage_rank.hpp>
 #include <heddle/plan/verify.hpp>
 
 #include <support/catalogue_programs.hpp>
 #include <support/device_groups.hpp>
+#include <support/pipelines.hpp>
 #include <support/random_plans.hpp>
-#include <support/random_programs.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 #include <vector>
-
-extern template class heddle::eigen_kernels<double>; // support/kernels.cpp
 
 using namespace heddle;
 
 namespace {
 
-/// Brings what ranks on the host exchange to the device, and back: computation on the host stands for kernels.
-class staged_communicator {
+/// What the single device gives, and how ranks on devices compare with it.
+class expected_of {
 public:
-    staged_communicator(nccl::communicator on_devices, cudaStream_t on) : devices_(std::move(on_devices)), on_(on) {}
-
-    [[nodiscard]] std::size_t rank() const { return devices_.rank(); }
-    [[nodiscard]] std::size_t size() const { return devices_.size(); }
-    [[nodiscard]] heddle::traffic const& traffic() const { return devices_.traffic(); }
-    void charge_elements_as(std::size_t element_size) { devices_.charge_elements_as(element_size); }
-    [[nodiscard]] staged_communicator group(std::vector<std::size_t> const& members) {
-        return {devices_.group(members), on_};
+    expected_of(program const& p, std::uint64_t seed) : program_(p), sources(random_sources<double>(p, seed)) {
+        expected_ = run_on_random_sources(p, sources, eigen_kernels<double>(), seed);
+        for (auto const& [t, gradient] : expected_.gradients) gradients_.emplace(t, gradient.second);
     }
 
-    void all_reduce(std::span<double> data, reduction how = reduction::sum) {
-        auto there = array(data);
-        devices_.all_reduce(there.out(), how);
-        bring(there, data);
-    }
-    void all_gather_v(std::span<double const> mine, std::span<double> whole, shard_counts counts, uneven how) {
-        auto const from = array(mine);
-        auto to = array(whole);
-        devices_.all_gather_v(from.in(), to.out(), counts, how);
-        bring(to, whole);
-    }
-    void reduce_scatter_v(std::span<double const> whole, std::span<double> mine, shard_counts counts, uneven how) {
-        auto const from = array(whole);
-        auto to = array(mine);
-        devices_.reduce_scatter_v(from.in(), to.out(), counts, how);
-        bring(to, mine);
-    }
-    void all_to_all_v(std::span<double const> send, shard_counts send_counts, std::span<double> receive,
-                      shard_counts receive_counts) {
-        auto const from = array(send);
-        auto to = array(receive);
-        devices_.all_to_all_v(from.in(), send_counts, to.out(), receive_counts);
-        bring(to, receive);
-    }
-    void broadcast(std::span<double> data, std::size_t root) {
-        auto there = array(data);
-        devices_.broadcast(there.out(), root);
-        bring(there, data);
-    }
-    void send(std::span<double const> data, std::size_t to) { devices_.send(array(data).in(), to); }
-    void receive(std::span<double> data, std::size_t from) {
-        auto there = array(data);
-        devices_.receive(there.out(), from);
-        bring(there, data);
+    /// Runs two iterations: when ranks have met, hosts need not wait. Then compares the second.
+    template <class Rank>
+    void run(Rank& rank) {
+        auto const placed = rank.place(sources);
+        auto const iterate = [&] {
+            auto made = rank.run(placed);
+            auto stepped = placed;
+            auto gradients = made.gradients;
+            clip(gradients, rank.gradient_norm(gradients), 1.0);
+            optimizer<test::device_tensor, adamw> steps;
+            steps.step(stepped, gradients);
+            return made;
+        };
+        static_cast<void>(iterate());
+        auto const result = [&] {
+            test::substitute::iteration const marked;
+            return iterate();
+        }();
+        double const loss = rank.whole_loss(result);
+        std::scoped_lock const guard(lock_);
+        proof shown;
+        detail::proof_builder builder(program_, expected_, shown);
+        builder.compare_loss(loss);
+        auto const mine = rank.place(gradients_);
+        for (auto const& [t, gradient] : result.gradients) CHECK(mine.contains(t));
+        builder.compare_gradients(result.gradients, mine);
+        CHECK(shown.problem == "");
+        CHECK(shown.worst_error < 1e-10);
+        ++compared;
     }
 
 private:
-    [[nodiscard]] test::device_array<double> array(std::span<double const> values) const {
-        return {std::vector<double>(values.begin(), values.end()), on_};
-    }
-    static void bring(test::device_array<double> const& from, std::span<double> to) {
-        std::ranges::copy(from.values(), to.begin());
-    }
+    program const& program_;
 
-    nccl::communicator devices_;
-    cudaStream_t on_;
+public:
+    source_values<double> const sources;
+    std::size_t compared = 0;
+
+private:
+    iteration_result<double> expected_;
+    source_values<double> gradients_;
+    std::mutex lock_;
 };
 
-static_assert(point_to_point_of<staged_communicator, double>);
-
-/// Runs a plan twice on devices: when ranks have met, hosts need not wait.
-void compare(program const& p, plan const& plan, std::uint64_t seed) {
-    static eigen_kernels<double> const backend;
-    REQUIRE(verify(p, plan));
-    plan_proof<eigen_kernels<double>> first(p, plan, backend, {.seed = seed}), second(p, plan, backend, {.seed = seed});
-    test::on_ranks(ranks_of(plan), [&](nccl::communicator& world, cudaStream_t on) {
-        staged_communicator staged(world, on);
-        on_device<double>(plan, staged, [&](auto& mine) {
-            first.run_rank(mine);
-            test::substitute::iteration const marked;
-            second.run_rank(mine);
+void compare(program const& p, plan const& what, std::uint64_t seed) {
+    REQUIRE(verify(p, what));
+    expected_of expected(p, seed);
+    auto const indexed = index_for(p, what);
+    test::device_kernels const kernels;
+    test::on_ranks(ranks_of(what), [&](nccl::communicator& world, cudaStream_t on) {
+        test::device_stream = on;
+        on_device<double>(what, world, [&](auto& mine) {
+            interpreter rank(p, indexed, what, mine, kernels, seed);
+            expected.run(rank);
         });
     });
-    CHECK(first.compared().problem == "");
-    CHECK(second.compared().problem == "");
+    CHECK(expected.compared == ranks_of(what));
 }
 
 } // namespace
@@ -122,4 +112,50 @@ TEST_CASE("so do plans of device groups") {
         auto const made = test::random_grouped_case(seed);
         compare(made.program, made.plan, seed);
     }
+}
+
+TEST_CASE("so do pipelines, which send values and cotangents") {
+    int run = 0;
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const grown = test::find_catalogue_program(random, random.between(2, 5));
+        if (!grown) continue;
+        auto const& p = *grown;
+        std::vector<std::size_t> cuts{0};
+        for (std::size_t o = 1; o < p.operator_count(); ++o)
+            if (random.chance(0.3)) cuts.push_back(o);
+        cuts.push_back(p.operator_count());
+        auto const what =
+            test::pipeline_of(p, cuts, static_cast<std::size_t>(random.between(1, 2)), random.between(1, 4));
+        if (!verify(p, what)) continue; // some programs cannot run in micro-batches
+        auto const indexed = index_program(p);
+        auto const split = split_along_batch(indexed);
+        pipeline_layout const layout(indexed, what, split);
+        if (layout.ranks() > 8) continue;
+        expected_of expected(p, seed);
+        test::device_kernels const kernels;
+        test::on_ranks(layout.ranks(), [&](nccl::communicator& world, cudaStream_t on) {
+            test::device_stream = on;
+            stage_rank<test::device_tensor, nccl::communicator> here(indexed, split, layout, world);
+            interpreter rank(p, indexed, here, kernels, seed);
+            expected.run(rank);
+        });
+        CHECK(expected.compared == layout.ranks());
+        ++run;
+    }
+    CHECK(run > 30);
+}
+
+TEST_CASE("a host that reads a tensor inside an iteration is caught") {
+    auto const problem = test::problem_of([] {
+        test::on_ranks(1, [](nccl::communicator&, cudaStream_t on) {
+            test::device_stream = on;
+            test::device_tensor const loss(tensor_shape{}, 3.0);
+            CHECK(loss.number() == 3.0);
+            test::substitute::iteration const marked;
+            static_cast<void>(loss.number());
+        });
+    });
+    CHECK(problem.find("the host waits inside an iteration") != std::string::npos);
 }

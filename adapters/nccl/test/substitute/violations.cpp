@@ -10,8 +10,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace heddle;
@@ -56,7 +59,7 @@ struct raw {
                   if (rank == 0) shared.set("raw", nccl::detail::new_id());
                   return shared.get("raw", seconds(60));
               }(),
-              2, rank, seconds(60), {.name = "joining"}) {
+              2, rank, seconds(60), {.name = "joining"}, std::make_shared<nccl::detail::watchdog>(seconds(60))) {
         link.settle({.name = "joining"});
     }
 };
@@ -305,6 +308,23 @@ TEST_CASE("an error of NCCL is an exception with rank and operation, and the com
         CAPTURE(told);
         CHECK(contains(told, "remote process exited"));
     }
+}
+
+TEST_CASE("what a rank has started ends in time though its host does not wait") {
+    auto const problem = problem_of([] {
+        on_ranks(
+            2,
+            [](nccl::communicator& world, cudaStream_t on) {
+                if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(2)); // it never comes
+                device_array<double> data({1.0}, on);
+                auto const started = world.start_all_reduce(data.out());
+                while (substitute::aborted() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                (void)world.start_all_reduce(data.out());
+            },
+            seconds(0.5));
+    });
+    CHECK(contains(problem, "the communicator was aborted after an error: rank 0 of 2, all-reduce of 1 elements"));
+    CHECK(contains(problem, "is not done on the device in 0.5"));
 }
 
 TEST_CASE("a rank that does not come ends the others' wait in time") {

@@ -45,16 +45,6 @@ namespace heddle::nccl {
     return version >= first && !(enabled && std::string_view(enabled) == "0");
 }
 
-namespace detail {
-
-/// Something that was started, and the event after it.
-struct started {
-    event done;
-    bool is_enqueued = false;
-};
-
-} // namespace detail
-
 /// An operation that was started. An object that goes without a wait leaves nothing undone, but nothing may use the data.
 class request {
 public:
@@ -81,7 +71,7 @@ private:
 struct communicator_options {
     /// The stream on which the elements that are sent are computed, and those that come are used.
     cudaStream_t computation = nullptr;
-    /// How long a rank waits for others.
+    /// How long a rank waits for others, and an operation may take on the device.
     seconds time_out{300};
 };
 
@@ -97,20 +87,21 @@ struct communicator_options {
 /// of its kind.
 /// *Throws* `error`, which names the rank and the operation, if CUDA or NCCL report an error, at once or by the next
 /// call, and if ranks do not come in time. The communicator is aborted then, and so are those that an exception
-/// destroys, so that no stream is stuck.
+/// destroys, so that no stream is stuck. While the host does something else, a thread looks for errors and for operations
+/// that take longer than the time-out on the device, and aborts; the next call throws.
 /// *Thread safety.* One thread per rank, whose current device is the rank's.
-class communicator {
+class communicator : public waits_at_once<communicator>, public counts_traffic {
 public:
+    using request = nccl::request;
+
     /// Joins `ranks` ranks, which all construct it, with the same name if there are several on one store.
     /// *Precondition:* the store outlives this object and its groups.
     communicator(store& shared, std::size_t rank, std::size_t ranks, communicator_options const& options = {},
-                 std::string const& name = "world");
+                 std::string const& name = "world")
+        : communicator(shared, rank, ranks, options, name, std::make_shared<detail::watchdog>(options.time_out)) {}
 
     [[nodiscard]] std::size_t rank() const { return state_->rank; }
     [[nodiscard]] std::size_t size() const { return state_->ranks; }
-    [[nodiscard]] heddle::traffic const& traffic() const { return traffic_; }
-    /// Counts bytes from now on as of elements of this size instead of the scalar's; 0 restores the scalar's.
-    void charge_elements_as(std::size_t element_size) { charged_size_ = element_size; }
 
     /// Returns the communicator of some ranks of this one, among which this rank must be; their order gives their new
     /// ranks. They alone call it.
@@ -122,7 +113,7 @@ public:
     template <class Scalar>
     [[nodiscard]] request start_all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
         auto const what = next("all-reduce", data.size());
-        count<Scalar>(collective::all_reduce, uneven::padded, data.size());
+        count<Scalar>(collective::all_reduce, uneven::padded, size(), data.size());
         return start(what, [&](ncclComm_t comm, cudaStream_t on) {
             return ncclAllReduce(data.data(), data.data(), data.size(), detail::type_of<Scalar>(),
                                  detail::operator_of(how), comm, on);
@@ -135,8 +126,8 @@ public:
     [[nodiscard]] request start_all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts,
                                              uneven how) {
         auto const what = next("all-gather", whole.size());
-        require_shards(what, mine.size(), whole.size(), counts);
-        count<Scalar>(collective::all_gather, how, carried_count(counts, how));
+        require_shards(what, counts, rank(), size(), mine.size(), whole.size());
+        count<Scalar>(collective::all_gather, how, size(), carried_count(counts, how));
         if (how == uneven::grouped)
             return start(what, [&](ncclComm_t comm, cudaStream_t on) {
                 return for_each_shard(whole, counts, [&](std::size_t r, std::span<Scalar> shard) {
@@ -168,8 +159,8 @@ public:
     [[nodiscard]] request start_reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine,
                                                  shard_counts counts, uneven how) {
         auto const what = next("reduce-scatter", whole.size());
-        require_shards(what, mine.size(), whole.size(), counts);
-        count<Scalar>(collective::reduce_scatter, how, carried_count(counts, how));
+        require_shards(what, counts, rank(), size(), mine.size(), whole.size());
+        count<Scalar>(collective::reduce_scatter, how, size(), carried_count(counts, how));
         if (how == uneven::grouped)
             return start(what, [&](ncclComm_t comm, cudaStream_t on) {
                 return for_each_shard(whole, counts, [&](std::size_t r, std::span<Scalar const> shard) {
@@ -201,10 +192,8 @@ public:
     [[nodiscard]] request start_all_to_all_v(std::span<Scalar const> send, shard_counts send_counts,
                                              std::span<Scalar> receive, shard_counts receive_counts) {
         auto const what = next("all-to-all", send.size());
-        if (send_counts.size() != size() || receive_counts.size() != size() ||
-            send.size() != total_count(send_counts) || receive.size() != total_count(receive_counts))
-            throw error(what.text() + ": counts that do not fit the ranks or the data");
-        count<Scalar>(collective::all_to_all, uneven::padded, std::max(send.size(), receive.size()));
+        require_pieces(what, send_counts, receive_counts, size(), send.size(), receive.size());
+        count<Scalar>(collective::all_to_all, uneven::padded, size(), std::max(send.size(), receive.size()));
         return start(what, [&](ncclComm_t comm, cudaStream_t on) {
             auto const sent = for_each_shard(send, send_counts, [&](std::size_t r, std::span<Scalar const> shard) {
                 return ncclSend(shard.data(), shard.size(), detail::type_of<Scalar>(), static_cast<int>(r), comm, on);
@@ -219,7 +208,7 @@ public:
     template <class Scalar>
     [[nodiscard]] request start_broadcast(std::span<Scalar> data, std::size_t root) {
         auto const what = next("broadcast", data.size());
-        count<Scalar>(collective::broadcast, uneven::padded, data.size());
+        count<Scalar>(collective::broadcast, uneven::padded, size(), data.size());
         return start(what, [&](ncclComm_t comm, cudaStream_t on) {
             return ncclBroadcast(data.data(), data.data(), data.size(), detail::type_of<Scalar>(),
                                  static_cast<int>(root), comm, on);
@@ -255,32 +244,6 @@ public:
         });
     }
 
-    template <class Scalar>
-    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
-        start_all_reduce(data, how).wait();
-    }
-    template <class Scalar>
-    void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven how) {
-        start_all_gather_v(mine, whole, counts, how).wait();
-    }
-    template <class Scalar>
-    void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven how) {
-        start_reduce_scatter_v(whole, mine, counts, how).wait();
-    }
-    template <class Scalar>
-    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive,
-                      shard_counts receive_counts) {
-        start_all_to_all_v(send, send_counts, receive, receive_counts).wait();
-    }
-    template <class Scalar>
-    void broadcast(std::span<Scalar> data, std::size_t root) {
-        start_broadcast(data, root).wait();
-    }
-    template <class Scalar>
-    void receive(std::span<Scalar> data, std::size_t from) {
-        start_receive(data, from).wait();
-    }
-
     /// Waits on the host until all is done that was enqueued on the computation stream and on this communicator's. To be
     /// called before the host reads results by means that know no time-out.
     void synchronise();
@@ -303,6 +266,7 @@ private:
         communicator_options options;
         std::string name;
         std::size_t rank = 0, ranks = 0, operations = 0, splits = 0;
+        std::shared_ptr<detail::watchdog> dog{};
         std::unique_ptr<detail::link> link{};
         event computed{};
         /// By sender and receiver.
@@ -316,20 +280,12 @@ private:
         ~state();
     };
 
+    communicator(store& shared, std::size_t rank, std::size_t ranks, communicator_options const& options,
+                 std::string const& name, std::shared_ptr<detail::watchdog> dog);
     explicit communicator(std::shared_ptr<state> s) : state_(std::move(s)) {}
 
     [[nodiscard]] detail::operation next(std::string_view name, std::size_t elements) {
         return {name, elements, static_cast<int>(rank()), static_cast<int>(size()), ++state_->operations};
-    }
-    void require_shards(detail::operation const& what, std::size_t mine, std::size_t whole, shard_counts counts) const {
-        if (counts.size() != size() || mine != counts[rank()] || whole != total_count(counts))
-            throw error(what.text() + ": shards that do not fit the ranks or the data");
-    }
-    template <class Scalar>
-    void count(collective kind, uneven how, std::size_t elements) {
-        auto const size_of_one = static_cast<double>(charged_size_ ? charged_size_ : sizeof(Scalar));
-        traffic_.add(kind, how, how == uneven::grouped ? size() : 1,
-                     bytes(static_cast<double>(elements) * size_of_one));
     }
 
     /// Calls `work(rank, shard)`, which returns NCCL's result, up to the first that fails. An empty shard is no call, on
@@ -358,8 +314,7 @@ private:
         state_->computed.hold(link.stream());
         enqueue(link);
         auto own = std::make_shared<detail::started>();
-        own->done.record(link.stream());
-        own->is_enqueued = true;
+        link.watch(what, own);
         return make_request(std::move(own));
     }
     /// Starts calls of NCCL, as one group.
@@ -373,30 +328,32 @@ private:
     /// Begins to join ranks under a name that only they use.
     [[nodiscard]] static std::unique_ptr<detail::link> join(store& shared, std::string const& name, std::size_t rank,
                                                             std::size_t ranks, seconds time_out,
-                                                            detail::operation const& what);
+                                                            detail::operation const& what,
+                                                            std::shared_ptr<detail::watchdog> dog);
 
     std::shared_ptr<state> state_;
-    std::size_t charged_size_ = 0;
-    heddle::traffic traffic_;
 };
 
 static_assert(point_to_point_of<communicator, float> && point_to_point_of<communicator, double>);
 
 inline communicator::communicator(store& shared, std::size_t rank, std::size_t ranks,
-                                  communicator_options const& options, std::string const& name)
-    : state_(new state{.shared = shared, .options = options, .name = name, .rank = rank, .ranks = ranks}) {
+                                  communicator_options const& options, std::string const& name,
+                                  std::shared_ptr<detail::watchdog> dog)
+    : state_(new state{
+          .shared = shared, .options = options, .name = name, .rank = rank, .ranks = ranks, .dog = std::move(dog)}) {
     detail::operation const what{"joining", 0, static_cast<int>(rank), static_cast<int>(ranks), 0};
-    state_->link = join(shared, name, rank, ranks, options.time_out, what);
+    state_->link = join(shared, name, rank, ranks, options.time_out, what, state_->dog);
     state_->link->settle(what);
 }
 
 inline std::unique_ptr<detail::link> communicator::join(store& shared, std::string const& name, std::size_t rank,
                                                         std::size_t ranks, seconds time_out,
-                                                        detail::operation const& what) {
+                                                        detail::operation const& what,
+                                                        std::shared_ptr<detail::watchdog> dog) {
     std::string id;
     if (rank == 0) shared.set(name, id = detail::new_id());
     else id = shared.get(name, time_out);
-    return std::make_unique<detail::link>(id, ranks, rank, time_out, what);
+    return std::make_unique<detail::link>(id, ranks, rank, time_out, what, std::move(dog));
 }
 
 inline communicator communicator::group(std::vector<std::size_t> const& members) {
@@ -410,8 +367,8 @@ inline communicator communicator::group(std::vector<std::size_t> const& members)
     for (auto const m : members) name += " " + std::to_string(m);
     name += " #" + std::to_string(++state_->groups[members]);
     communicator result(state_->shared, static_cast<std::size_t>(mine - members.begin()), members.size(),
-                        state_->options, name);
-    result.charged_size_ = charged_size_;
+                        state_->options, name, state_->dog);
+    result.charge_as(*this);
     return result;
 }
 
@@ -429,8 +386,9 @@ inline std::optional<communicator> communicator::split(std::optional<int> color,
                                                          .name = std::move(name),
                                                          .rank = static_cast<std::size_t>(rank),
                                                          .ranks = static_cast<std::size_t>(ranks),
+                                                         .dog = state_->dog,
                                                          .link = std::move(link)}));
-    result.charged_size_ = charged_size_;
+    result.charge_as(*this);
     return result;
 }
 
@@ -457,7 +415,7 @@ inline bool communicator::state::is_open(std::pair<std::size_t, std::size_t> con
     bool const sends = between.first == rank;
     if (sends && between.second == rank) throw error(what.text() + ": a rank sends to itself");
     if (!sends && !shared.find(key)) return false;
-    c.link = join(shared, key, sends ? 0 : 1, 2, options.time_out, what);
+    c.link = join(shared, key, sends ? 0 : 1, 2, options.time_out, what, dog);
     return false;
 }
 
@@ -468,8 +426,7 @@ inline void communicator::state::enqueue_messages() {
             c.pending.pop_front();
             m.computed.hold(c.link->stream());
             c.link->enqueue(m.what, m.call);
-            m.own->done.record(c.link->stream());
-            m.own->is_enqueued = true;
+            c.link->watch(m.what, m.own);
         }
 }
 
