@@ -112,6 +112,8 @@ int run_model(model_arguments const& arguments);
 
 struct train_arguments {
     std::string plan, model, optimizer = "sgd", precision = "float64";
+    /// `reference` or `libtorch`, and `cpu` or `cuda`.
+    std::string kernels = "reference", device = "cpu";
     /// Files of parameters and of inputs; what they lack is random.
     std::string weights, data;
     std::uint64_t steps = 10, accumulate = 1, seed = 1;

@@ -33,6 +33,14 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
     command->add_option("--precision", a.precision, "float32 or float64")
         ->check(CLI::IsMember({"float32", "float64"}))
         ->capture_default_str();
+    command
+        ->add_option("--kernels", a.kernels,
+                     "What computes: reference, which comes with heddle, or libtorch, if there is one")
+        ->check(CLI::IsMember({"reference", "libtorch"}))
+        ->capture_default_str();
+    command->add_option("--device", a.device, "cpu, or cuda: a GPU for each process, by libtorch and NCCL")
+        ->check(CLI::IsMember({"cpu", "cuda"}))
+        ->capture_default_str();
     command->add_option("--seed", a.seed, "Seed of what is random")->capture_default_str();
     command->add_option("--time-out", a.time_out, "Seconds that a process waits for others")
         ->check(positive)

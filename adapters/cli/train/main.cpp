@@ -5,6 +5,7 @@
 #include "train.hpp"
 
 #include "../plan_input.hpp"
+#include "../program_beside.hpp"
 #include "../torchscript.hpp"
 #include "../train_options.hpp"
 #include "../usage.hpp"
@@ -36,6 +37,7 @@
 #include <exception>
 #include <iostream>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -169,6 +171,18 @@ int run_in_job(train_arguments const& a, mpi::communicator& world) {
 }
 #endif
 
+/// Runs in the process of one GPU; the first tells.
+int run_on_gpu(train_arguments const& a) {
+    auto const what = read(a);
+    std::optional<report> told;
+    train_on_gpu(a, what, [&](train_step const& s) {
+        if (!told) told.emplace(a, what);
+        (*told)(s);
+    });
+    if (told) told->finish();
+    return done;
+}
+
 /// Tells whether a starter of processes, such as mpirun, has started this one beside others.
 bool is_in_job() {
     for (auto const* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
@@ -188,6 +202,14 @@ int run(int argc, char** argv) {
         std::cerr << "heddle: " << explain(app, e) << '\n';
         return usage;
     }
+    if (arguments.device == "cuda") arguments.kernels = "libtorch";
+    if (arguments.kernels != kernels_of_program()) {
+        become("heddle-train-libtorch", argv);
+        throw error(
+            "this heddle was built without libtorch, whose kernels are asked for; install a libtorch and build it "
+            "again, or train by the reference kernels");
+    }
+    if (arguments.device == "cuda") return run_on_gpu(arguments);
     if (!is_in_job()) return run_in_threads(arguments);
 #ifdef HEDDLE_HAS_MPI
     return mpi::run_job(argc, argv, {.time_out = seconds(arguments.time_out)},

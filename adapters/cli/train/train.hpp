@@ -14,6 +14,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #ifdef HEDDLE_HAS_MPI
@@ -43,15 +44,31 @@ struct train_step {
 };
 using step_report = std::function<void(train_step const&)>;
 
+/// Returns which kernels this program was linked with, `reference` or `libtorch`.
+[[nodiscard]] std::string_view kernels_of_program();
+
 /// Trains in threads of this process. Each of these *throws* `error` at the first loss that is no number.
 template <class Scalar>
 void train_in_threads(train_arguments const& arguments, training const& what, step_report const& report);
+template <>
+void train_in_threads<float>(train_arguments const& arguments, training const& what, step_report const& report);
+template <>
+void train_in_threads<double>(train_arguments const& arguments, training const& what, step_report const& report);
 
 #ifdef HEDDLE_HAS_MPI
 /// Trains as one rank of a job.
 template <class Scalar>
 void train_in_job(train_arguments const& arguments, training const& what, mpi::communicator& world,
                   step_report const& report);
+template <>
+void train_in_job<float>(train_arguments const& arguments, training const& what, mpi::communicator& world,
+                         step_report const& report);
+template <>
+void train_in_job<double>(train_arguments const& arguments, training const& what, mpi::communicator& world,
+                          step_report const& report);
 #endif
+
+/// Trains as a process with a GPU of its own. *Throws* `error` too if this program cannot.
+void train_on_gpu(train_arguments const& arguments, training const& what, step_report const& report);
 
 } // namespace heddle::cli

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief One process per GPU: libtorch's tensors, memory and stream, and NCCL between them.
+#pragma once
+
+#include "../training_run.hpp"
+
+#include <heddle/libtorch/kernels.hpp>
+#include <heddle/nccl/communicator.hpp>
+#include <heddle/nccl/launch.hpp>
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace heddle::cli {
+
+/// A store for a job of one process.
+class store_of_one : public nccl::store {
+public:
+    void set(std::string const&, std::string const&) override {}
+    [[nodiscard]] std::optional<std::string> find(std::string const&) override { return std::nullopt; }
+};
+
+/// Trains as the process that mpirun or torchrun has started for one GPU, or alone. Tensors are computed on a stream of
+/// libtorch's, whose allocator gives their memory in the order of that stream, as the communicator's waits do.
+template <class Scalar>
+void train_on_gpu_in(train_arguments const& arguments, training const& what, step_report const& report) {
+    bool const is_alone = what.ranks() == 1;
+    auto const where = is_alone ? nccl::placement{} : nccl::placement_from_environment();
+    if (where.ranks != what.ranks())
+        throw input_error(arguments.plan, "keeps " + std::to_string(what.ranks()) + " devices busy, and there are " +
+                                              std::to_string(where.ranks) + " processes; start one for each");
+    auto const device = static_cast<c10::DeviceIndex>(where.local_rank);
+    if (device >= c10::cuda::device_count())
+        throw error("process " + std::to_string(where.local_rank) +
+                    " of this machine has no GPU of its own; there are " + std::to_string(c10::cuda::device_count()));
+    c10::cuda::set_device(device);
+    auto const computation = c10::cuda::getStreamFromPool(false, device);
+    c10::cuda::setCurrentCUDAStream(computation);
+    libtorch::device_scope const on_device{at::Device(at::kCUDA, device)};
+    seconds const time_out(arguments.time_out);
+    auto const shared = is_alone ? std::unique_ptr<nccl::store>(std::make_unique<store_of_one>())
+                                 : nccl::store_from_environment(where, time_out);
+    nccl::communicator world(*shared, where.rank, where.ranks,
+                             {.computation = computation.stream(), .time_out = time_out});
+    libtorch::kernels<Scalar> const kernels;
+    train_in(arguments, what, world, kernels, report);
+    world.synchronise();
+}
+
+} // namespace heddle::cli

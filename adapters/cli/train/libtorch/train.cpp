@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSL-1.0
+// Training by libtorch's kernels, compiled once.
+#include <heddle/libtorch/kernels.hpp>
+
+#include "../training_run.hpp"
+
+#ifdef HEDDLE_HAS_MPI
+#include <heddle/mpi/communicator.hpp>
+#endif
+#ifdef HEDDLE_HAS_CUDA
+#include "on_gpu.hpp"
+#endif
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <string_view>
+#include <thread>
+
+namespace heddle::cli {
+
+namespace {
+
+/// Lets ranks that share a machine share its processors.
+template <class Scalar>
+[[nodiscard]] libtorch::kernels<Scalar> const& kernels_for(std::size_t ranks) {
+    static libtorch::kernels<Scalar> const all;
+    auto const processors = std::max(1U, std::thread::hardware_concurrency());
+    at::set_num_threads(std::max(1, static_cast<int>(processors / ranks)));
+    return all;
+}
+
+} // namespace
+
+std::string_view kernels_of_program() { return "libtorch"; }
+
+template <>
+void train_in_threads<double>(train_arguments const& arguments, training const& what, step_report const& report) {
+    train_in_threads_by(arguments, what, kernels_for<double>(what.ranks()), report);
+}
+template <>
+void train_in_threads<float>(train_arguments const& arguments, training const& what, step_report const& report) {
+    train_in_threads_by(arguments, what, kernels_for<float>(what.ranks()), report);
+}
+
+#ifdef HEDDLE_HAS_MPI
+template <>
+void train_in_job<double>(train_arguments const& arguments, training const& what, mpi::communicator& world,
+                          step_report const& report) {
+    train_in(arguments, what, world, kernels_for<double>(what.ranks()), report);
+}
+template <>
+void train_in_job<float>(train_arguments const& arguments, training const& what, mpi::communicator& world,
+                         step_report const& report) {
+    train_in(arguments, what, world, kernels_for<float>(what.ranks()), report);
+}
+#endif
+
+#ifdef HEDDLE_HAS_CUDA
+void train_on_gpu(train_arguments const& arguments, training const& what, step_report const& report) {
+    if (arguments.precision == "float32") train_on_gpu_in<float>(arguments, what, report);
+    else train_on_gpu_in<double>(arguments, what, report);
+}
+#else
+void train_on_gpu(train_arguments const&, training const&, step_report const&) {
+    throw error("this heddle was built without CUDA, with a libtorch that has none or without NCCL; build it with a "
+                "libtorch that has CUDA, such as that of PyTorch's wheels (-DTorch_DIR=...), or train on the CPU");
+}
+#endif
+
+} // namespace heddle::cli
