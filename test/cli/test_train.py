@@ -183,6 +183,24 @@ class Train(CommandLine):
             self.assertEqual(len(told), 1, result.stderr)
             self.assertRegex(told[0], r"the loss of step \d+ is no finite number")
 
+    def test_kernels_of_libtorch(self):
+        from command_line import HEDDLE
+        plan, _ = self.plan("gpt", "--planner", "hap")
+        training = ("--check", "--optimizer", "adamw", "--clip", "1")
+        options = (*training, "--kernels", "libtorch")
+        if not os.path.exists(os.path.join(os.path.dirname(HEDDLE), "heddle-train-libtorch")):
+            self.refused(run("train", "--plan", plan, "--model", self.model("gpt"), *options), "built without libtorch")
+            return
+        by_reference = self.equals_single_device(self.train(plan, "gpt", *training, steps=10))
+        for ranks in (None, 4) if MPIRUN else (None,):
+            losses = self.equals_single_device(self.train(plan, "gpt", *options, ranks=ranks, steps=10))
+            for one, other in zip(losses, by_reference):
+                self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
+        if not torch.cuda.is_available():
+            self.refused(run("train", "--plan", plan, "--model", self.model("gpt"), "--device", "cuda"), "CUDA")
+        plan, _ = self.plan("experts", "--planner", "amp")
+        self.equals_single_device(self.train(plan, "experts", *options, steps=10))
+
     def test_bad_input(self):
         plan, content = self.plan("gpt", "--planner", "hap")
         self.refused(run("train", "--plan", plan, "--model", self.model("convolutions")), "plan.json")
