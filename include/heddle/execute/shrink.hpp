@@ -29,7 +29,8 @@ struct planned_program {
 };
 
 struct shrink_options {
-    /// If the planned atoms make it larger than this, the finest cuts are made coarser.
+    /// If the planned atoms make it larger than this, the finest cuts are made coarser, until it is a quarter of it: there
+    /// is nothing more to lose then, and kernels need memory too.
     bytes memory{2e8};
 };
 
@@ -171,7 +172,8 @@ HEDDLE_INLINE planned_program shrink(program const& p, plan const& what, shrink_
         if (!small) break;
         result = std::move(*small);
         result.has_planned_counts = !changed;
-        if (size_of_execution(index_for(result.program, result.plan), result.plan).memory <= options.memory) break;
+        auto const memory = size_of_execution(index_for(result.program, result.plan), result.plan).memory;
+        if (memory <= (changed ? options.memory / 4 : options.memory)) break;
     }
     return result;
 }

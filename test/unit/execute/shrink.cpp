@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 
 using namespace heddle;
 
@@ -373,6 +374,30 @@ TEST_CASE("a table whose places are computed by what has no inverse stays whole"
         fewest = std::min(fewest, named(small.program, "ids").elements());
     }
     CHECK(fewest < 6 * 16);
+}
+
+TEST_CASE("a dimension shrinks whose places follow from integers that can be drawn") {
+    auto const rows_left = [](char const* between, std::vector<literal> more) {
+        program_builder b;
+        auto const ids = b.input("ids", {16}, element_type::int64), table = b.parameter("table", {20, 8});
+        auto const call = [&](char const* target, std::vector<literal> arguments, std::vector<tensor_id> operands,
+                              tensor_shape result, element_type type) {
+            return add_call(b, {target, target, std::move(arguments), {}, std::move(operands), {{result, type}}})
+                .results[0];
+        };
+        more.insert(more.begin(), test::T(ids));
+        auto const places = call(between, std::move(more), {ids}, {16}, element_type::int64);
+        auto const rows = call("torch.index_select", {test::T(table), test::number(0), test::T(places)},
+                               {table, places}, {16, 8}, element_type::float32);
+        auto const p = b.finish(b.apply("sum", "(s d) -> (); 0", {rows}));
+        auto const small = p.resized(detail::size_ties(p, {}).small_extents());
+        auto const sources = random_sources<double>(small, 1);
+        CHECK(std::isfinite(run_on_random_sources(small, sources, test::kernels()).loss));
+        return named(small, "table").shape[0];
+    };
+    CHECK(rows_left("torch.clone", {}) == 3);
+    CHECK(rows_left("operator.sub", {test::number(5)}) == 3);
+    CHECK(rows_left("operator.mul", {test::number(2)}) == 3);
 }
 
 TEST_CASE("pieces of different lengths keep different ones, and runs keep what lies beside them") {

@@ -108,7 +108,7 @@ private:
     /// Tells whether kernels take blocked dimensions of any size: what is looked up in, reduced or resampled may have
     /// any.
     [[nodiscard]] static bool takes_any_size(std::string_view kind);
-    /// Tells whether it looks up in places that other operators compute, and takes them as they are.
+    /// Tells whether it looks up in places that are beyond drawing, and takes them as they are.
     [[nodiscard]] bool looks_up_values(operator_id o) const;
     /// Tells whether a second result has the windows of the first.
     [[nodiscard]] bool pools_with_places(operator_id o) const {
@@ -377,7 +377,7 @@ HEDDLE_INLINE bool size_ties::takes_any_size(std::string_view kind) {
 
 HEDDLE_INLINE bool size_ties::looks_up_values(operator_id o) const {
     return algorithm::any_of(program_.operands(o) | std::views::drop(1), [&](tensor_id t) {
-        return !is_floating(program_.tensor(t).type) && program_.tensor(t).role == tensor_role::value && !is_known(t);
+        return !is_floating(program_.tensor(t).type) && are_beyond_drawing(t);
     });
 }
 
