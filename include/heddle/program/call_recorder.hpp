@@ -6,6 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/composed_calls.hpp>
 #include <heddle/program/detail/expert_region.hpp>
+#include <heddle/program/detail/joined_slices.hpp>
 #include <heddle/program/operators.hpp>
 
 #include <algorithm>
@@ -59,6 +60,13 @@ public:
             ++known->calls;
         }
         return std::move(added.results);
+    }
+
+    /// Returns the program with this loss, as the builder does. Slices that tile a dimension are one `split` in it; see
+    /// `detail::join_slices`. The recorder must not be used afterwards.
+    [[nodiscard]] program finish(tensor_id loss) {
+        detail::join_slices(builder);
+        return std::move(builder).finish(loss);
     }
 
     /// Lists targets in the order of their first use.

@@ -127,6 +127,10 @@ public:
     std::vector<tensor_id> apply_multi(std::string_view kind, index_rule rule, std::vector<tensor_id> operands,
                                        operator_options options = {});
 
+    /// Makes one operator of several of the same operands, each with one result: it has their results in this order, and
+    /// is where the first of them was. The others have nothing left to do, so `finish` leaves them out.
+    void merge(std::vector<std::size_t> const& which, std::string_view kind, index_rule rule, operator_options options);
+
     [[nodiscard]] tensor_info const& tensor(tensor_id t) const { return program_.tensors_.at(t); }
     /// Returns the operators added so far.
     [[nodiscard]] std::span<operator_info const> operators() const { return program_.operators_; }
@@ -285,6 +289,27 @@ HEDDLE_INLINE std::vector<tensor_id> program_builder::apply_multi(std::string_vi
     }
     program_.operators_.push_back(op);
     return std::move(op.results);
+}
+
+HEDDLE_INLINE void program_builder::merge(std::vector<std::size_t> const& which, std::string_view kind, index_rule rule,
+                                          operator_options options) {
+    auto const first = *std::min_element(which.begin(), which.end());
+    operator_info op = program_.operators_[first];
+    op.kind = kind;
+    op.rule = std::move(rule);
+    op.attributes = std::move(options.attributes);
+    op.results.clear();
+    std::vector<tensor_shape> operands, results;
+    for (auto t : op.operands) operands.push_back(tensor(t).shape);
+    for (auto n : which) {
+        auto& part = program_.operators_[n];
+        op.results.push_back(part.results.front());
+        results.push_back(tensor(op.results.back()).shape);
+        part.results.clear();
+    }
+    static_cast<void>(bind_extents(op.rule, operands, results, options.extents));
+    op.work = derive_work(op, options);
+    program_.operators_[first] = std::move(op);
 }
 
 HEDDLE_INLINE program program_builder::finish(tensor_id loss) const& {

@@ -5,8 +5,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace heddle;
@@ -82,4 +86,81 @@ TEST_CASE("concatenations that do not go on from each other stay as they are") {
     CHECK(operands.back() == tensors{j.results[0], c});
     CHECK(std::vector(operands.begin(), operands.end() - 1) ==
           std::vector<tensors>{{a, b}, {a, b}, {b, a, c}, {a, b, c}, {a, b, c}});
+}
+
+namespace {
+
+/// Slices of a parameter of 8 by 24, and what a program of their sum has.
+struct runs {
+    call_recorder recorder;
+    tensor_id x = recorder.builder.parameter("x", {8, 24});
+    std::vector<tensor_id> results{};
+
+    void take(std::int64_t axis, extent start, extent stop, char const* target = "torch.slice") {
+        tensor_shape dims{8, 24};
+        dims[static_cast<std::size_t>(axis)] = stop - start;
+        traced_call call{"run_" + std::to_string(results.size()), target, {T(x)}, {}, {x}, {{dims}}};
+        if (call.target == "operator.getitem")
+            call.arguments.push_back(axis == 0 ? slice(start, stop) : list({slice({}, {}), slice(start, stop)}));
+        else if (call.target == "torch.narrow")
+            for (auto n : {axis, static_cast<std::int64_t>(start), static_cast<std::int64_t>(stop - start)})
+                call.arguments.push_back(number(n));
+        else
+            for (auto n : {axis, static_cast<std::int64_t>(start), static_cast<std::int64_t>(stop)})
+                call.arguments.push_back(number(n));
+        results.push_back(recorder.add(std::move(call)).front());
+    }
+    program finish() {
+        std::vector<tensor_id> sums;
+        for (auto t : results) sums.push_back(recorder.builder.apply("sum", "(i j) -> (); 0", {t}));
+        std::string rule = "()", terms = "0";
+        for (std::size_t k = 1; k < sums.size(); ++k) rule += ", ()", terms += " + " + std::to_string(k);
+        auto p = recorder.finish(recorder.builder.apply("add", rule + " -> (); " + terms, sums));
+        CHECK(broken_axioms(p).empty());
+        return p;
+    }
+};
+
+std::vector<std::string> kinds_of(program const& p) {
+    std::vector<std::string> kinds;
+    for (operator_id o = 0; o < p.operator_count(); ++o)
+        if (p.kind(o) != "sum" && p.kind(o) != "add") kinds.push_back(p.kind(o));
+    return kinds;
+}
+
+} // namespace
+
+TEST_CASE("slices of different lengths that tile a dimension are one split, in whatever order and spelling") {
+    runs r;
+    r.take(1, 16, 20);
+    r.take(1, 0, 16, "operator.getitem");
+    r.take(1, 20, 24, "torch.narrow");
+    auto const p = r.finish();
+    REQUIRE(kinds_of(p) == std::vector<std::string>{"split"});
+    CHECK(std::ranges::any_of(p.rule(0).indices, [](loop_index const& i) { return i.pieces.size() == 3; }));
+    std::vector<extent> lengths;
+    for (auto t : p.results(0)) lengths.push_back(p.tensor(t).shape[1]);
+    CHECK(lengths == std::vector<extent>{16, 4, 4});
+    CHECK(p.work(0).is_view);
+}
+
+TEST_CASE("slices that are alike, do not tile, overlap, or have no common unit stay as they are") {
+    auto const stay = [](std::vector<std::pair<extent, extent>> const& places) {
+        runs r;
+        for (auto const& [start, stop] : places) r.take(1, start, stop);
+        auto const kinds = kinds_of(r.finish());
+        return kinds.size() == places.size() && std::ranges::count(kinds, "slice") == std::ssize(kinds);
+    };
+    CHECK(stay({{0, 8}, {8, 16}, {16, 24}}));
+    CHECK(stay({{0, 16}, {16, 20}}));
+    CHECK(stay({{0, 16}, {12, 24}}));
+    CHECK(stay({{0, 16}, {16, 20}, {16, 20}, {20, 24}}));
+    CHECK(stay({{0, 7}, {7, 24}}));
+    CHECK_FALSE(stay({{0, 6}, {6, 24}}));
+    runs both; // along each dimension
+    both.take(0, 0, 2);
+    both.take(1, 0, 16);
+    both.take(0, 2, 8);
+    both.take(1, 16, 24);
+    CHECK(kinds_of(both.finish()) == std::vector<std::string>{"split", "split"});
 }

@@ -106,6 +106,17 @@ inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
     return lengths;
 }
 
+/// Takes a tensor of this shape apart into pieces of these lengths.
+inline described_operator split_of(tensor_id x, tensor_shape const& dims, std::size_t axis,
+                                   std::vector<extent> const& lengths) {
+    pieced_axis const sides(dims, axis, lengths);
+    described_operator op{rule_text({sides.whole}, sides.pieces, "0"), {x}};
+    for (extent length : lengths) op.options.results.emplace_back(dims)[axis] = length;
+    op.options.attributes["dim"] = just(axis);
+    op.options.is_view = true;
+    return op;
+}
+
 /// Several results along one dimension.
 inline description divide(call_view const& c) {
     tensor_id const x =
@@ -113,13 +124,8 @@ inline description divide(call_view const& c) {
     tensor_shape const& dims = c.shape_of(x);
     std::size_t const axis = c.axis(c.integer(2, "dim", 0), dims.size());
     auto const lengths = piece_lengths(c, dims[axis]);
-    pieced_axis const sides(dims, axis, lengths);
     c.expect_results(lengths.size());
-    described_operator op{rule_text({sides.whole}, sides.pieces, "0"), {x}};
-    for (extent length : lengths) op.options.results.emplace_back(dims)[axis] = length;
-    op.options.attributes["dim"] = just(axis);
-    op.options.is_view = true;
-    return op;
+    return split_of(x, dims, axis, lengths);
 }
 
 /// What integers and slices take of a tensor, dimension by dimension: one that is taken whole keeps its index. One of

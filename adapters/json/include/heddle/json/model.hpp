@@ -383,7 +383,7 @@ private:
         if (!loss || !recorder_.builder.tensor(loss->id).shape.empty())
             inputs.item(0).expected("a node that yields a tensor of shape [], the loss");
         try {
-            return std::move(recorder_.builder).finish(loss->id);
+            return recorder_.finish(loss->id);
         } catch (input_error const& e) { node.fail(e.what()); }
     }
 

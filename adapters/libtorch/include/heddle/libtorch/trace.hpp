@@ -118,7 +118,7 @@ struct traced_model {
     auto const predictions = detail::traced_results(tracer, result, options.loss.has_value());
     auto const loss = options.loss ? detail::append_loss(tracer, *options.loss, predictions, *target)
                                    : tracer.id(predictions.front());
-    return {options.name.empty() ? module.type()->name()->name() : options.name, recorder.builder.finish(loss),
+    return {options.name.empty() ? module.type()->name()->name() : options.name, recorder.finish(loss),
             recorder.missing(), recorder.warnings()};
 }
 

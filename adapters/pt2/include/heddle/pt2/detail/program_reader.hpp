@@ -555,7 +555,7 @@ private:
             specs.fail("have no output that is a scalar of a floating-point type, the loss; export a module that "
                        "returns it, as adapters/libtorch/export_pt2.py does");
         try {
-            return std::move(recorder_.builder).finish(tensors_.current(*loss));
+            return recorder_.finish(tensors_.current(*loss));
         } catch (input_error const& e) { place->fail(e.what()); }
     }
 
