@@ -271,10 +271,10 @@ def recording(module):
 def calls():
     for table in TABLES:
         for line in (Path(__file__).parent / table).read_text().splitlines():
-            target = line.lstrip("!").split(" ")[0]
+            target = line.split(" ")[0]
             if not line or line[0] == "#" or target in WITHOUT_VALUES:
                 continue
-            yield line.lstrip("!").replace(*CHANGES[target]) if target in CHANGES else line.lstrip("!")
+            yield line.replace(*CHANGES[target]) if target in CHANGES else line
 
 
 def main():

@@ -67,6 +67,7 @@ public:
         if (algorithm::find(moved, name) != moved.end() && all_pairs_but_places(name)) return plain();
         if (name == "add" || name == "sub") return all_pairs_ && operands_.size() == 2 ? plain() : none();
         if (name == "mul" || name == "div") return product(name);
+        if (name.starts_with("_fft_")) return plain();
         return {};
     }
 
