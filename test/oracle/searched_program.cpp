@@ -16,6 +16,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,64 @@ program branches(random_source& random) {
     std::string const left = random.chance(0.5) ? "b n" : random.chance(0.5) ? "b" : "n";
     auto const joined = b.apply("join", rule + " -> (" + left + "); " + terms, ends, join);
     return b.finish(b.apply("sum", "(" + left + ") -> (); 0", {joined}, {.category = operator_class::reduction}));
+}
+
+/// Blocks that add to one stream, as transformers have them. What is made early is used late: the stream itself, a value
+/// beside it, a mask, weights that blocks share.
+program streams(random_source& random) {
+    program_builder b;
+    operator_options const elementwise{.category = operator_class::elementwise};
+    operator_options const matmul{.category = operator_class::matmul, .saved_operands = {{0, 1}}};
+    extent const rows = 4, width = 4;
+    auto const add = [&](tensor_id one, tensor_id other) {
+        return b.apply("add", "(b n), (b n) -> (b n); 0 + 1", {one, other}, elementwise);
+    };
+    auto const multiply = [&](tensor_id one, tensor_id other) {
+        auto options = elementwise;
+        options.saved_operands = {{0, 1}};
+        return b.apply("mul", "(b n), (b n) -> (b n); 0*1", {one, other}, options);
+    };
+    int names = 0;
+    std::vector<tensor_id> weights;
+    auto const weight = [&] {
+        if (weights.empty() || random.chance(0.7))
+            weights.push_back(b.parameter("w" + std::to_string(++names), {width, width}));
+        return random.of(weights);
+    };
+    auto const linear = [&](tensor_id x) {
+        return b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, weight()}, matmul);
+    };
+    auto stream = linear(b.input("x", {rows, width}));
+    auto const mask = random.chance(0.5) ? b.input("mask", {rows, width}) : b.buffer("table", {rows, width});
+    auto const scale = b.parameter("scale", {width});
+    std::optional<tensor_id> beside;
+    if (random.chance(0.6)) beside = random.chance(0.5) ? linear(stream) : multiply(stream, mask);
+    for (int block = 0, blocks = random.between(1, 3); block < blocks; ++block) {
+        auto h = stream;
+        if (random.chance(0.4)) {
+            auto options = elementwise;
+            options.category = operator_class::normalisation;
+            options.saved_operands = {{0, 1}};
+            h = b.apply("norm", "(b !e), (!e) -> (b !e); 1", {h, scale}, options);
+        }
+        auto const before = h;
+        if (random.chance(0.7)) h = linear(h);
+        if (random.chance(0.4)) {
+            auto options = elementwise;
+            options.is_view = true;
+            options.extents = {{"h", 2}};
+            auto const split = b.apply("view", "(b (h d)) -> (b h d); 0", {h}, options);
+            options.is_view = false, options.extents = {}, options.saved_results = {0};
+            auto const rows_of = b.apply("softmax", "(b h~~d) -> (b h~d)", {split}, options);
+            options.is_view = true, options.saved_results = {};
+            h = b.apply("view", "(b h d) -> (b (h d)); 0", {rows_of}, options);
+        }
+        if (random.chance(0.4)) h = multiply(h, random.chance(0.5) ? linear(before) : beside.value_or(stream));
+        if (random.chance(0.3)) h = multiply(h, mask);
+        stream = h == stream ? linear(h) : add(h, stream);
+    }
+    if (beside && random.chance(0.7)) stream = random.chance(0.5) ? add(stream, *beside) : multiply(stream, *beside);
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {stream}, {.category = operator_class::reduction}));
 }
 
 /// The order of an indexed program's operators, at random.
@@ -199,19 +258,22 @@ TEST_CASE("a plan does not depend on the order in which operators are given") {
 
 TEST_CASE("a narrow width leaves a bound that no program undercuts") {
     int bounded = 0;
-    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
         random_source random(seed + 830000);
-        auto const [made, p] = random_case(random);
-        auto const c = test::random_cluster(random);
+        auto const made = random.chance(0.75) ? streams(random) : random_case(random).made;
+        auto const p = index_program(made);
+        auto const memory = random.chance(0.3) ? test::memory_kind::tight : test::memory_kind::loose;
+        auto const c = test::random_cluster(random, {.memory = memory});
         CAPTURE(seed);
         INFO(test::describe(made) << test::describe(c));
         clp::ratio_solver solver;
         hap_options options;
         options.training.overlaps_gradients = random.chance(0.5);
         auto narrow = options;
-        narrow.width = static_cast<std::size_t>(random.between(40, 150));
+        narrow.width = static_cast<std::size_t>(random.between(100, 1000));
         auto const found = plan_hap(made, c, solver, options), other = plan_hap(made, c, solver, narrow);
-        REQUIRE(found.exists());
+        CHECK((found.exists() || memory == test::memory_kind::tight));
+        if (!found.exists()) continue;
         if (!other.exists() || other.lower_bound <= 0) continue;
         bounded += std::ranges::any_of(
             other.warnings, [](auto const& text) { return text.find("holds for them too") != std::string::npos; });
@@ -229,7 +291,7 @@ TEST_CASE("a narrow width leaves a bound that no program undercuts") {
         if (best.path) CHECK(other.lower_bound <= best.cost.seconds * (1 + 1e-9));
     }
     MESSAGE("bounded " << bounded);
-    CHECK(bounded > 0);
+    CHECK(bounded > 10);
 }
 
 #endif
