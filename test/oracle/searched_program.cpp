@@ -84,10 +84,10 @@ program streams(random_source& random) {
         return b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, weight()}, matmul);
     };
     auto stream = linear(b.input("x", {rows, width}));
-    auto const mask = random.chance(0.5) ? b.input("mask", {rows, width}) : b.buffer("table", {rows, width});
+    auto const masking = random.chance(0.5) ? b.input("mask", {rows, width}) : b.buffer("table", {rows, width});
     auto const scale = b.parameter("scale", {width});
     std::optional<tensor_id> beside;
-    if (random.chance(0.6)) beside = random.chance(0.5) ? linear(stream) : multiply(stream, mask);
+    if (random.chance(0.6)) beside = random.chance(0.5) ? linear(stream) : multiply(stream, masking);
     for (int block = 0, blocks = random.between(1, 3); block < blocks; ++block) {
         auto h = stream;
         if (random.chance(0.4)) {
@@ -109,7 +109,7 @@ program streams(random_source& random) {
             h = b.apply("view", "(b h d) -> (b (h d)); 0", {rows_of}, options);
         }
         if (random.chance(0.4)) h = multiply(h, random.chance(0.5) ? linear(before) : beside.value_or(stream));
-        if (random.chance(0.3)) h = multiply(h, mask);
+        if (random.chance(0.3)) h = multiply(h, masking);
         stream = h == stream ? linear(h) : add(h, stream);
     }
     if (beside && random.chance(0.7)) stream = random.chance(0.5) ? add(stream, *beside) : multiply(stream, *beside);
