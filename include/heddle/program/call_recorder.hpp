@@ -65,7 +65,7 @@ public:
     /// Returns the program with this loss, as the builder does. Slices that tile a dimension are one `split` in it; see
     /// `detail::join_slices`. The recorder must not be used afterwards.
     [[nodiscard]] program finish(tensor_id loss) {
-        detail::join_slices(builder);
+        detail::join_slices(builder, loss);
         return std::move(builder).finish(loss);
     }
 

@@ -163,4 +163,9 @@ TEST_CASE("slices that are alike, do not tile, overlap, or have no common unit s
     both.take(0, 2, 8);
     both.take(1, 16, 24);
     CHECK(kinds_of(both.finish()) == std::vector<std::string>{"split", "split"});
+    runs half; // the loss depends on one of them
+    half.take(1, 0, 16);
+    half.take(1, 16, 24);
+    half.results.pop_back();
+    CHECK(kinds_of(half.finish()) == std::vector<std::string>{"slice"});
 }

@@ -11,6 +11,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -44,14 +45,29 @@ struct taken_run {
     return run;
 }
 
+/// Tells of each operator whether a tensor depends on it.
+[[nodiscard]] inline std::vector<bool> operators_behind(program_builder const& builder, tensor_id t) {
+    auto const operators = builder.operators();
+    std::set<tensor_id> needed{t};
+    std::vector<bool> result(operators.size());
+    for (std::size_t n = operators.size(); n-- > 0;) {
+        result[n] = algorithm::any_of(operators[n].results, [&](tensor_id r) { return needed.contains(r); });
+        if (result[n]) needed.insert(operators[n].operands.begin(), operators[n].operands.end());
+    }
+    return result;
+}
+
 /// Makes one `split` of slices that together are all of a dimension, if there is a number that divides their lengths
 /// and these differ: as pieces of one operator they are cut in the same shares, as `qkv[..., :a]`, `qkv[..., a:b]` and
-/// `qkv[..., b:]` have to be for attention by groups of heads. Slices of one length are cut alike by themselves.
+/// `qkv[..., b:]` have to be for attention by groups of heads. Slices of one length are cut alike by themselves, and
+/// those that the loss does not depend on do not count.
 /// *Complexity.* Linear in the operators but for sorting.
-inline void join_slices(program_builder& builder) {
+inline void join_slices(program_builder& builder, tensor_id loss) {
+    auto const counts = operators_behind(builder, loss);
     std::map<std::pair<tensor_id, std::size_t>, std::vector<taken_run>> found;
     for (std::size_t n = 0; n < builder.operators().size(); ++n)
-        if (auto const run = run_of(builder, n)) found[{builder.operators()[n].operands[0], run->axis}].push_back(*run);
+        if (auto const run = counts[n] ? run_of(builder, n) : std::nullopt)
+            found[{builder.operators()[n].operands[0], run->axis}].push_back(*run);
     for (auto& [place, runs] : found) {
         auto const& [x, axis] = place;
         algorithm::sort(runs, {}, &taken_run::start);
