@@ -57,8 +57,8 @@ public:
     }
 
     relaxation_bounds run(int rounds, search::deadline const& until) && {
-        // Prices of memory move on even while the bound does not.
-        auto const is_at_rest = [&] { return price_ == 0 && idle_ >= patience; };
+        // Prices of memory, turns and directions move on even while the bound does not.
+        auto const is_at_rest = [&] { return kind == relaxation_kind::clocks && price_ == 0 && idle_ >= patience; };
         for (int round = 0; round < rounds && !is_closed(1e-12) && !is_at_rest(); ++round) {
             if (round > 0 && until.is_over()) break;
             auto current = relax(priced_, weights_);
