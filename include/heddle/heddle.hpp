@@ -64,7 +64,6 @@
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/instruction_filter.hpp>
-#include <heddle/theory/loose_links.hpp>
 #include <heddle/theory/loosened_program.hpp>
 #include <heddle/theory/mesh_instruction.hpp>
 #include <heddle/theory/micro_batch.hpp>
@@ -161,7 +160,6 @@
 #include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/layer_costs.hpp>
-#include <heddle/synthesis/linked_bound.hpp>
 #include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/plan_record.hpp>

@@ -11,7 +11,6 @@
 #include <heddle/search/numbering.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/theory/cut_space.hpp>
-#include <heddle/theory/loose_links.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -69,8 +68,6 @@ struct move_price {
     /// If set, the collectives of its gradients follow all of its backward work.
     bool gradients_wait = true;
     bucket_kinds small_buckets = 0;
-    /// Sides of links, if the program is a loosened one.
-    std::span<std::uint32_t const> links{};
     [[nodiscard]] double backward_weight(side_weights const& side) const {
         return gradients_wait ? side.backward : side.beside;
     }
@@ -85,13 +82,11 @@ struct move_price {
 class priced_graph {
 public:
     /// `steps` are those of the space's instructions. `shares.is_by_extent()`, if it exists, tells whether factors of
-    /// equal extent have equal shares. `links` are those of the space, if it has any.
+    /// equal extent have equal shares.
     template <class Shares>
     priced_graph(cut_space const& space, cut_graph const& graph, std::span<step_work const> steps,
-                 cost_model const& model, Shares const& shares, training_options const& training = {},
-                 loose_links const* links = nullptr)
-        : space_(space), graph_(graph), model_(model), training_(training), links_(links),
-          number_in_kind_(steps.size()) {
+                 cost_model const& model, Shares const& shares, training_options const& training = {})
+        : space_(space), graph_(graph), model_(model), training_(training), number_in_kind_(steps.size()) {
         auto const moves = moves_by_kind();
         search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
         share_numbers const same(space, shares);
@@ -174,7 +169,6 @@ private:
         double buffer = 0;
         bool gradients_wait = true;
         bucket_kinds small_buckets = 0;
-        std::span<std::uint32_t const> links{};
     };
     /// A gradient that is put into a bucket.
     struct bucketed_gradient {
@@ -323,7 +317,6 @@ private:
                         f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
             p.buffer = momentary.most();
             p.gradients_wait = gradients_follow_work(move.instructions, steps);
-            if (links_) p.links = links_->of(a);
         }
     }
 
@@ -336,7 +329,6 @@ private:
     cut_graph const& graph_;
     cost_model const& model_;
     training_options training_;
-    loose_links const* links_;
     /// The number of each instruction and of each move among those of its kind, in the order of moves.
     std::vector<std::uint32_t> number_in_kind_, move_in_kind_;
     std::vector<variant> variants_;
@@ -499,8 +491,7 @@ HEDDLE_INLINE move_price priced_graph::price_at(std::size_t place) const {
             of(memory_),
             prices_[place].buffer,
             prices_[place].gradients_wait,
-            prices_[place].small_buckets,
-            prices_[place].links};
+            prices_[place].small_buckets};
 }
 
 HEDDLE_INLINE search::shortest_paths priced_graph::least_memory(std::size_t k) const {
