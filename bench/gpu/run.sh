@@ -1,0 +1,89 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSL-1.0
+# run.sh: what heddle computes on GPUs, and how near its prices are, as the page docs/results/gpu.md.
+#
+#   bench/gpu/run.sh                          on the GPUs of this machine
+#   bench/gpu/run.sh --device cpu             a dry run of the same code on the CPU, with small sizes
+#
+# Needs a C++20 compiler, python3 with torch (or a libtorch of the system), headers of Boost, Eigen 3 and nlohmann/json,
+# and zlib. --include FOLDER, which may be given several times, says where headers are; CXX names the compiler.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+device=cuda out=$root/docs/results/gpu.md includes= models= seeds=100 batch=16
+while [ $# -gt 0 ]; do
+    case $1 in
+    --device) device=$2 && shift 2 ;;
+    --include) includes="$includes -isystem $2" && shift 2 ;;
+    --out) out=$2 && shift 2 ;;
+    --seeds) seeds=$2 && shift 2 ;;
+    *)
+        echo "run.sh: unknown option $1" >&2
+        exit 2
+        ;;
+    esac
+done
+if [ "$device" = cpu ]; then
+    models="vit_2" batch=2
+    [ "$seeds" = 100 ] && seeds=20
+else
+    models="gpt2_12 vit_12 bert_12"
+    command -v nvidia-smi >/dev/null || {
+        echo "run.sh: there is no nvidia-smi, so no GPU; --device cpu is a dry run" >&2
+        exit 1
+    }
+fi
+
+python=${PYTHON:-python3}
+torch=$($python -c 'import torch; print(torch.__path__[0])')
+version=$($python -c 'import torch; print(torch.__version__)')
+if [ "$device" = cuda ] && ! $python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    echo "run.sh: the torch of $python has no CUDA that works here" >&2
+    exit 1
+fi
+libraries="-ltorch -ltorch_cpu -lc10"
+if [ -d "$torch/include/ATen" ]; then
+    flags="-isystem $torch/include -isystem $torch/include/torch/csrc/api/include"
+    flags="$flags -D_GLIBCXX_USE_CXX11_ABI=$($python -c 'import torch; print(int(torch._C._GLIBCXX_USE_CXX11_ABI))')"
+    libraries="-L$torch/lib -Wl,-rpath,$torch/lib $libraries"
+else # the system's own
+    flags="-isystem /usr/include/torch/csrc/api/include"
+fi
+[ "$device" = cpu ] || libraries="-Wl,--no-as-needed $libraries -ltorch_cuda -lc10_cuda"
+[ -d /usr/include/eigen3 ] && flags="$flags -isystem /usr/include/eigen3"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck disable=SC2086
+${CXX:-g++} -std=c++20 -O2 -DNDEBUG -ffp-contract=off -I"$root/include" -I"$root/adapters/json/include" \
+    -I"$root/adapters/libtorch/include" -I"$root/test" $includes $flags "$root/bench/gpu/one_gpu.cpp" -o "$work/one_gpu" \
+    $libraries -lz -pthread
+
+for m in $models; do set -- "$@" "$root/examples/models/$m.json.gz"; done
+"$work/one_gpu" "$device" "$seeds" "$batch" "$@" >"$work/one.md"
+
+{
+    echo "# On GPUs"
+    echo
+    if [ "$device" = cpu ]; then
+        echo "**A dry run on a CPU, with small sizes: no GPU was there. The numbers show that \`bench/gpu/run.sh\` works, and say nothing of a GPU.**"
+        gpus=0 name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)
+        driver=none
+    else
+        gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
+        name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)
+        driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)
+    fi
+    echo
+    echo "Written by \`bench/gpu/run.sh\`. Device: $name; GPUs: $gpus; driver: $driver; torch: $version; compiler: $(${CXX:-g++} --version | head -1); heddle: $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)."
+    cat "$work/one.md"
+    echo
+    echo "## Several GPUs"
+    echo
+    if [ "$gpus" -lt 2 ]; then
+        echo "Collectives of NCCL, plans on several GPUs, overlap of micro-batches in turn, interference: not measured, as there are fewer than two GPUs."
+    else
+        echo "Collectives of NCCL, plans on several GPUs, overlap of micro-batches in turn, interference: not measured, as this script has no part for them yet."
+    fi
+} >"$work/page.md"
+mv "$work/page.md" "$out"
+echo "$out"
