@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // What one device of libtorch computes, and how fast: arithmetic of all kernels and of plans beside the reference,
 // rates of operator classes with errors on shapes that were left out, and iterations beside what is predicted of them.
-// Usage: one_gpu cpu|cuda SEEDS BATCH MODEL...   It prints the parts of a page; run.sh builds and calls it.
+// Usage: one_gpu cpu|cuda SEEDS BATCH MODEL...   It prints the parts of a page, and returns 1
+// if something in them is wrong, 2 if they are not whole. run.sh builds and calls it.
 #include "staged_communicator.hpp"
 
 #include <heddle/libtorch/kernels.hpp>
@@ -10,9 +11,15 @@
 #include <heddle/execute/devices.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/execute/shrink.hpp>
+#include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/execute/stage_rank.hpp>
-#include <heddle/heddle.hpp>
-#include <heddle/json/all.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/json/names.hpp>
+#include <heddle/planner/amp.hpp>
+#include <heddle/planner/ditto.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/planner/hidup.hpp>
 #include <heddle/theory/rescale.hpp>
 
 #include <support/catalogue_programs.hpp>
@@ -37,6 +44,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -47,32 +55,25 @@ using tensor = libtorch::tensor<float>;
 
 at::Device device = at::kCPU;
 
-// ---- arithmetic
-
-/// Keeps the largest error, and what was wrong.
-struct shown {
-    std::size_t run = 0, wrong = 0;
-    double worst = 0;
-    void add(proof const& p) {
-        ++run;
-        wrong += p.problem.empty() ? 0 : 1;
-        worst = std::max(worst, p.worst_error);
-    }
-    void row(char const* what) const { std::printf("| %s | %zu | %zu | %.1e |\n", what, run, wrong, worst); }
+struct named_program {
+    std::string name;
+    heddle::program program;
 };
 
-/// Compares whatever `run(each)` gives of ranks with the single device by the reference kernels.
+// ---- arithmetic
+
+/// The single device by the reference kernels, with which ranks compare what they have computed.
 class expected_of {
 public:
-    expected_of(program const& p, std::uint64_t seed) : program_(p), sources(random_sources<double>(p, seed)) {
+    expected_of(program const& p, std::uint64_t seed) : sources_(random_sources<double>(p, seed)) {
         static eigen_kernels<double> const reference;
-        expected_ = run_on_random_sources(p, sources, reference, seed);
+        expected_ = run_on_random_sources(p, sources_, reference, seed);
         for (auto const& [t, gradient] : expected_.gradients) gradients_.emplace(t, gradient.second);
         builder_.emplace(p, expected_, result_);
     }
     template <class Rank>
     void run(Rank& rank) {
-        auto const mine = rank.run(rank.place(sources));
+        auto const mine = rank.run(rank.place(sources_));
         double const loss = rank.whole_loss(mine);
         auto const wanted = rank.place(gradients_);
         std::scoped_lock const guard(lock_);
@@ -80,19 +81,13 @@ public:
         builder_->compare_gradients(mine.gradients, wanted);
     }
     [[nodiscard]] proof const& result() {
-        if (!(result_.worst_error <= 1e-10)) builder_->fail("differs");
+        if (!(result_.worst_error <= 1e-10)) builder_->fail(result_.worst_tensor + " differs");
         return result_;
     }
 
 private:
-    program const& program_;
-
-public:
-    source_values<double> const sources;
-
-private:
+    source_values<double> sources_, gradients_;
     iteration_result<double> expected_;
-    source_values<double> gradients_;
     proof result_;
     std::optional<heddle::detail::proof_builder> builder_;
     std::mutex lock_;
@@ -103,71 +98,137 @@ libtorch::kernels<double> const& kernels() {
     return all;
 }
 
-template <class Work>
-void on_ranks(std::size_t ranks, Work&& work) {
-    run_ranks(ranks, [&](in_process_communicator& threads) {
-        libtorch::device_scope const here(device);
-        bench::staged_communicator world(threads);
-        work(world);
-    });
-}
-void run_plan(shown& of, program const& p, plan const& what, std::uint64_t seed) {
-    expected_of expected(p, seed);
-    auto const indexed = index_for(p, what);
-    on_ranks(ranks_of(what), [&](bench::staged_communicator& world) {
-        on_device<double>(what, world, [&](auto& mine) {
-            interpreter rank(p, indexed, what, mine, kernels(), seed);
+/// What was run of a kind, what of that was wrong, and the largest error.
+struct shown {
+    char const* what;
+    std::size_t run = 0, wrong = 0;
+    double worst = 0;
+
+    void fail(std::string const& problem) {
+        ++wrong;
+        std::fprintf(stderr, "%s: %s\n", what, problem.c_str());
+    }
+    void run_plan(program const& p, plan const& how, std::uint64_t seed = 1) {
+        auto const indexed = index_for(p, how);
+        on_ranks(p, ranks_of(how), seed, [&](bench::staged_communicator& world, expected_of& expected) {
+            on_device<double>(how, world, [&](auto& mine) {
+                interpreter rank(p, indexed, how, mine, kernels(), seed);
+                expected.run(rank);
+            });
+        });
+    }
+    void run_pipeline(program const& p, pipeline_plan const& how, std::uint64_t seed = 1) {
+        auto const indexed = index_program(p);
+        auto const split = split_along_batch(indexed);
+        pipeline_layout const layout(indexed, how, split);
+        on_ranks(p, layout.ranks(), seed, [&](bench::staged_communicator& world, expected_of& expected) {
+            stage_rank<libtorch::tensor<double>, bench::staged_communicator> here(indexed, split, layout, world);
+            interpreter rank(p, indexed, here, kernels(), seed);
             expected.run(rank);
         });
-    });
-    of.add(expected.result());
-}
-void run_pipeline(shown& of, program const& p, pipeline_plan const& what, std::uint64_t seed) {
-    expected_of expected(p, seed);
-    auto const indexed = index_program(p);
-    auto const split = split_along_batch(indexed);
-    pipeline_layout const layout(indexed, what, split);
-    on_ranks(layout.ranks(), [&](bench::staged_communicator& world) {
-        stage_rank<libtorch::tensor<double>, bench::staged_communicator> here(indexed, split, layout, world);
-        interpreter rank(p, indexed, here, kernels(), seed);
-        expected.run(rank);
-    });
-    of.add(expected.result());
+    }
+
+private:
+    template <class Work>
+    void on_ranks(program const& p, std::size_t ranks, std::uint64_t seed, Work&& work) {
+        expected_of expected(p, seed);
+        run_ranks(ranks, [&](in_process_communicator& threads) {
+            libtorch::device_scope const here(device);
+            bench::staged_communicator world(threads);
+            work(world, expected);
+        });
+        auto const& found = expected.result();
+        ++run;
+        worst = std::max(worst, found.worst_error);
+        if (!found) fail("seed " + std::to_string(seed) + ": " + found.problem);
+    }
+};
+
+/// Shares in proportion to speed, for which no library is needed.
+struct proportional_solver {
+    ratio_solution solve(ratio_problem const& p) const {
+        return {p.fits(p.preferred), p.preferred, p.objective(p.preferred)};
+    }
+};
+
+/// Three devices of three speeds.
+cluster uneven_cluster() {
+    cluster c;
+    c.name = "three";
+    for (double const speed : {1.0, 2.0, 4.0})
+        c.types.push_back({"x" + std::to_string(static_cast<int>(speed)),
+                           bytes(64e9),
+                           bytes_per_second(speed * 3e11),
+                           seconds(1e-6),
+                           {{element_type::float32, {flops_per_second(speed * 4e12)}}}});
+    c.machines = {{.type = 0}, {.type = 1}, {.type = 2}};
+    c.inter = network_link{bytes_per_second(2e9), seconds(2e-5)};
+    return c;
 }
 
-void arithmetic(std::uint64_t seeds) {
-    shown programs, plans, groups, turns, pipelines;
+/// Plans models by all planners, and runs the plans with smaller dimensions.
+void run_planned(std::vector<named_program> const& models, std::vector<shown>& all) {
+    shown hap{"plans of HAP"}, hidup{"plans of HiDup"}, amp{"plans of AMP"}, ditto{"plans of Ditto"};
+    auto const c = uneven_cluster();
+    auto const limited = [](planning_options o) {
+        o.synthesis.search.limits.labels = o.last_search.limits.labels = 500;
+        return o;
+    };
+    auto const run = [](shown& of, program const& p, auto const& how) {
+        if (!how.exists()) return of.fail("there is no plan: " + how.reason);
+        auto const small = shrink(p, how);
+        if constexpr (std::is_same_v<decltype(how), plan const&>) of.run_plan(small.program, small.plan);
+        else of.run_pipeline(small.program, small.plan);
+    };
+    for (auto const& [name, p] : models) {
+        auto const layers = repeated_layers(index_program(p));
+        run(hap, p, plan_hap(p, c, proportional_solver(), limited({})));
+        run(hidup, p,
+            plan_hidup(p, c, proportional_solver(),
+                       {.planning = limited(hidup_options().planning), .compares = false}));
+        run(amp, p, plan_amp(p, layers, c));
+        run(ditto, p, plan_ditto(p, layers, c, {.planner = {.method = template_method::recover}}));
+    }
+    for (auto const& one : {hap, hidup, amp, ditto}) all.push_back(one);
+}
+
+/// Returns whether nothing is wrong.
+bool arithmetic(std::uint64_t seeds, std::vector<named_program> const& models) {
+    shown programs{"programs on one rank"}, plans{"plans of uneven shards"}, groups{"plans of device groups"},
+        turns{"micro-batches in turn"}, pipelines{"pipelines"};
     std::set<std::string> kinds;
-    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    for (std::uint64_t seed = 1; turns.run < seeds && seed <= 100 * seeds; ++seed) {
         test::random_source random(seed);
-        auto const grown = test::find_catalogue_program(random, random.between(2, 5));
+        auto const grown = test::find_catalogue_program(random, random.between(1, 5));
         if (!grown) continue;
         auto const& p = *grown;
-        for (operator_id o = 0; o < p.operator_count(); ++o) kinds.insert(p.kind(o));
-        auto const indexed = index_program(p);
-        run_plan(programs, p, test::random_plan(indexed, 1, random), seed);
-        run_plan(plans, p, test::random_plan(indexed, static_cast<std::size_t>(random.between(2, 4)), random), seed);
-        auto const grouped = test::random_grouped_case(seed);
-        run_plan(groups, grouped.program, grouped.plan, seed);
         if (int const count = test::divisor_of_batch(p, random); count > 0) {
             auto const part = index_program(micro_batch_of(p, count));
-            run_plan(turns, p,
-                     test::interleaved(test::random_plan(part, 2, random), part, {.micro_batches = count}, random),
-                     seed);
+            auto const ranks = static_cast<std::size_t>(random.between(2, 4));
+            turns.run_plan(
+                p, test::interleaved(test::random_plan(part, ranks, random), part, {.micro_batches = count}, random),
+                seed);
         }
-        std::vector<std::size_t> const cuts{0, p.operator_count() / 2, p.operator_count()};
-        auto const pipeline = test::pipeline_of(p, cuts, 1 + seed % 2, 1 + static_cast<std::int64_t>(seed % 3));
-        if (verify(p, pipeline)) run_pipeline(pipelines, p, pipeline, seed);
+        if (seed > seeds) continue;
+        for (operator_id o = 0; o < p.operator_count(); ++o) kinds.insert(p.kind(o));
+        auto const indexed = index_program(p);
+        programs.run_plan(p, test::random_plan(indexed, 1, random), seed);
+        plans.run_plan(p, test::random_plan(indexed, static_cast<std::size_t>(random.between(2, 4)), random), seed);
+        auto const grouped = test::random_grouped_case(seed);
+        groups.run_plan(grouped.program, grouped.plan, seed);
+        auto const pipeline = test::pipeline_of(p, {0, p.operator_count() / 2, p.operator_count()}, 1 + seed % 2,
+                                                1 + static_cast<std::int64_t>(seed % 3));
+        if (p.operator_count() > 1 && verify(p, pipeline)) pipelines.run_pipeline(p, pipeline, seed);
     }
-    std::printf("\n## Arithmetic\n\nFloat64 beside the reference kernels on the CPU: random programs of %zu kinds of "
-                "operators on one rank, and plans of every kind that planners make on ranks that share the device.\n\n"
+    std::vector<shown> all{programs, plans, groups, turns, pipelines};
+    run_planned(models, all);
+    std::printf("\n## Arithmetic\n\nLoss and gradients in float64 beside the reference kernels on the CPU: random "
+                "programs, of %zu kinds of operators, and plans on ranks that share the device; and what the planners "
+                "make, on three devices of three speeds, of the models below, with smaller dimensions.\n\n"
                 "| what | run | wrong | largest relative error |\n|---|---:|---:|---:|\n",
                 kinds.size());
-    programs.row("programs on one rank");
-    plans.row("plans of uneven shards");
-    groups.row("plans of device groups");
-    turns.row("micro-batches in turn");
-    pipelines.row("pipelines");
+    for (auto const& one : all) std::printf("| %s | %zu | %zu | %.1e |\n", one.what, one.run, one.wrong, one.worst);
+    return std::all_of(all.begin(), all.end(), [](shown const& one) { return one.wrong == 0; });
 }
 
 // ---- time
@@ -194,7 +255,21 @@ double seconds_of(std::function<void()> const& call) {
     return all[all.size() / 2];
 }
 
-/// Runs a program operator by operator, and adds the time of each that is not known yet, forward and backward.
+/// How numbers are multiplied and kept.
+struct precision {
+    char const* name;
+    element_type type = element_type::float32;
+    bool is_tf32 = false;
+
+    void set() const {
+        at::globalContext().setAllowTF32CuBLAS(is_tf32);
+        at::globalContext().setAllowTF32CuDNN(is_tf32);
+    }
+};
+constexpr precision fp32{"fp32"}, tf32{"tf32", element_type::float32, true}, bf16{"bf16", element_type::bfloat16};
+
+/// Runs a program in fp32 operator by operator, and adds the time of each call that is not known yet, forward and
+/// backward, in every precision.
 class sampler {
 public:
     void run(program const& p) {
@@ -206,26 +281,23 @@ public:
         for (operator_id o = 0; o < p.operator_count(); ++o)
             for (auto t : p.operands(o)) ++uses[t];
         for (operator_id o = 0; o < p.operator_count(); ++o) {
-            tensor_call<tensor> const call = whole_call(p, o);
-            std::vector<tensor const*> x, y, g;
+            std::vector<tensor const*> x;
             for (auto t : p.operands(o)) x.push_back(&values.at(t));
-            auto made = backend.forward(call, x);
-            std::vector<tensor> ones;
-            for (auto const& result : made) ones.emplace_back(result.shape(), 1.0F);
-            for (std::size_t k = 0; k < made.size(); ++k) {
-                y.push_back(&made[k]);
-                g.push_back(indexed.tensors[p.results(o)[k]].has_cotangent ? &ones[k] : nullptr);
-            }
-            auto const step = make_step(indexed, whole_instruction(indexed, o), {});
-            bool const differs = std::any_of(g.begin(), g.end(), [](auto const* c) { return c != nullptr; });
-            add(step, step.forward, [&] { (void)backend.forward(call, x); });
-            if (differs) add(step, step.backward, [&] { (void)backend.backward(call, x, y, g); });
-            for (std::size_t k = 0; k < made.size(); ++k) values.emplace(p.results(o)[k], std::move(made[k]));
+            auto const y = backend.forward(whole_call(p, o), x);
+            add_calls<float>(fp32, p, indexed, o, x, y);
+            if (device.is_cuda()) add_calls<float>(tf32, p, indexed, o, x, y);
+            fp32.set();
+            if (algorithm::all_of(p.operands(o), [&](auto t) { return is_floating(p.tensor(t).type); })) try {
+                    add_calls<c10::BFloat16>(bf16, p, indexed, o, x, y);
+                } catch (input_error const&) { not_in_bf16_.insert(p.kind(o)); }
+            for (std::size_t k = 0; k < y.size(); ++k) values.emplace(p.results(o)[k], y[k]);
             for (auto t : p.operands(o))
                 if (--uses[t] == 0) values.erase(t);
         }
     }
     [[nodiscard]] std::vector<sample> const& samples() const { return samples_; }
+    /// Kinds of operators that libtorch does not compute in bf16 on the device.
+    [[nodiscard]] std::set<std::string> const& not_in_bf16() const { return not_in_bf16_; }
 
 private:
     [[nodiscard]] static instruction whole_instruction(indexed_program const& p, operator_id o) {
@@ -236,22 +308,49 @@ private:
         };
         return instruction::compute{o, forms(p.operators[o].operands), forms(p.operators[o].results)};
     }
-    void add(step_work const& s, local_work const& work, std::function<void()> const& call) {
-        bytes const size = work.whole + work.split;
-        if (!work.launches || !known_.insert({s.category, work.operations.value, size.value}).second) return;
-        samples_.push_back(
-            {s.category, "device", 0, element_type::float32, work.operations, size, seconds(seconds_of(call))});
+    template <class Scalar>
+    void add_calls(precision const& how, program const& p, indexed_program const& indexed, operator_id o,
+                   std::vector<tensor const*> const& operands, std::vector<tensor> const& results) {
+        using value = libtorch::tensor<Scalar>;
+        static libtorch::kernels<Scalar> const backend;
+        how.set();
+        std::vector<value> operands_here, results_here, ones;
+        for (auto const* x : operands) operands_here.emplace_back(x->value());
+        for (auto const& y : results) {
+            results_here.emplace_back(y.value());
+            ones.emplace_back(y.shape(), Scalar(1.0F));
+        }
+        std::vector<value const*> x, y, g;
+        for (auto const& one : operands_here) x.push_back(&one);
+        for (std::size_t k = 0; k < results.size(); ++k) {
+            y.push_back(&results_here[k]);
+            g.push_back(indexed.tensors[p.results(o)[k]].has_cotangent ? &ones[k] : nullptr);
+        }
+        tensor_call<value> const call = whole_call(p, o);
+        auto const step = make_step(indexed, whole_instruction(indexed, o), {});
+        add(how, step, step.forward, [&] { (void)backend.forward(call, x); });
+        if (std::any_of(g.begin(), g.end(), [](auto const* c) { return c != nullptr; }))
+            add(how, step, step.backward, [&] { (void)backend.backward(call, x, y, g); });
+    }
+    void add(precision const& how, step_work const& s, local_work const& work, std::function<void()> const& call) {
+        bytes const size = (work.whole + work.split) * (element_size(how.type) / 4.0); // which the models say in fp32
+        if (!work.launches || known_.contains({how.name, s.category, work.operations.value, size.value})) return;
+        seconds const time(seconds_of(call));
+        samples_.push_back({s.category, how.name, 0, how.type, work.operations, size, time});
+        known_.insert({how.name, s.category, work.operations.value, size.value});
     }
 
-    std::set<std::tuple<operator_class, double, double>> known_;
+    std::set<std::tuple<std::string, operator_class, double, double>> known_;
     std::vector<sample> samples_;
+    std::set<std::string> not_in_bf16_;
 };
 
-/// A device whose classes are as fitted; the overhead and bandwidth of the element-wise stand for all others.
+/// A device whose classes are as fitted in fp32; the overhead and bandwidth of the element-wise stand for all others.
 cluster fitted(fit_report const& report) {
     device_type type{"device", bytes(1e15), bytes_per_second(1e9), seconds(1e-6), {}};
     rate_table table{flops_per_second(1e9), {}};
     for (auto const& f : report.operators) {
+        if (f.device != fp32.name) continue;
         table.by_class[f.category] = f.speed;
         if (f.category == operator_class::matmul && f.speed.rate) table.fallback = *f.speed.rate;
         if (f.category != operator_class::elementwise) continue;
@@ -275,45 +374,47 @@ plan plan_of_one(indexed_program const& indexed) {
     return p;
 }
 
-void time_models(extent batch, std::vector<std::string> const& files) {
-    struct model_of {
-        std::string name;
-        program whole;
-    };
-    std::vector<model_of> models;
+void time_models(extent batch, std::vector<named_program> const& models) {
     sampler all;
-    for (auto const& file : files) {
-        auto model = json::read_model(file);
-        auto const name = std::filesystem::path(file).filename().string();
-        models.push_back({name.substr(0, name.find('.')), with_batch_size(model.program, batch)});
-        for (extent const size : {batch / 2, batch, 2 * batch}) all.run(with_batch_size(model.program, size));
-    }
+    for (auto const& m : models)
+        for (extent const size : {batch / 2, batch, 2 * batch}) all.run(with_batch_size(m.program, size));
     auto const report = fit_samples(all.samples());
     std::printf(
-        "\n## Rates of operator classes\n\nFloat32. Operators of the models below with half, all and twice the "
-        "batch, forward and backward; each distinct size once. Errors are of sizes that the fit was not given.\n\n"
-        "| class | sizes | rate, GFLOP/s | bandwidth, GB/s | overhead, us | median error | ninth decile | worst "
-        "|\n|---|---:|---:|---:|---:|---:|---:|---:|\n");
+        "\n## Rates of operator classes\n\nOperators of the models below with half, all and twice the batch, forward "
+        "and "
+        "backward; each distinct size once. Errors are of sizes that the fit was not given.\n\n"
+        "| precision | class | sizes | rate, GFLOP/s | bandwidth, GB/s | overhead, us | median error | ninth decile | "
+        "worst |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n");
     auto const number = [](auto const& of, double unit) {
         std::array<char, 32> text{"-"};
         if (of) std::snprintf(text.data(), text.size(), "%.4g", of->value / unit);
         return std::string(text.data());
     };
     for (auto const& f : report.operators) {
-        auto const error = f.quality.held_out.value_or(f.quality.in_sample);
-        std::printf("| %s | %zu | %s | %s | %s | %.1f %% | %.1f %% | %.0f %% |\n",
+        std::printf("| %s | %s | %zu | %s | %s | %s |", f.device.c_str(),
                     std::string(json::name_of(json::operator_classes, f.category)).c_str(), f.quality.sizes,
                     number(f.speed.rate, 1e9).c_str(), number(f.speed.bandwidth, 1e9).c_str(),
-                    number(f.speed.overhead, 1e-6).c_str(), 100 * error.median, 100 * error.ninth_decile,
-                    100 * error.worst);
+                    number(f.speed.overhead, 1e-6).c_str());
+        if (auto const& error = f.quality.held_out)
+            std::printf(" %.1f %% | %.1f %% | %.0f %% |\n", 100 * error->median, 100 * error->ninth_decile,
+                        100 * error->worst);
+        else std::printf(" - | - | - |\n");
+    }
+    if (!device.is_cuda()) std::printf("\ntf32: not measured, as there is no GPU.\n");
+    if (!all.not_in_bf16().empty()) {
+        std::printf("\nNot measured in bf16, which libtorch does not compute here:");
+        for (auto const& kind : all.not_in_bf16()) std::printf(" `%s`", kind.c_str());
+        std::printf(".\n");
     }
     auto const machine = fitted(report);
-    std::printf("\n## Iterations\n\nForward and backward of whole models on one device by the interpreter, batch %lld, "
-                "beside the prediction of the rates above.\n\n| model | measured, s | predicted, s | error |\n"
-                "|---|---:|---:|---:|\n",
-                static_cast<long long>(batch));
+    std::printf(
+        "\n## Iterations\n\nForward and backward of whole models on one device by the interpreter in fp32, batch %lld, "
+        "beside the prediction of the rates above.\n\n| model | measured, s | predicted, s | error |\n"
+        "|---|---:|---:|---:|\n",
+        static_cast<long long>(batch));
     for (auto const& m : models) {
-        auto const indexed = index_program(m.whole);
+        auto const whole = with_batch_size(m.program, batch);
+        auto const indexed = index_program(whole);
         auto what = plan_of_one(indexed);
         for (auto& s : what.steps) s.step.update = {}; // no optimiser runs here
         double const predicted = evaluate(what, machine).time.total();
@@ -321,8 +422,8 @@ void time_models(extent batch, std::vector<std::string> const& files) {
         run_ranks(1, [&](in_process_communicator& world) {
             libtorch::device_scope const here(device);
             libtorch::kernels<float> const backend;
-            interpreter rank(m.whole, indexed, what, world, backend);
-            auto const placed = rank.place(random_sources<float>(m.whole, 1));
+            interpreter rank(whole, indexed, what, world, backend);
+            auto const placed = rank.place(random_sources<float>(whole, 1));
             measured = seconds_of([&] { (void)rank.run(placed); });
         });
         std::printf("| %s | %.5f | %.5f | %+.1f %% |\n", m.name.c_str(), measured, predicted,
@@ -333,17 +434,23 @@ void time_models(extent batch, std::vector<std::string> const& files) {
 } // namespace
 
 int main(int count, char** arguments) {
-    if (count < 4) {
+    if (count < 5) {
         std::fputs("usage: one_gpu cpu|cuda SEEDS BATCH MODEL...\n", stderr);
         return 2;
     }
     try {
         if (std::string_view(arguments[1]) == "cuda") device = at::Device(at::kCUDA, 0);
         libtorch::device_scope const here(device);
-        arithmetic(std::strtoull(arguments[2], nullptr, 10));
-        time_models(std::strtoll(arguments[3], nullptr, 10), {arguments + 4, arguments + count});
+        std::vector<named_program> models;
+        for (auto const* file : std::vector<char const*>(arguments + 4, arguments + count)) {
+            auto const name = std::filesystem::path(file).filename().string();
+            models.push_back({name.substr(0, name.find('.')), json::read_model(file).program});
+        }
+        bool const is_right = arithmetic(std::strtoull(arguments[2], nullptr, 10), models);
+        time_models(std::strtoll(arguments[3], nullptr, 10), models);
+        return is_right ? 0 : 1;
     } catch (std::exception const& e) {
         std::fprintf(stderr, "one_gpu: %s\n", e.what());
-        return 1;
+        return 2;
     }
 }

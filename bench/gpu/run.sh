@@ -1,15 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSL-1.0
-# run.sh: what heddle computes on GPUs, and how near its prices are, as the page docs/results/gpu.md.
+# run.sh: what heddle computes on a GPU, and how near its prices are, as the page docs/results/gpu.md.
 #
-#   bench/gpu/run.sh                          on the GPUs of this machine
-#   bench/gpu/run.sh --device cpu             a dry run of the same code on the CPU, with small sizes
+#   bench/gpu/run.sh                                on the first GPU of this machine
+#   bench/gpu/run.sh --device cpu --out page.md     a dry run of the same code on the CPU, with small sizes
 #
-# Needs a C++20 compiler, python3 with torch (or a libtorch of the system), headers of Boost, Eigen 3 and nlohmann/json,
-# and zlib. --include FOLDER, which may be given several times, says where headers are; CXX names the compiler.
+# Options: --seeds N random programs; --include FOLDER, which may be given several times, where headers are.
+# Needs a C++20 compiler (CXX), a Python with torch (PYTHON), headers of Boost, Eigen 3, nlohmann/json and zlib, and
+# what LDFLAGS may say of where zlib is.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
-device=cuda out=$root/docs/results/gpu.md includes= models= seeds=100 batch=16
+device=cuda out= includes= seeds=
 while [ $# -gt 0 ]; do
     case $1 in
     --device) device=$2 && shift 2 ;;
@@ -22,19 +23,32 @@ while [ $# -gt 0 ]; do
         ;;
     esac
 done
-if [ "$device" = cpu ]; then
-    models="vit_2" batch=2
-    [ "$seeds" = 100 ] && seeds=20
-else
-    models="gpt2_12 vit_12 bert_12"
+case $device in
+cpu)
+    models="vit_2" batch=2 seeds=${seeds:-20}
+    [ "$out" ] || {
+        echo "run.sh: a dry run writes to the page that --out names, not to that of GPUs" >&2
+        exit 2
+    }
+    ;;
+cuda)
+    models="gpt2_12 vit_12 bert_12" batch=16 seeds=${seeds:-100} out=${out:-$root/docs/results/gpu.md}
     command -v nvidia-smi >/dev/null || {
         echo "run.sh: there is no nvidia-smi, so no GPU; --device cpu is a dry run" >&2
         exit 1
     }
-fi
+    ;;
+*)
+    echo "run.sh: --device is $device, expected cuda or cpu" >&2
+    exit 2
+    ;;
+esac
 
 python=${PYTHON:-python3}
-torch=$($python -c 'import torch; print(torch.__path__[0])')
+torch=$($python -c 'import torch; print(torch.__path__[0])' 2>/dev/null) || {
+    echo "run.sh: $python has no torch; PYTHON=... names another" >&2
+    exit 1
+}
 version=$($python -c 'import torch; print(torch.__version__)')
 if [ "$device" = cuda ] && ! $python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     echo "run.sh: the torch of $python has no CUDA that works here" >&2
@@ -43,7 +57,7 @@ fi
 libraries="-ltorch -ltorch_cpu -lc10"
 if [ -d "$torch/include/ATen" ]; then
     flags="-isystem $torch/include -isystem $torch/include/torch/csrc/api/include"
-    flags="$flags -D_GLIBCXX_USE_CXX11_ABI=$($python -c 'import torch; print(int(torch._C._GLIBCXX_USE_CXX11_ABI))')"
+    flags="$flags -D_GLIBCXX_USE_CXX11_ABI=$($python -c 'import torch; print(int(torch.compiled_with_cxx11_abi()))')"
     libraries="-L$torch/lib -Wl,-rpath,$torch/lib $libraries"
 else # the system's own
     flags="-isystem /usr/include/torch/csrc/api/include"
@@ -56,10 +70,12 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck disable=SC2086
 ${CXX:-g++} -std=c++20 -O2 -DNDEBUG -ffp-contract=off -I"$root/include" -I"$root/adapters/json/include" \
     -I"$root/adapters/libtorch/include" -I"$root/test" $includes $flags "$root/bench/gpu/one_gpu.cpp" -o "$work/one_gpu" \
-    $libraries -lz -pthread
+    ${LDFLAGS:-} $libraries -lz -pthread
 
 for m in $models; do set -- "$@" "$root/examples/models/$m.json.gz"; done
-"$work/one_gpu" "$device" "$seeds" "$batch" "$@" >"$work/one.md"
+status=0
+"$work/one_gpu" "$device" "$seeds" "$batch" "$@" >"$work/one.md" || status=$?
+[ $status -le 1 ] || exit $status # else the page says what is wrong
 
 {
     echo "# On GPUs"
@@ -80,10 +96,14 @@ for m in $models; do set -- "$@" "$root/examples/models/$m.json.gz"; done
     echo "## Several GPUs"
     echo
     if [ "$gpus" -lt 2 ]; then
-        echo "Collectives of NCCL, plans on several GPUs, overlap of micro-batches in turn, interference: not measured, as there are fewer than two GPUs."
+        reason="there are fewer than two GPUs"
     else
-        echo "Collectives of NCCL, plans on several GPUs, overlap of micro-batches in turn, interference: not measured, as this script has no part for them yet."
+        reason="this script has no part for it yet"
     fi
+    for part in "NCCL's collectives" "Plans on several GPUs" "Overlap of micro-batches that take turns" "Interference"; do
+        echo "- $part: not measured, as $reason."
+    done
 } >"$work/page.md"
 mv "$work/page.md" "$out"
 echo "$out"
+exit $status
