@@ -85,6 +85,7 @@
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/mesh_cuts.hpp>
+#include <heddle/cost/mesh_step.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/priced_graph_problem.hpp>

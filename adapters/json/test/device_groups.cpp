@@ -38,17 +38,23 @@ plan priced_plan(std::uint64_t seed) {
 TEST_CASE("a cluster says which machines are grouped") {
     std::string const text =
         R"({"format": "heddle.cluster", "version": 1, "device_types": [{"name": "a", "memory": 1e9, "bandwidth": 1e9, "rates": {"float32": 1e9}}],
-        "machines": [{"type": "a", "devices": 4, "count": 2, "grouped": true}, {"type": "a", "devices": 2}],
+        "machines": [{"type": "a", "devices": 4, "count": 2, "grouped": true, "network_cards": 2}, {"type": "a", "devices": 2}],
         "links": {"inter": {"bandwidth": 1e9, "latency": 1e-5}, "intra": {"bandwidth": 1e10, "latency": 1e-6}}})";
     auto const c = json::parse_cluster(text);
     CHECK(c.group_sizes() == std::vector<int>{4, 4, 1, 1});
     auto const again = json::parse_cluster(json::to_text(c));
     CHECK(again.group_sizes() == c.group_sizes());
+    CHECK(again.machines[0].network_cards == 2);
+    CHECK(network_cards(again) == 1); // the other machine's
     CHECK(json::to_text(again) == json::to_text(c));
     auto wrong = nlohmann::json::parse(text);
     wrong["machines"][0]["grouped"] = 1;
     CHECK_THROWS_WITH_AS((void)json::parse_cluster(wrong.dump(), "c.json"), doctest::Contains("machines[0].grouped"),
                          input_error);
+    wrong = nlohmann::json::parse(text);
+    wrong["machines"][0]["network_cards"] = 0;
+    CHECK_THROWS_WITH_AS((void)json::parse_cluster(wrong.dump(), "c.json"),
+                         doctest::Contains("machines[0].network_cards"), input_error);
     wrong = nlohmann::json::parse(text);
     wrong["links"].erase("intra");
     CHECK_THROWS_WITH_AS((void)json::parse_cluster(wrong.dump(), "c.json"), doctest::Contains("links, intra"),

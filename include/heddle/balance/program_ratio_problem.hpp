@@ -297,7 +297,7 @@ HEDDLE_INLINE program_work kernel_work(cost_model const& model, local_work const
 HEDDLE_INLINE affine inside_line(cost_model const& model, inside_list const& list, std::size_t t) {
     affine sum;
     for (auto const& x : list) {
-        auto const& line = model.inside(x.kind, t);
+        auto const line = model.inside(x, t);
         sum += {line.latency.value + line.slope.value * x.whole.value, line.slope.value * x.split.value};
     }
     return sum;
@@ -311,9 +311,10 @@ HEDDLE_INLINE convex_pieces transfer_curve(cost_model const& model, transfer con
     double const latencies = is_gradient ? model.part_of_bucket(t) : 1;
     double const at_zero = payload(t, model.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
     double const at_one = payload(t, model.ranks(), 1, 1).value;
+    auto const slope_of = [&](auto const& piece) { return piece.slope.value * model.crowding(t); };
     convex_pieces pieces;
     for (auto const& p : model.model(t.kind).pieces)
-        pieces.push_back({latencies * p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
+        pieces.push_back({latencies * p.latency.value + slope_of(p) * at_zero, slope_of(p) * (at_one - at_zero)});
     return pieces;
 }
 

@@ -77,6 +77,8 @@ struct machine_group {
     int devices = 1;
     int count = 1;
     bool is_group = false;
+    /// How many links to other machines each has. Collectives that leave a machine at once share them.
+    int network_cards = 1;
 
     /// The number of devices of a machine that plans tell apart, and how many devices each of them stands for.
     [[nodiscard]] int planned_devices() const { return is_group ? 1 : devices; }
@@ -142,6 +144,12 @@ private:
 /// *Throws* `input_error` if the cluster has measured collectives: those of single devices are not those of groups.
 [[nodiscard]] cluster with_grouped_machines(cluster c);
 
+/// Returns how many network cards every machine has at least.
+[[nodiscard]] inline int network_cards(cluster const& c) {
+    return c.machines.empty() ? 1
+                              : algorithm::min_element(c.machines, {}, &machine_group::network_cards)->network_cards;
+}
+
 /// This rate is slower than any real one, yet fast enough that times are finite.
 inline constexpr double least_rate = 1e-9;
 
@@ -151,7 +159,7 @@ void validate(cluster const& c);
 /// Returns the time of a collective over all planned devices. It is measured or, if not, that of a ring over the
 /// slowest link it crosses. The ring leaves every machine once; all other hops have the latency of the link inside. An
 /// all-to-all has the latency of the ring too (else gathering and slicing might be faster), and the devices of a
-/// machine share its link.
+/// machine share its network cards.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] collective_model model_of(cluster const& c, collective kind);
 
@@ -223,7 +231,8 @@ HEDDLE_INLINE void validate(cluster const& c) {
     int machine_count = 0;
     for (auto const& m : c.machines) {
         if (m.type >= c.types.size()) throw input_error("machines", "names an unknown device type");
-        if (m.devices < 1 || m.count < 1) throw input_error("machines", "devices and count must be at least 1");
+        if (m.devices < 1 || m.count < 1 || m.network_cards < 1)
+            throw input_error("machines", "devices, count and network_cards must be at least 1");
         total += static_cast<double>(m.devices) * m.count;
         several_inside |= m.devices > 1;
         machine_count += m.count;
@@ -251,11 +260,12 @@ HEDDLE_INLINE void validate(cluster const& c) {
 
 HEDDLE_INLINE collective_model model_of(cluster const& c, collective kind) {
     if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
-    double ranks = 0, most_inside = 1;
+    double ranks = 0, most_inside = 1, most_sharing = 1;
     int machine_count = 0;
     for (auto const& m : c.machines) {
         ranks += static_cast<double>(m.planned_devices()) * m.count;
         most_inside = std::max(most_inside, static_cast<double>(m.planned_devices()));
+        most_sharing = std::max(most_sharing, static_cast<double>(m.planned_devices()) / m.network_cards);
         machine_count += m.count;
     }
     if (ranks <= 1) return {{{seconds(0), seconds_per_byte(0)}}};
@@ -268,7 +278,7 @@ HEDDLE_INLINE collective_model model_of(cluster const& c, collective kind) {
         latency = std::max(latency, c.inter->latency.value);
         per_byte = std::max(per_byte, 1 / c.inter->bandwidth.value);
         shared_per_byte =
-            std::max(shared_per_byte, most_inside * (ranks - most_inside) / (ranks - 1) / c.inter->bandwidth.value);
+            std::max(shared_per_byte, most_sharing * (ranks - most_inside) / (ranks - 1) / c.inter->bandwidth.value);
     }
     double const fraction = (ranks - 1) / ranks;
     double const inside = most_inside > 1 ? c.intra->latency.value : latency,

@@ -18,18 +18,33 @@ namespace heddle {
 /// HAP (EuroSys '24), section 6: a collective of groups has three steps, to the first device, across, and from it.
 enum class inside_step : std::uint8_t {
     none,
-    reduce,     ///< the sum of all members' tensors to the first
-    gather,     ///< all members' parts to the first
-    broadcast,  ///< the first's tensor to all
-    scatter,    ///< parts of the first's tensor to all
-    all_reduce, ///< the sum of all members' tensors to all
-    all_gather  ///< all members' parts to all
+    reduce,         ///< the sum of all members' tensors to the first
+    gather,         ///< all members' parts to the first
+    broadcast,      ///< the first's tensor to all
+    scatter,        ///< parts of the first's tensor to all
+    all_reduce,     ///< the sum of all members' tensors to all
+    all_gather,     ///< all members' parts to all
+    reduce_scatter, ///< to each its part of the sum of all members' tensors
+    all_to_all      ///< from each its part along one factor, to each its part along another
 };
-inline constexpr std::size_t inside_step_count = 7;
+inline constexpr std::size_t inside_step_count = 9;
 
 [[nodiscard]] constexpr char const* name(inside_step kind) {
-    constexpr std::array names{"none", "reduce", "gather", "broadcast", "scatter", "all_reduce", "all_gather"};
+    constexpr std::array names{"none",       "reduce",     "gather",         "broadcast", "scatter",
+                               "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
     return names[static_cast<std::size_t>(kind)];
+}
+
+/// Returns the step that a collective along an axis inside a machine is.
+[[nodiscard]] constexpr inside_step inside_step_of(collective kind) {
+    switch (kind) {
+    case collective::all_reduce: return inside_step::all_reduce;
+    case collective::all_gather: return inside_step::all_gather;
+    case collective::reduce_scatter: return inside_step::reduce_scatter;
+    case collective::all_to_all: return inside_step::all_to_all;
+    case collective::broadcast: break;
+    }
+    return inside_step::broadcast;
 }
 
 /// Returns the time of a step among `members` devices over one link, as a line in the bytes of the whole tensor. Whole
@@ -53,7 +68,9 @@ HEDDLE_INLINE collective_model::piece time_inside(inside_step kind, int members,
     case inside_step::broadcast: return line(std::ceil(std::log2(n)), 1);
     case inside_step::gather:
     case inside_step::scatter:
-    case inside_step::all_gather: return line(hops, hops / n);
+    case inside_step::all_gather:
+    case inside_step::reduce_scatter: return line(hops, hops / n);
+    case inside_step::all_to_all: return line(hops, hops / n / n);
     case inside_step::all_reduce: return line(2 * hops, 2 * hops / n);
     case inside_step::none: break;
     }

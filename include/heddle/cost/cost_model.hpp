@@ -166,6 +166,11 @@ public:
     [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const {
         return speeds(k).inside[static_cast<std::size_t>(kind)];
     }
+    /// As above, among the devices that a transfer names.
+    [[nodiscard]] collective_model::piece inside(inside_transfer const& t, std::size_t k) const {
+        return t.members > 0 && t.members != classes_[k].group_size ? time_inside(t.kind, t.members, intra_)
+                                                                    : inside(t.kind, k);
+    }
     /// Returns the seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
     [[nodiscard]] double time(inside_list const& list, std::size_t k, double s) const;
 
@@ -189,15 +194,19 @@ public:
         }
         return most;
     }
+    /// Returns how many times longer than alone the bytes of a transfer take beside those of the other lines.
+    [[nodiscard]] double crowding(transfer const& t) const {
+        return t.lines > network_cards_ ? static_cast<double>(t.lines) / network_cards_ : 1;
+    }
     /// Returns the time of the collective alone. A reduction to one rank is charged as a broadcast from it.
     template <class Shares>
     [[nodiscard]] double time_across(transfer const& t, Shares const& shares) const {
         if (is_idle(t, ranks_, shares)) return 0;
-        if (!is_one_by_one(t)) return model(t.kind).time(payload(t, ranks_, shares)).value;
+        if (!is_one_by_one(t)) return model(t.kind).time(payload(t, ranks_, shares) * crowding(t)).value;
         auto const& share = shares(moved_cut(t));
         double sum = 0;
         for (std::size_t k = 0; k < classes_.size(); ++k)
-            sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
+            sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k] * crowding(t)).value;
         return sum;
     }
     /// Returns the part of a full bucket that a gradient takes; 1 if it fits into none and is sent alone.
@@ -212,7 +221,8 @@ public:
         if (!fits_bucket(t, bucket_)) return time(t, shares);
         if (is_idle(t, ranks_, shares)) return 0;
         auto const& line = is_one_by_one(t) ? shard_of_full_bucket_ : of_full_bucket_[static_cast<std::size_t>(t.kind)];
-        return latency_of_bucket(t) * part_of_bucket(t) + line.slope.value * payload(t, ranks_, shares).value;
+        return latency_of_bucket(t) * part_of_bucket(t) +
+               line.slope.value * payload(t, ranks_, shares).value * crowding(t);
     }
     /// Returns what a gradient puts into its bucket. Each padded shard is padded by itself. *Precondition:* it is
     /// decided how its shards move.
@@ -313,7 +323,8 @@ private:
     /// The collective of a full bucket, and that of one rank's shard of it.
     std::array<collective_model::piece, collective_count> of_full_bucket_{};
     collective_model::piece shard_of_full_bucket_{};
-    int ranks_ = 0;
+    network_link intra_{};
+    int ranks_ = 0, network_cards_ = 1;
     bool has_groups_ = false, has_curves_ = false;
 };
 
@@ -363,7 +374,8 @@ HEDDLE_INLINE void momentary_memory::add(instruction::kind what, step_cost const
 
 HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class> classes, element_type main,
                                      bytes bucket, std::size_t clocks)
-    : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(bucket) {
+    : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(bucket),
+      intra_(c.intra.value_or(network_link{})), network_cards_(network_cards(c)) {
     std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
     for (auto const& k : classes_) {
         ranks_ += k.count;
@@ -460,7 +472,7 @@ HEDDLE_INLINE holding cost_model::on_member(holding h, std::size_t k) const {
 HEDDLE_INLINE double cost_model::time(inside_list const& list, std::size_t k, double s) const {
     double sum = 0;
     for (auto const& t : list) {
-        auto const& line = inside(t.kind, k);
+        auto const line = inside(t, k);
         sum += line.latency.value + line.slope.value * (t.whole.value + t.split.value * s);
     }
     return sum;
@@ -468,10 +480,10 @@ HEDDLE_INLINE double cost_model::time(inside_list const& list, std::size_t k, do
 
 HEDDLE_INLINE double cost_model::time_of_bucket(transfer const& first, bucket_load const& all) const {
     if (ranks_ == 1) return 0;
-    if (!is_one_by_one(first)) return model(first.kind).time(all.payload).value;
+    if (!is_one_by_one(first)) return model(first.kind).time(all.payload * crowding(first)).value;
     double sum = 0;
     for (std::size_t k = 0; k < classes_.size(); ++k)
-        sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k])).value;
+        sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k]) * crowding(first)).value;
     return sum;
 }
 

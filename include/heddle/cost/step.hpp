@@ -90,9 +90,18 @@ inline inside_transfer inside_of(inside_step kind, bytes size, tensor_form f) {
     return f.is_shard() ? inside_transfer{kind, bytes(0), size} : inside_transfer{kind, size, bytes(0)};
 }
 
-step_work step_of(indexed_program const& p, instruction::read const& i, training_options const& options);
+/// What the axes inside the outermost one of a mesh leave to each device of a source: the part of its value, of its
+/// optimiser state, and of the gradient that the outermost axis reduces. On one axis it is all of them.
+struct read_parts {
+    double value = 1, state = 1, gradient = 1;
+    /// Tells whether summands of the gradient are added up inside.
+    bool reduces = false;
+};
+
+step_work step_of(indexed_program const& p, instruction::read const& i, read_parts const& inner,
+                  training_options const& options);
 step_work step_of(indexed_program const& p, instruction::convert const& i);
-step_work step_of(indexed_program const& p, instruction::compute const& i);
+step_work step_of(indexed_program const& p, instruction::compute const& i, inner_parts const& inner);
 step_work step_of(indexed_program const& p, instruction::unshard const& i);
 step_work step_of(indexed_program const& p, instruction::reshard const& i);
 
@@ -103,7 +112,7 @@ double part_of_backward(indexed_program const& p, indexed_operator const& op, fo
 /// Splits the backward work of a computation that gathers factors. What does not belong to the mirrored parameters
 /// stays; the parameters' part waits for the factors and is done in full by every device. The cotangents are kept until
 /// then.
-void defer_factors(indexed_program const& p, instruction::compute const& i, step_work& s);
+void defer_factors(indexed_program const& p, instruction::compute const& i, inner_parts const& inner, step_work& s);
 
 [[nodiscard]] inline bool has_statistics(split_loop const& loop) {
     return loop.forward_statistics + loop.backward_statistics > 0;
@@ -115,19 +124,26 @@ void defer_factors(indexed_program const& p, instruction::compute const& i, step
            algorithm::any_of(op.loops, [](split_loop const& loop) { return loop.exchanges(); });
 }
 
+/// Returns the bytes of rows that are sent and of what is brought back.
+std::pair<bytes, bytes> exchanged_bytes(split_loop const& loop, inner_parts const& inner);
+
 /// Adds the exchange of rows: how many there are for each place, the rows, and what is made of them; in the backward
 /// pass the cotangents of these go the same ways. How many rows each place gets is known when the program runs; this is
 /// the time if each gets as many. The work is that of the places that a device has.
-void exchange_rows(indexed_program const& p, instruction::compute const& i, split_loop const& loop, bool differentiated,
-                   step_work& s);
+void exchange_rows(indexed_program const& p, instruction::compute const& i, split_loop const& loop,
+                   inner_parts const& inner, bool differentiated, step_work& s);
 
 /// Adds what the devices of a group exchange for a computation: sums of results and cotangents if it is split inside,
 /// otherwise all that is cut.
 void communicate_inside(indexed_program const& p, instruction::compute const& i, bool differentiated, step_work& s);
 
 /// Turns the costs of a micro-batch into those of a batch of `count` of them: activations and inputs of all are held, a
-/// gradient is held to which the others are added, and there is room for what is unsharded next.
-void interleave(indexed_program const& p, instruction const& i, int count, step_work& s);
+/// gradient is held to which the others are added, and there is room for what is unsharded next. `part` is the part of
+/// a source that axes inside leave to each device.
+void interleave(indexed_program const& p, instruction const& i, int count, double part, step_work& s);
+
+/// Takes off what device groups do for a collective, and what they do among themselves.
+void leave_groups(step_work& s);
 
 } // namespace detail
 
@@ -156,14 +172,15 @@ HEDDLE_INLINE local_work local_kernel(conversion_half::work work, bytes size, bo
     return result;
 }
 
-HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::read const& i, training_options const& options) {
+HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::read const& i, read_parts const& inner,
+                                training_options const& options) {
     auto const& [t, updated, to] = i; // a device updates the part of form `updated`
     auto const& tensor = p.tensors[t];
     step_work s;
     s.type = tensor.info.type;
     if (updated.is_shard()) s.share = {t, updated.factor()};
     // A parameter that is read as partial is stored whole.
-    holding const value = held_bytes(tensor, to), state = held_bytes(tensor, updated);
+    holding const value = inner.value * held_bytes(tensor, to), state = inner.state * held_bytes(tensor, updated);
     s.stored = value;
     if (!tensor.has_cotangent) return s;
     double const per_byte = options.state_bytes_per_element(tensor.info.type) / element_size(tensor.info.type);
@@ -171,22 +188,30 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::read cons
     // The update reads value, gradient and state, and writes value and state.
     s.update = {state.whole * (3 + 2 * per_byte), state.split * (3 + 2 * per_byte)};
     if (to == tensor_form::partial()) {
-        s.forward = local_kernel(conversion_half::work::scale, tensor.info.size(), false);
+        s.forward = local_kernel(conversion_half::work::scale, tensor.info.size() * inner.value, false);
         s.category = operator_class::elementwise;
     }
     sum_cotangents(tensor, value, options.micro_batches, s.backward);
     bool const is_cut = updated != to;
     if (to == tensor_form::replicated())
-        s.deferred_transfers.push_back(
-            {is_cut ? collective::reduce_scatter : collective::all_reduce, tensor.info.size(), {}, s.share, {}});
-    if (options.copies_gradients && to == tensor_form::replicated()) {
+        s.deferred_transfers.push_back({is_cut ? collective::reduce_scatter : collective::all_reduce,
+                                        tensor.info.size() * inner.gradient,
+                                        {},
+                                        s.share,
+                                        {}});
+    if (options.copies_gradients && (to == tensor_form::replicated() || inner.reduces)) {
         for (int kernels = 0; kernels < 2; ++kernels) add_beside(s.backward, 2 * value);
         s.update += 2 * value;
         s.stored += value;
     }
     if (is_cut)
-        s.update_transfers.push_back(
-            {collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
+        s.update_transfers.push_back({collective::all_gather,
+                                      tensor.info.size() * inner.value,
+                                      s.share,
+                                      {},
+                                      {},
+                                      inside_step::none,
+                                      inside_step::broadcast});
     // Until here the gradient of a group is on its first device only.
     s.inside_update.push_back(inside_of(inside_step::broadcast, tensor.info.size(), updated));
     return s;
@@ -276,7 +301,8 @@ HEDDLE_INLINE double part_of_backward(indexed_program const& p, indexed_operator
     return mirrored / all;
 }
 
-HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute const& i, step_work& s) {
+HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute const& i, inner_parts const& inner,
+                                 step_work& s) {
     auto const& op = p.operators[i.op];
     double const part = part_of_backward(p, op, i.operands);
     s.deferred = {s.backward.operations * part, bytes(0), bytes(0), true};
@@ -285,24 +311,19 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute 
     };
     s.backward.operations = s.backward.operations * (1 - part);
     s.backward.launches = false;
-    auto const gather = [&](tensor_id t, tensor_form f) {
-        s.deferred_transfers.push_back({collective::all_gather,
-                                        p.tensors[t].info.size(),
-                                        {t, f.factor()},
-                                        {},
-                                        {},
-                                        gathered_inside(t),
-                                        inside_step::none});
-        s.deferred.whole += p.tensors[t].info.size();
+    auto const gather = [&](tensor_id t, tensor_form f, bytes size) {
+        s.deferred_transfers.push_back(
+            {collective::all_gather, size, {t, f.factor()}, {}, {}, gathered_inside(t), inside_step::none});
+        s.deferred.whole += size;
     };
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         auto const& tensor = p.tensors[op.operands[k]];
-        if (i.operands[k].is_shard()) gather(op.operands[k], i.operands[k]);
-        else if (tensor.inside != no_factor)
-            s.inside_update.push_back({inside_step::gather, tensor.info.size(), bytes(0)});
+        bytes const size = tensor.info.size() * inner.operands[k];
+        if (i.operands[k].is_shard()) gather(op.operands[k], i.operands[k], size);
+        else if (tensor.inside != no_factor) s.inside_update.push_back({inside_step::gather, size, bytes(0)});
         if (i.operands[k] == tensor_form::mirrored()) {
-            s.deferred.whole += tensor.info.size();
-            s.backward.whole -= tensor.info.size();
+            s.deferred.whole += size;
+            s.backward.whole -= size;
         } else {
             s.backward.launches |= tensor.has_cotangent;
         }
@@ -310,9 +331,10 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute 
     for (std::size_t k = 0; k < op.results.size(); ++k) {
         auto const& tensor = p.tensors[op.results[k]];
         if (!tensor.has_cotangent) continue;
-        gather(op.results[k], i.results[k]);
-        s.saved.split += tensor.info.size();
-        if (tensor.inside != no_factor) s.saved.split_inside += tensor.info.size();
+        bytes const size = tensor.info.size() * inner.results[k];
+        gather(op.results[k], i.results[k], size);
+        s.saved.split += size;
+        if (tensor.inside != no_factor) s.saved.split_inside += size;
     }
     if (!s.backward.launches) s.backward = {};
 }
@@ -356,8 +378,14 @@ HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction::com
     }
 }
 
+HEDDLE_INLINE std::pair<bytes, bytes> exchanged_bytes(split_loop const& loop, inner_parts const& inner) {
+    std::size_t rows = 0; // the first operand that has them
+    while (loop.is_destination[rows] || loop.operands[rows] == no_factor) ++rows;
+    return {loop.sent * inner.operands[rows], loop.returned * inner.results[0]};
+}
+
 HEDDLE_INLINE void exchange_rows(indexed_program const& p, instruction::compute const& i, split_loop const& loop,
-                                 bool differentiated, step_work& s) {
+                                 inner_parts const& inner, bool differentiated, step_work& s) {
     auto const& op = p.operators[i.op];
     share_ref const rows{op.results[0], loop.results[0]};
     auto const k = loop.destination();
@@ -366,25 +394,26 @@ HEDDLE_INLINE void exchange_rows(indexed_program const& p, instruction::compute 
         list.push_back({collective::all_to_all, there, rows, places});
         list.push_back({collective::all_to_all, back, places, rows});
     };
-    s.forward_transfers.push_back({collective::all_to_all, loop.counted, {}, {}});
-    send(s.forward_transfers, loop.sent, loop.returned);
-    if (differentiated) send(s.backward_transfers, loop.returned, loop.sent);
+    auto const [sent, returned] = exchanged_bytes(loop, inner);
+    s.forward_transfers.push_back({collective::all_to_all, loop.counted * inner.rows, {}, {}});
+    send(s.forward_transfers, sent, returned);
+    if (differentiated) send(s.backward_transfers, returned, sent);
 }
 
-HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute const& i) {
+HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute const& i, inner_parts const& inner) {
     auto const& op = p.operators[i.op];
     step_work s;
     s.category = op.work.category;
     bool first = true;
     holding forward{}, backward{};
-    auto const visit = [&](tensor_id t, tensor_form f) {
+    auto const visit = [&](tensor_id t, tensor_form f, double part) {
         if (f.is_shard() && !s.share.is_split()) s.share = {t, f.factor()};
-        return touched(p, op, t, f);
+        return touched(p, op, t, f, part);
     };
     bool differentiated = false;
     for (std::size_t k = 0; k < op.results.size(); ++k) {
         auto const& tensor = p.tensors[op.results[k]];
-        holding const h = visit(op.results[k], i.results[k]);
+        holding const h = visit(op.results[k], i.results[k], inner.results[k]);
         if (std::exchange(first, false)) s.type = tensor.info.type;
         forward += h;
         if (tensor.has_cotangent) {
@@ -395,7 +424,7 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
     }
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         auto const& tensor = p.tensors[op.operands[k]];
-        holding const h = visit(op.operands[k], i.operands[k]);
+        holding const h = visit(op.operands[k], i.operands[k], inner.operands[k]);
         if (!contains(op.work.sparse_operands, k)) forward += h;
         if (contains(op.work.saved_operands, k)) backward += h;
         if (tensor.has_cotangent) backward += h;
@@ -403,26 +432,36 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
     bool const split = i.loop >= 0;
     bool const is_divided = op.inside_loop >= 0;
     if (differentiated)
-        s.saved =
-            held_bytes(op.work.extra_saved, split ? tensor_form::shard(0) : tensor_form::replicated(), is_divided);
+        s.saved = held_bytes(op.work.extra_saved * inner.operations,
+                             split ? tensor_form::shard(0) : tensor_form::replicated(), is_divided);
     bool const is_composed = has_parts(op);
     if (!is_composed) forward += s.saved, backward += s.saved;
     if (!op.work.is_view) {
-        s.forward = {op.work.forward, forward.whole,        forward.split,       true,
-                     is_divided,      forward.whole_inside, forward.split_inside};
+        s.forward = {op.work.forward * inner.operations,
+                     forward.whole,
+                     forward.split,
+                     true,
+                     is_divided,
+                     forward.whole_inside,
+                     forward.split_inside};
         if (differentiated)
-            s.backward = {op.work.backward, backward.whole,        backward.split,       true,
-                          is_divided,       backward.whole_inside, backward.split_inside};
+            s.backward = {op.work.backward * inner.operations,
+                          backward.whole,
+                          backward.split,
+                          true,
+                          is_divided,
+                          backward.whole_inside,
+                          backward.split_inside};
     }
     if (is_composed) beside_products(s);
     if (differentiated) {
-        add_biases(p, i, s);
+        add_biases(p, i, inner, s);
         for (std::size_t k = 0; k < op.results.size(); ++k)
-            sum_cotangents(p.tensors[op.results[k]], touched(p, op, op.results[k], i.results[k]), 1, s.backward);
+            sum_cotangents(p.tensors[op.results[k]], touched_result(p, i, inner, k), 1, s.backward);
     }
     if (split) {
         auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
-        transfer statistic{collective::all_reduce, loop.statistic,        {}, {}, {},
+        transfer statistic{collective::all_reduce, loop.statistic * inner.rows, {}, {}, {},
                            inside_step::none,      inside_step::broadcast};
         if (is_divided) {
             bool const are_summands = has_statistics(op.loops[static_cast<std::size_t>(op.inside_loop)]);
@@ -433,14 +472,19 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
         }
         s.forward_transfers.assign(loop.forward_statistics, statistic);
         if (differentiated) s.backward_transfers.assign(loop.backward_statistics, statistic);
-        if (loop.exchanges()) exchange_rows(p, i, loop, differentiated, s);
+        if (loop.exchanges()) exchange_rows(p, i, loop, inner, differentiated, s);
     }
     communicate_inside(p, i, differentiated, s);
-    if (gathers_factors(i)) defer_factors(p, i, s);
+    if (gathers_factors(i)) defer_factors(p, i, inner, s);
     return s;
 }
 
-HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, int count, step_work& s) {
+HEDDLE_INLINE void leave_groups(step_work& s) {
+    for_each_transfer(s, [](transfer& t) { t.before = t.after = inside_step::none; });
+    s.inside_forward = s.inside_backward = s.inside_update = {};
+}
+
+HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, int count, double part, step_work& s) {
     s.transient *= 2;
     auto const* const read = i.as<instruction::read>();
     if (i.is<instruction::compute>() || !p.tensors[i.change()->tensor].is_parameter()) {
@@ -455,7 +499,7 @@ HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, in
     }
     s.once = true;
     if (!read || !p.tensors[read->tensor].has_cotangent) return;
-    holding const gradient = held_bytes(p.tensors[read->tensor], read->to);
+    holding const gradient = part * held_bytes(p.tensors[read->tensor], read->to);
     s.stored.whole += gradient.whole, s.stored.split += gradient.split;
     s.update.whole += gradient.whole * (3.0 * (count - 1)),
         s.update.split += gradient.split * (3.0 * (count - 1)); // two read, one written
@@ -466,13 +510,13 @@ HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, in
 namespace heddle {
 
 HEDDLE_INLINE step_work make_step(indexed_program const& p, instruction const& i, training_options const& options) {
-    step_work s = i.visit([&](instruction::read const& read) { return detail::step_of(p, read, options); },
+    step_work s = i.visit([&](instruction::read const& read) { return detail::step_of(p, read, {}, options); },
+                          [&](instruction::compute const& compute) {
+                              return detail::step_of(p, compute, detail::inner_parts(p.operators[compute.op]));
+                          },
                           [&](auto const& other) { return detail::step_of(p, other); });
-    if (!p.is_split_inside) {
-        for_each_transfer(s, [](transfer& t) { t.before = t.after = inside_step::none; });
-        s.inside_forward = s.inside_backward = s.inside_update = {};
-    }
-    if (options.interleaves()) detail::interleave(p, i, options.micro_batches, s);
+    if (!p.is_split_inside) detail::leave_groups(s);
+    if (options.interleaves()) detail::interleave(p, i, options.micro_batches, 1, s);
     return s;
 }
 

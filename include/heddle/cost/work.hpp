@@ -64,6 +64,9 @@ struct transfer {
     /// The transfer goes from a factor to the same factor, cut at other points; nothing moves if the points are the
     /// same.
     bool redistributes = false;
+    /// How many collectives of this kind every machine takes part in at once, one for each line of devices across. They
+    /// share its network cards.
+    int lines = 1;
     friend bool operator==(transfer const&, transfer const&) = default;
 };
 
@@ -73,6 +76,8 @@ using transfer_list = std::vector<transfer>;
 struct inside_transfer {
     inside_step kind = inside_step::none;
     bytes whole, split;
+    /// How many devices communicate, in as many lines as they make; if it is zero, all devices of a group do.
+    int members = 0;
     friend bool operator==(inside_transfer const&, inside_transfer const&) = default;
 };
 

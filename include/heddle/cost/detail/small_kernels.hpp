@@ -27,9 +27,28 @@ void pack(indexed_tensor const& tensor, tensor_form from, tensor_form to, std::o
     return algorithm::find(positions, k) != positions.end();
 }
 
-/// Returns what an operator touches at a position, as the tensor is cut there.
-[[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, tensor_form f) {
-    return held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
+/// What the axes inside the outermost one of a mesh leave to each device of a computation: the part of its operations,
+/// of the rows that statistics are of, and of what its operands and results are. On one axis it is all of them.
+struct inner_parts {
+    double operations = 1, rows = 1;
+    std::vector<double> operands, results;
+    explicit inner_parts(indexed_operator const& op) : operands(op.operands.size(), 1), results(op.results.size(), 1) {}
+};
+
+/// Returns what an operator touches of an operand or a result, as the tensor is cut there.
+[[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, tensor_form f,
+                                     double part) {
+    return part * held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
+}
+[[nodiscard]] inline holding touched_operand(indexed_program const& p, instruction::compute const& i,
+                                             inner_parts const& inner, std::size_t k) {
+    auto const& op = p.operators[i.op];
+    return touched(p, op, op.operands[k], i.operands[k], inner.operands[k]);
+}
+[[nodiscard]] inline holding touched_result(indexed_program const& p, instruction::compute const& i,
+                                            inner_parts const& inner, std::size_t k) {
+    auto const& op = p.operators[i.op];
+    return touched(p, op, op.results[k], i.results[k], inner.results[k]);
 }
 
 /// Adds the small kernels of an attention, or of experts. It is made of products and of kernels between them, each of
@@ -40,7 +59,7 @@ void beside_products(step_work& s);
 /// Adds the kernels of operands that are broadcast when added. Beside a product, adding one takes a kernel that reads
 /// and writes the result. The gradient is a sum over the result's cotangent, in a kernel that reads the cotangent and,
 /// for the weight of a norm, what its operator has saved.
-void add_biases(indexed_program const& p, instruction::compute const& i, step_work& s);
+void add_biases(indexed_program const& p, instruction::compute const& i, inner_parts const& inner, step_work& s);
 
 /// Adds the sums of cotangents. The backward pass adds the cotangents of a tensor's uses one by one; each time two are
 /// read and one is written.
@@ -75,7 +94,8 @@ HEDDLE_INLINE void beside_products(step_work& s) {
     s.backward.beside += 3 * s.saved, s.backward.kernels_beside += kernels;
 }
 
-HEDDLE_INLINE void add_biases(indexed_program const& p, instruction::compute const& i, step_work& s) {
+HEDDLE_INLINE void add_biases(indexed_program const& p, instruction::compute const& i, inner_parts const& inner,
+                              step_work& s) {
     auto const& op = p.operators[i.op];
     if (op.work.is_view || op.work.category == operator_class::attention) return;
     auto const elements = [&](tensor_id t) { return p.tensors[t].info.elements(); };
@@ -85,13 +105,13 @@ HEDDLE_INLINE void add_biases(indexed_program const& p, instruction::compute con
         if (term.size() != 1) continue;
         tensor_id const t = op.operands[term[0]];
         if (elements(t) >= elements(op.results[0]) || contains(op.work.sparse_operands, term[0])) continue;
-        if (has_product) add_beside(s.forward, 2 * touched(p, op, op.results[0], i.results[0]));
+        if (has_product) add_beside(s.forward, 2 * touched_result(p, i, inner, 0));
         reduces |= p.tensors[t].has_cotangent;
     }
     if (!reduces) return;
-    holding read = touched(p, op, op.results[0], i.results[0]);
+    holding read = touched_result(p, i, inner, 0);
     if (!has_product)
-        for (auto k : op.work.saved_operands) read += touched(p, op, op.operands[k], i.operands[k]);
+        for (auto k : op.work.saved_operands) read += touched_operand(p, i, inner, k);
     add_beside(s.backward, read);
 }
 

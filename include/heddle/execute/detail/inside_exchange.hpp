@@ -20,9 +20,11 @@ namespace heddle::detail {
 /// reduce-scatter that leaves the others nothing, and an all-to-all.
 [[nodiscard]] constexpr collective carrier(inside_step kind) {
     switch (kind) {
-    case inside_step::reduce: return collective::reduce_scatter;
+    case inside_step::reduce:
+    case inside_step::reduce_scatter: return collective::reduce_scatter;
     case inside_step::gather:
-    case inside_step::scatter: return collective::all_to_all;
+    case inside_step::scatter:
+    case inside_step::all_to_all: return collective::all_to_all;
     case inside_step::broadcast: return collective::broadcast;
     case inside_step::all_gather: return collective::all_gather;
     case inside_step::all_reduce:

@@ -196,7 +196,7 @@ private:
     }
 
     void read_machine(element const& e) {
-        allow_only(e, {"type", "devices", "count", "grouped"});
+        allow_only(e, {"type", "devices", "count", "grouped", "network_cards"});
         machine_group group;
         auto const type = e.at("type");
         auto const found = algorithm::find(result_.types, type.text(), &device_type::name);
@@ -205,6 +205,8 @@ private:
         if (auto const devices = e.find("devices")) group.devices = static_cast<int>(devices->integer(1, 65536));
         if (auto const count = e.find("count")) group.count = static_cast<int>(count->integer(1, 65536));
         if (auto const grouped = e.find("grouped")) group.is_group = grouped->boolean();
+        if (auto const cards = e.find("network_cards"))
+            group.network_cards = static_cast<int>(cards->integer(1, 65536));
         total_ += std::int64_t{group.devices} * group.count;
         if (total_ > 65536) e.fail("makes more than 65536 devices");
         result_.machines.push_back(group);
@@ -244,6 +246,7 @@ private:
         auto& machine = root["machines"].emplace_back(
             nlohmann::ordered_json{{"type", c.types[m.type].name}, {"devices", m.devices}, {"count", m.count}});
         if (m.is_group) machine["grouped"] = true;
+        if (m.network_cards != 1) machine["network_cards"] = m.network_cards;
     }
     auto const put_link = [&](char const* place, std::optional<network_link> const& l) {
         if (l) root["links"][place] = {{"bandwidth", l->bandwidth.value}, {"latency", l->latency.value}};

@@ -18,9 +18,13 @@ inline constexpr std::array actions{
     named{"compute", instruction::kind::compute}, named{"unshard", instruction::kind::unshard},
     named{"reshard", instruction::kind::reshard}};
 
-inline constexpr std::array inside_steps{
-    named{"reduce", inside_step::reduce},         named{"gather", inside_step::gather},
-    named{"broadcast", inside_step::broadcast},   named{"scatter", inside_step::scatter},
-    named{"all_reduce", inside_step::all_reduce}, named{"all_gather", inside_step::all_gather}};
+inline constexpr std::array inside_steps{named{"reduce", inside_step::reduce},
+                                         named{"gather", inside_step::gather},
+                                         named{"broadcast", inside_step::broadcast},
+                                         named{"scatter", inside_step::scatter},
+                                         named{"all_reduce", inside_step::all_reduce},
+                                         named{"all_gather", inside_step::all_gather},
+                                         named{"reduce_scatter", inside_step::reduce_scatter},
+                                         named{"all_to_all", inside_step::all_to_all}};
 
 } // namespace heddle::json::detail

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the instructions of a program on a mesh make the devices do.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/cluster/inside.hpp>
+#include <heddle/cluster/mesh.hpp>
+#include <heddle/cost/step.hpp>
+#include <heddle/theory/mesh_instruction.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace heddle {
+
+/// Returns the part of a slice's tensor that each device of the slice has, if the axes inside the outermost one cut
+/// evenly. `but_for` is an axis that is passed over.
+[[nodiscard]] double part_inside(product_form const& f, mesh const& m, std::optional<axis_number> but_for = {});
+
+/// Returns what a device holds of a tensor: all of it or, along the factor that the outermost axis cuts, a part; and of
+/// that what the axes inside leave to it.
+[[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, product_form const& f, mesh const& m) {
+    return part_inside(f, m) * held_bytes(tensor, f[0]);
+}
+
+/// Returns the costs of an instruction of a mesh program for the classes of the outermost axis; each stands for the
+/// devices of a slice, which are a device group. Work, memory and the bytes of transfers are those of one device, so
+/// that nothing of a step is divided inside any more.
+///
+/// A collective along the outermost axis runs in all lines at once, on what the axes inside leave of the tensor. One
+/// along another axis is time of its class, linear in the share. On one axis it is the step of an instruction.
+/// *Preconditions.* `verify` has no complaint about the instruction. The program is not split inside device groups.
+[[nodiscard]] step_work make_step(indexed_program const& p, mesh_instruction const& i, mesh const& m,
+                                  training_options const& options);
+
+namespace detail {
+
+/// Makes the step of a mesh instruction: that of the outermost axis on what the axes inside leave of it, and what each
+/// axis inside adds.
+class mesh_step {
+public:
+    mesh_step(indexed_program const& p, mesh_instruction const& i, mesh const& m, training_options const& options)
+        : p_(p), i_(i), mesh_(m), options_(options) {}
+
+    [[nodiscard]] step_work made();
+
+private:
+    void compute();
+    void read();
+    void change(axis_number axis);
+
+    [[nodiscard]] inner_parts parts() const;
+    [[nodiscard]] split_loop const* loop_of(axis_number axis) const;
+    /// Tells whether an axis cuts the rows that statistics are of.
+    [[nodiscard]] bool cuts_rows(axis_number axis) const {
+        auto const* const loop = loop_of(axis);
+        return loop && !has_statistics(*loop);
+    }
+    /// Adds what an axis inside exchanges for a computation.
+    void add_statistics(axis_number axis, split_loop const& loop, bool differentiated);
+    void add_exchange(axis_number axis, split_loop const& loop, inner_parts const& inner, bool differentiated);
+    /// Adds the gather of factors along an axis inside, and the work on what it brings.
+    void gather_factors(axis_number axis);
+    /// Adds communication along an axis inside, of so many bytes, or of the outermost axis's share of them.
+    void add(inside_list& list, inside_step kind, axis_number axis, bytes size, bool split) const {
+        list.push_back({kind, split ? bytes(0) : size, split ? size : bytes(0), static_cast<int>(mesh_.size(axis))});
+    }
+
+    indexed_program const& p_;
+    mesh_instruction const& i_;
+    mesh const& mesh_;
+    training_options const& options_;
+    step_work s_;
+};
+
+} // namespace detail
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE step_work mesh_step::made() {
+    double part = 1; // of a source, for what other micro-batches add to it
+    if (i_.axes[0].is<instruction::compute>()) {
+        compute();
+    } else if (i_.axes[0].is<instruction::read>()) {
+        read();
+        part = part_inside(i_.to(), mesh_);
+    } else {
+        change(*i_.acting());
+    }
+    int lines = 1;
+    for (axis_number a = 1; a < mesh_.axis_count(); ++a) lines *= static_cast<int>(mesh_.size(a));
+    for_each_transfer(s_, [&](transfer& t) { t.lines = lines; });
+    if (options_.interleaves()) interleave(p_, i_.axes[0], options_.micro_batches, part, s_);
+    return std::move(s_);
+}
+
+HEDDLE_INLINE split_loop const* mesh_step::loop_of(axis_number axis) const {
+    auto const& i = *i_.axes[axis].as<instruction::compute>();
+    return i.loop < 0 ? nullptr : &p_.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
+}
+
+HEDDLE_INLINE inner_parts mesh_step::parts() const {
+    inner_parts inner(p_.operators[i_.axes[0].as<instruction::compute>()->op]);
+    for (std::size_t k = 0; k < inner.operands.size(); ++k) inner.operands[k] = part_inside(i_.operand(k), mesh_);
+    for (std::size_t k = 0; k < inner.results.size(); ++k) inner.results[k] = part_inside(i_.result(k), mesh_);
+    for (axis_number a = 1; a < mesh_.axis_count(); ++a) {
+        double const size = static_cast<double>(mesh_.size(a));
+        if (loop_of(a)) inner.operations /= size;
+        if (cuts_rows(a)) inner.rows /= size;
+    }
+    return inner;
+}
+
+HEDDLE_INLINE void mesh_step::compute() {
+    auto const inner = parts();
+    auto const& outside = *i_.axes[0].as<instruction::compute>();
+    s_ = step_of(p_, outside, inner);
+    leave_groups(s_);
+    bool const differentiated =
+        algorithm::any_of(p_.operators[outside.op].results, [&](tensor_id t) { return p_.tensors[t].has_cotangent; });
+    for (axis_number a = mesh_.axis_count(); a-- > 1;) {
+        auto const* const loop = loop_of(a);
+        if (!loop) continue;
+        if (has_statistics(*loop)) add_statistics(a, *loop, differentiated);
+        if (loop->exchanges()) add_exchange(a, *loop, inner, differentiated);
+        if (gathers_factors(*i_.axes[a].as<instruction::compute>())) gather_factors(a);
+    }
+}
+
+HEDDLE_INLINE void mesh_step::add_statistics(axis_number axis, split_loop const& loop, bool differentiated) {
+    double rows = 1;
+    for (axis_number a = 1; a < mesh_.axis_count(); ++a)
+        if (a != axis && cuts_rows(a)) rows /= static_cast<double>(mesh_.size(a));
+    auto const add_all = [&](inside_list& list, int count) {
+        for (int n = 0; n < count; ++n)
+            add(list, inside_step::all_reduce, axis, loop.statistic * rows, cuts_rows(0) && s_.share.is_split());
+    };
+    add_all(s_.inside_forward, loop.forward_statistics);
+    if (differentiated) add_all(s_.inside_backward, loop.backward_statistics);
+}
+
+HEDDLE_INLINE void mesh_step::add_exchange(axis_number axis, split_loop const& loop, inner_parts const& inner,
+                                           bool differentiated) {
+    // The parts are those of one device; all devices of the line send them, and how many they are for all places.
+    double const members = static_cast<double>(mesh_.size(axis));
+    auto const [sent, returned] = exchanged_bytes(loop, inner);
+    bool const split = cuts_rows(0) && s_.share.is_split();
+    auto const send = [&](inside_list& list, bytes there, bytes back) {
+        add(list, inside_step::all_to_all, axis, there * members, split);
+        add(list, inside_step::all_to_all, axis, back * members, split);
+    };
+    send(s_.inside_forward, sent, returned);
+    add(s_.inside_forward, inside_step::all_to_all, axis, loop.counted * inner.rows * members * members, split);
+    if (differentiated) send(s_.inside_backward, returned, sent);
+}
+
+HEDDLE_INLINE void mesh_step::gather_factors(axis_number axis) {
+    auto const& i = *i_.axes[axis].as<instruction::compute>();
+    auto const& op = p_.operators[i.op];
+    auto const& outside = *i_.axes[0].as<instruction::compute>();
+    double const members = static_cast<double>(mesh_.size(axis));
+    auto const gather = [&](tensor_id t, product_form const& f) {
+        if (!f[axis].is_shard()) return;
+        bytes const all = p_.tensors[t].info.size() * part_inside(f, mesh_, axis);
+        add(s_.inside_backward, inside_step::all_gather, axis, all, f[0].is_shard());
+        (f[0].is_shard() ? s_.backward.split : s_.backward.whole) += all * (1 - 1 / members);
+    };
+    for (std::size_t k = 0; k < op.operands.size(); ++k) gather(op.operands[k], i_.operand(k));
+    for (std::size_t k = 0; k < op.results.size(); ++k)
+        if (p_.tensors[op.results[k]].has_cotangent) gather(op.results[k], i_.result(k));
+    // Every device of the line does the parameters' part in full: at once, or when the outermost axis brings the rest.
+    double const more = part_of_backward(p_, op, i.operands) * (members - 1);
+    if (gathers_factors(outside)) s_.deferred.operations += s_.deferred.operations * (members - 1);
+    else s_.backward.operations += s_.backward.operations * more;
+}
+
+HEDDLE_INLINE void mesh_step::read() {
+    tensor_id const t = i_.tensor();
+    auto const& tensor = p_.tensors[t];
+    auto const from = i_.from(), to = i_.to();
+    read_parts inner{part_inside(to, mesh_), part_inside(from, mesh_), 1, false};
+    for (axis_number a = 1; a < mesh_.axis_count(); ++a)
+        inner.reduces = inner.reduces || to[a] == tensor_form::replicated();
+    // Axes that scatter the gradient do so from outside in; then others add up what is left.
+    inner.gradient = from[0] == to[0] ? inner.state : inner.value;
+    instruction::read outside(t, to[0]);
+    outside.from = from[0];
+    s_ = step_of(p_, outside, inner, options_);
+    leave_groups(s_);
+    if (!tensor.has_cotangent) return;
+    auto const cut_in = [&](product_form const& f, axis_number axis) {
+        return tensor.info.size() * part_inside(f, mesh_, axis);
+    };
+    product_form form = to.with(0, from[0]);
+    for (axis_number a = 1; a < mesh_.axis_count(); ++a) {
+        if (to[a] == tensor_form::partial()) {
+            bytes const copy = cut_in(to, a);
+            s_.forward.launches = true;
+            s_.category = operator_class::elementwise;
+            (to[0].is_shard() ? s_.forward.split : s_.forward.whole) += copy * 2;
+        }
+        if (from[a] == to[a]) continue;
+        // The gradient is scattered from outside in.
+        if (to[a] == tensor_form::replicated())
+            add(s_.inside_backward, inside_step::reduce_scatter, a, cut_in(form, a), form[0].is_shard());
+        form = form.with(a, from[a]);
+    }
+    for (axis_number a = 1; a < mesh_.axis_count(); ++a)
+        if (from[a] == tensor_form::replicated())
+            add(s_.inside_backward, inside_step::all_reduce, a, cut_in(from, a), from[0].is_shard());
+    for (axis_number a = mesh_.axis_count(); a-- > 1;) { // whole copies are brought up to date from inside out
+        if (from[a] != to[a]) add(s_.inside_update, inside_step::all_gather, a, cut_in(form, a), from[0].is_shard());
+        form = form.with(a, to[a]);
+    }
+}
+
+HEDDLE_INLINE void mesh_step::change(axis_number axis) {
+    s_ = i_.axes[axis].visit([](instruction::read const&) { return step_work{}; },
+                             [](instruction::compute const&) { return step_work{}; },
+                             [&](auto const& what) { return step_of(p_, what); });
+    leave_groups(s_);
+    auto const f = i_.from();
+    double const part = part_inside(f, mesh_, axis), members = static_cast<double>(mesh_.size(axis));
+    bool const split = axis > 0 && f[0].is_shard();
+    // Of an axis inside every device has an equal share.
+    auto const on_device = [&](bytes& whole, bytes& share) {
+        whole = whole * part, share = share * part;
+        if (axis == 0) return;
+        bytes const all = whole + share * (1 / members);
+        whole = split ? bytes(0) : all;
+        share = split ? all : bytes(0);
+    };
+    for (auto* work : {&s_.forward, &s_.backward}) {
+        on_device(work->whole, work->split);
+        on_device(work->beside.whole, work->beside.split);
+    }
+    on_device(s_.saved.whole, s_.saved.split);
+    s_.transient *= part;
+    for_each_transfer(s_, [&](transfer& t) { t.size *= part; });
+    if (axis == 0) return;
+    s_.share = split ? share_ref{i_.tensor(), f[0].factor()} : share_ref{};
+    auto const inside = [&](transfer_list& transfers, inside_list& list) {
+        for (auto const& t : transfers) // even parts of one factor are cut at the same points
+            if (!t.redistributes) add(list, inside_step_of(t.kind), axis, t.size, split);
+        transfers.clear();
+    };
+    inside(s_.forward_transfers, s_.inside_forward);
+    inside(s_.backward_transfers, s_.inside_backward);
+    inside(s_.deferred_transfers, s_.inside_backward);
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE double part_inside(product_form const& f, mesh const& m, std::optional<axis_number> but_for) {
+    double part = 1;
+    for (axis_number a = 1; a < f.size(); ++a)
+        if (f[a].is_shard() && but_for != a) part /= static_cast<double>(m.size(a));
+    return part;
+}
+
+HEDDLE_INLINE step_work make_step(indexed_program const& p, mesh_instruction const& i, mesh const& m,
+                                  training_options const& options) {
+    return detail::mesh_step(p, i, m, options).made();
+}
+
+} // namespace heddle
+
+#endif

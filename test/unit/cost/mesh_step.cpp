@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSL-1.0
+// What steps of random programs on meshes cost: by the one-axis theory where one axis has a single place, and by a count
+// of what each device holds, computes and sends where all have several.
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/mesh_step.hpp>
+#include <support/catalogue_programs.hpp>
+#include <support/random_mesh_programs.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+
+cluster machines(int count, int devices, bool grouped) {
+    cluster c;
+    c.types = {{"gpu", bytes(1e9), bytes_per_second(900), seconds(0.25), {}}};
+    c.types[0].rates[element_type::float32].fallback = flops_per_second(7000);
+    c.machines = {{0, devices, count, grouped && devices > 1}};
+    c.intra = network_link{bytes_per_second(300), seconds(0.03)};
+    c.inter = network_link{bytes_per_second(40), seconds(0.2)};
+    validate(c);
+    return c;
+}
+
+struct random_steps {
+    program model;
+    indexed_program indexed;
+    std::vector<mesh_instruction> steps;
+    random_steps(std::uint64_t seed, mesh const& m) {
+        test::random_source random(seed);
+        model = test::catalogue_program(random, random.between(1, 5));
+        indexed = index_program(model);
+        steps = test::mesh_walk(indexed, m, random).steps();
+    }
+    [[nodiscard]] std::string told(std::uint64_t seed, mesh_instruction const& i) const {
+        return "seed " + std::to_string(seed) + "\n" + test::describe(model) + test::describe(i);
+    }
+};
+
+bool gathers(instruction const& i) {
+    auto const* const compute = i.as<instruction::compute>();
+    return compute && gathers_factors(*compute);
+}
+bool is_partial_read(instruction const& i) {
+    return i.is<instruction::read>() && i.change()->to == tensor_form::partial();
+}
+
+/// The seconds of both directions, and the bytes kept.
+void check_equal(step_cost const& a, step_cost const& b) {
+    auto const close = [](double x, double y) { CHECK(x == doctest::Approx(y).epsilon(1e-9)); };
+    close(a.forward_transfer + a.forward[0], b.forward_transfer + b.forward[0]);
+    auto const rest = [](step_cost const& s) {
+        return s.backward_transfer + s.backward[0] + s.deferred + s.refresh + s.update[0];
+    };
+    close(rest(a), rest(b));
+    close(a.memory[0], b.memory[0]);
+}
+
+constexpr std::uint64_t cases = 150;
+
+/// Counts what a device does from the forms of an instruction alone, at the shares that it has on each axis.
+struct device_count {
+    indexed_program const& p;
+    mesh const& m;
+    std::vector<double> share; ///< by axis
+
+    [[nodiscard]] double part(product_form const& f, axis_number but_for = most_axes) const {
+        double result = 1;
+        for (axis_number a = 0; a < f.size(); ++a)
+            if (f[a].is_shard() && a != but_for) result *= share[a];
+        return result;
+    }
+    [[nodiscard]] double size(tensor_id t) const { return p.tensors[t].info.size().value; }
+    [[nodiscard]] double operations(mesh_instruction const& i) const {
+        double result = p.operators[i.axes[0].as<instruction::compute>()->op].work.forward.value;
+        for (axis_number a = 0; a < share.size(); ++a)
+            if (i.axes[a].as<instruction::compute>()->loop >= 0) result *= share[a];
+        return result;
+    }
+    [[nodiscard]] double stored(tensor_id t, product_form const& from, product_form const& to) const {
+        auto const& tensor = p.tensors[t];
+        if (!tensor.has_cotangent) return size(t) * part(to);
+        return size(t) * (2 * part(to) + 2 * part(from)); // value and gradient; Adam's two moments
+    }
+    /// Bytes of what the devices of the device's lines have in all, by axis and kind of collective.
+    using sent = std::map<std::pair<axis_number, collective>, double>;
+    [[nodiscard]] sent conversion(mesh_instruction const& i, bool backward) const {
+        sent result;
+        auto const a = *i.acting();
+        auto const how = find_conversion(i.from()[a], i.to()[a]);
+        auto const& half = backward ? how->backward : how->forward;
+        bool const has_adjoint = p.tensors[i.tensor()].has_cotangent;
+        if (half.collective && (!backward || has_adjoint))
+            result[{a, *half.collective}] += size(i.tensor()) * part(i.from(), a);
+        return result;
+    }
+    /// What the reduction of a parameter's gradient sends, and then the gathers of its updated copies.
+    [[nodiscard]] sent gradient(mesh_instruction const& i) const {
+        sent result;
+        auto form = i.to();
+        for (axis_number a = 0; a < form.size(); ++a) {
+            if (i.from()[a] == form[a]) continue;
+            if (form[a] == tensor_form::replicated())
+                result[{a, collective::reduce_scatter}] += size(i.tensor()) * part(form);
+            form = form.with(a, i.from()[a]);
+        }
+        for (axis_number a = 0; a < form.size(); ++a)
+            if (form[a] == tensor_form::replicated())
+                result[{a, collective::all_reduce}] += size(i.tensor()) * part(form);
+        for (axis_number a = form.size(); a-- > 0; form = form.with(a, i.to()[a]))
+            if (form[a] != i.to()[a]) result[{a, collective::all_gather}] += size(i.tensor()) * part(form, a);
+        return result;
+    }
+};
+
+/// What a step says that the devices send, at the outermost axis's share. The axes inside are told apart by their sizes.
+device_count::sent sent_by(mesh const& m, std::vector<transfer_list const*> const& across,
+                           std::vector<inside_list const*> const& inside, double share) {
+    static std::map<inside_step, collective> const kinds{{inside_step::all_reduce, collective::all_reduce},
+                                                         {inside_step::all_gather, collective::all_gather},
+                                                         {inside_step::reduce_scatter, collective::reduce_scatter},
+                                                         {inside_step::all_to_all, collective::all_to_all}};
+    device_count::sent result;
+    for (auto const* list : across)
+        for (auto const& t : *list) result[{0, t.kind}] += t.size.value;
+    for (auto const* list : inside)
+        for (auto const& t : *list) {
+            axis_number axis = 1;
+            while (static_cast<int>(m.size(axis)) != t.members) ++axis;
+            result[{axis, kinds.at(t.kind)}] += t.whole.value + t.split.value * share;
+        }
+    return result;
+}
+
+void check_equal(device_count::sent const& found, device_count::sent const& expected) {
+    REQUIRE(found.size() == expected.size());
+    for (auto const& [what, bytes_sent] : expected) CHECK(found.at(what) == doctest::Approx(bytes_sent));
+}
+
+} // namespace
+
+TEST_CASE("a mesh step on one axis, and outside an axis of one place, is the step of its instruction") {
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        random_steps const one(seed, mesh({3})), x(seed, mesh({4, 1}));
+        for (auto const& i : one.steps) {
+            INFO(one.told(seed, i));
+            CHECK(make_step(one.indexed, i, mesh({3}), {}) == make_step(one.indexed, i.axes[0], {}));
+        }
+        cost_model const model(machines(4, 1, false), {{0, 4}});
+        uniform_shares const shares({0.25});
+        for (auto const& i : x.steps) {
+            if (gathers(i.axes[1]) || is_partial_read(i.axes[1]) || i.acting() == 1) continue;
+            INFO(x.told(seed, i));
+            check_equal(model.price(make_step(x.indexed, i, mesh({4, 1}), {}), shares),
+                        model.price(make_step(x.indexed, i.axes[0], {}), shares));
+        }
+    }
+}
+
+TEST_CASE("the devices of one machine take as long inside as they take as an axis of their own") {
+    cost_model const grouped(machines(1, 4, true), {{0, 1, 4}}), single(machines(1, 4, false), {{0, 4}});
+    uniform_shares const whole({1.0}), even({0.25});
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        random_steps const x(seed, mesh({1, 4}));
+        for (auto const& i : x.steps) {
+            // Factors are gathered for work in a kernel of its own across, and inside in the operator's.
+            if (gathers(i.axes[0]) || gathers(i.axes[1]) || is_partial_read(i.axes[0]) || i.acting() == 0) continue;
+            INFO(x.told(seed, i));
+            check_equal(grouped.price(make_step(x.indexed, i, mesh({1, 4}), {}), whole),
+                        single.price(make_step(x.indexed, i.axes[1], {}), even));
+        }
+    }
+}
+
+TEST_CASE("a mesh step is what each device holds, computes and sends") {
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        mesh const m(seed % 2 == 0 ? std::vector<std::size_t>{3, 4} : std::vector<std::size_t>{3, 4, 2});
+        random_steps const x(seed, m);
+        for (auto const& i : x.steps) {
+            auto const s = make_step(x.indexed, i, m, {});
+            INFO(x.told(seed, i));
+            for (double outer : {0.5, 0.2, 0.0}) {
+                device_count count{x.indexed, m, {outer, 0.25}};
+                count.share.resize(m.axis_count(), 0.5);
+                double const share = s.share.is_split() ? outer : 1;
+                auto const at = [&](holding const& h) { return h.whole.value + h.split.value * share; };
+                if (i.axes[0].is<instruction::compute>()) {
+                    CHECK(s.forward.operations.value * share * (s.forward.launches ? 1 : 0) ==
+                          doctest::Approx(s.forward.launches ? count.operations(i) : 0.0));
+                } else if (i.axes[0].is<instruction::read>()) {
+                    CHECK(at(s.stored) == doctest::Approx(count.stored(i.tensor(), i.from(), i.to())));
+                    auto const found = sent_by(m, {&s.deferred_transfers, &s.update_transfers},
+                                               {&s.inside_backward, &s.inside_update}, share);
+                    check_equal(found,
+                                x.indexed.tensors[i.tensor()].has_cotangent ? count.gradient(i) : device_count::sent{});
+                } else if (!i.axes[*i.acting()].is<instruction::reshard>()) {
+                    check_equal(sent_by(m, {&s.forward_transfers}, {&s.inside_forward}, share),
+                                count.conversion(i, false));
+                    check_equal(sent_by(m, {&s.backward_transfers, &s.deferred_transfers}, {&s.inside_backward}, share),
+                                count.conversion(i, true));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("lines share the network cards of a machine") {
+    auto c = machines(3, 4, true);
+    auto const time = [&](int lines) {
+        cost_model const model(c, {{0, 3, 4}});
+        transfer t{collective::all_reduce, bytes(300), {}, {}, {}};
+        t.lines = lines;
+        return model.time(t, uniform_shares({1 / 3.0}));
+    };
+    double const latency = 4 * 0.2, alone = 2 * 2 / 3.0 * 300 / 40;
+    CHECK(time(1) == doctest::Approx(latency + alone));
+    CHECK(time(4) == doctest::Approx(latency + 4 * alone));
+    c.machines[0].network_cards = 2;
+    CHECK(time(4) == doctest::Approx(latency + 2 * alone));
+    c.machines[0].network_cards = 8;
+    CHECK(time(4) == doctest::Approx(latency + alone));
+    c.machines[0].network_cards = 0;
+    CHECK_THROWS_AS(validate(c), input_error);
+}
