@@ -120,9 +120,9 @@ private:
     template <std::size_t... Moment>
     void step(Tensor& x, Tensor const& gradient, std::vector<Tensor>& state, std::index_sequence<Moment...>) const {
         for_each_element(
-            [this]<class Element>(Element& of_x, Element const& g, auto&... moments) {
+            [rule = rule_, n = steps_]<class Element>(Element& of_x, Element const& g, auto&... moments) {
                 std::array<Element, Rule::moments> mine{moments...};
-                rule_.step(of_x, g, mine, steps_);
+                rule.step(of_x, g, mine, n);
                 ((moments = std::move(mine[Moment])), ...);
             },
             x, gradient, state[Moment]...);

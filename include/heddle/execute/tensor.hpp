@@ -103,7 +103,7 @@ void for_each_element(Function&& f, dense_tensor<Scalar>& y, Others&... x) {
 /// - `for_each_element(f, y, x...)` calls `f` with the elements of `y`, which it may change, and of tensors `x`, changed
 ///   too if they are not const, that have its shape or a single element. `f` is generic: it is called once for each
 ///   place with numbers, or once for all with values that have `+`, `-`, `*`, `/`, `sqrt` and `min`, and are made of
-///   numbers of type double.
+///   numbers of type double. A device may call a copy of it later, so `f` refers to nothing that may change or end.
 ///
 /// *Axioms.* Storage stays where it is while a tensor lives, also when the tensor is moved. Tensors of a thread are
 /// computed in the order of its calls, though the host may be ahead of a device; only `number` and `on_host` wait.

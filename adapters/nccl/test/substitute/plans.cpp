@@ -147,6 +147,30 @@ TEST_CASE("so do pipelines, which send values and cotangents") {
     CHECK(run > 30);
 }
 
+/// Returns a parameter after three steps, of which nothing is read before the optimiser is gone.
+template <class Tensor>
+tensor_values<Tensor> stepped() {
+    auto const of = [](double first) { return Tensor(dense_tensor<double>({2}, {first, -first})); };
+    tensor_values<Tensor> x;
+    x.emplace(0, of(1));
+    optimizer<Tensor, adamw> steps;
+    for (int n = 1; n <= 3; ++n) {
+        gradients_of<Tensor> gradients;
+        gradients.emplace(0, std::pair(tensor_form::replicated(), of(n)));
+        clip(gradients, Tensor(tensor_shape{}, 2.0 * n), 1.5);
+        steps.step(x, gradients);
+    }
+    return x;
+}
+
+TEST_CASE("an optimiser's kernels that run later step as the host does") {
+    auto const expected = stepped<dense_tensor<double>>();
+    test::on_ranks(1, [&](nccl::communicator&, cudaStream_t on) {
+        test::device_stream = on;
+        CHECK(stepped<test::device_tensor>().at(0).on_host() == expected.at(0));
+    });
+}
+
 TEST_CASE("a host that reads a tensor inside an iteration is caught") {
     auto const problem = test::problem_of([] {
         test::on_ranks(1, [](nccl::communicator&, cudaStream_t on) {
