@@ -29,6 +29,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -395,7 +396,7 @@ private:
         auto const results_of = program_.results(i.op);
         if (algorithm::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; }))
             return add_zeros(i);
-        std::vector<held> mine(i.results.size());
+        detail::operand_list<held> mine(i.results.size());
         bool any = false;
         for (std::size_t k = 0; k < mine.size(); ++k)
             if (auto* const found = cotangents(results_of[k]).find(results_of[k], i.results[k])) {
@@ -407,18 +408,18 @@ private:
         for (std::size_t k = 0; k < mine.size() && (here.inside.is_group() || !any); ++k)
             if (!mine[k] && indexed_.tensors[results_of[k]].has_cotangent)
                 mine[k] = here.zeros(results_of[k], i.results[k]);
-        std::vector<held> of_group;
+        detail::operand_list<held> of_group;
         for (std::size_t k = 0; k < mine.size() && here.inside.is_group(); ++k)
             of_group.push_back(here.whole_inside(i.op, results_of[k], i.results[k], mine[k]));
         detail::run_backward(
             backend_, i, call(i), [&](std::size_t k) { return operand(i, k); },
-            [&](std::size_t k) { return result(i, k); }, here.inside.is_group() ? of_group : mine,
+            [&](std::size_t k) { return result(i, k); }, detail::all_of(here.inside.is_group() ? of_group : mine),
             [&](std::size_t k, tensor gradient) {
                 bool const from_factors = i.loop >= 0 && i.operands[k] == tensor_form::mirrored();
                 if (indexed_.tensors[program_.operands(i.op)[k]].has_cotangent && !from_factors)
                     add_gradient(i, k, std::move(gradient));
             });
-        if (gathers_factors(i)) multiply_factors(i, deferred, mine);
+        if (gathers_factors(i)) multiply_factors(i, deferred, detail::all_of(mine));
     }
 
     /// Adds the cotangents that an operator of truth values or whole numbers gives its operands: they are zero, but
@@ -439,7 +440,7 @@ private:
 
     /// Computes the whole gradients of a split operator's mirrored parameters from its gathered operands and
     /// cotangents, when they are wanted; in a group, on its first device. No kernel may read the whole results.
-    void multiply_factors(compute const& i, transfer_list const& transfers, std::vector<held> const& mine) {
+    void multiply_factors(compute const& i, transfer_list const& transfers, std::span<held const> mine) {
         struct factors {
             std::vector<arriving> operands, cotangents;
         };

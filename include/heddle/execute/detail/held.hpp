@@ -97,9 +97,8 @@ public:
     }
     /// Adds what is there at once, and what is not when it is asked for.
     void add(part other) {
-        bool const now = first_.is_there() && more_.empty() && other.is_there();
-        more_.push_back(std::move(other));
-        if (now) (void)get();
+        if (first_.is_there() && more_.empty() && other.is_there()) first_.get().own() += *other.get();
+        else more_.push_back(std::move(other));
     }
 
 private:

@@ -8,9 +8,12 @@
 #include <heddle/execute/kernel.hpp>
 #include <heddle/theory/instruction.hpp>
 
+#include <boost/container/small_vector.hpp>
+
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -48,19 +51,27 @@ void combine_once(micro_batch_state<Tensor, Request, Form>& of, operator_id o, s
     rows = known->second;
 }
 
+/// A list of an operator's operands or results; most are few.
+template <class Value>
+using operand_list = boost::container::small_vector<Value, 4>;
+template <class Value>
+[[nodiscard]] std::span<Value const> all_of(operand_list<Value> const& list) {
+    return {list.data(), list.size()};
+}
+
 /// Runs an operator: `operand(k)` is what it is given, and `keep(k, result)` takes what it makes.
 template <class Backend, class Operand, class Keep>
 void run_forward(Backend const& backend, instruction::compute const& i,
                  tensor_call<typename Backend::tensor> const& call, Operand&& operand, Keep&& keep) {
-    std::vector<held<typename Backend::tensor>> given;
-    std::vector<typename Backend::tensor const*> operands;
+    operand_list<held<typename Backend::tensor>> given;
+    operand_list<typename Backend::tensor const*> operands;
     given.reserve(i.operands.size());
     operands.reserve(i.operands.size());
     for (std::size_t k = 0; k < i.operands.size(); ++k) {
         given.push_back(operand(k));
         operands.push_back(given.back().get());
     }
-    auto results = backend.forward(call, operands);
+    auto results = backend.forward(call, all_of(operands));
     for (std::size_t k = 0; k < results.size(); ++k) keep(k, std::move(results[k]));
 }
 
@@ -69,9 +80,9 @@ void run_forward(Backend const& backend, instruction::compute const& i,
 template <class Backend, class Operand, class Result, class Add>
 void run_backward(Backend const& backend, instruction::compute const& i,
                   tensor_call<typename Backend::tensor> const& call, Operand&& operand, Result&& result,
-                  std::vector<held<typename Backend::tensor>> const& cotangents, Add&& add) {
-    std::vector<held<typename Backend::tensor>> given;
-    std::vector<typename Backend::tensor const*> operands, results, of_results;
+                  std::span<held<typename Backend::tensor> const> cotangents, Add&& add) {
+    operand_list<held<typename Backend::tensor>> given;
+    operand_list<typename Backend::tensor const*> operands, results, of_results;
     given.reserve(i.operands.size() + i.results.size());
     operands.reserve(i.operands.size());
     results.reserve(i.results.size());
@@ -85,7 +96,7 @@ void run_backward(Backend const& backend, instruction::compute const& i,
         results.push_back(given.back().get());
         of_results.push_back(cotangents[k].get());
     }
-    auto gradients = backend.backward(call, operands, results, of_results);
+    auto gradients = backend.backward(call, all_of(operands), all_of(results), all_of(of_results));
     for (std::size_t k = 0; k < gradients.size(); ++k)
         if (gradients[k]) add(k, std::move(*gradients[k]));
 }
