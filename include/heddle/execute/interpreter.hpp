@@ -396,7 +396,7 @@ private:
         auto const results_of = program_.results(i.op);
         if (algorithm::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; }))
             return add_zeros(i);
-        detail::operand_list<held> mine(i.results.size());
+        detail::short_list<held> mine(i.results.size());
         bool any = false;
         for (std::size_t k = 0; k < mine.size(); ++k)
             if (auto* const found = cotangents(results_of[k]).find(results_of[k], i.results[k])) {
@@ -408,7 +408,7 @@ private:
         for (std::size_t k = 0; k < mine.size() && (here.inside.is_group() || !any); ++k)
             if (!mine[k] && indexed_.tensors[results_of[k]].has_cotangent)
                 mine[k] = here.zeros(results_of[k], i.results[k]);
-        detail::operand_list<held> of_group;
+        detail::short_list<held> of_group;
         for (std::size_t k = 0; k < mine.size() && here.inside.is_group(); ++k)
             of_group.push_back(here.whole_inside(i.op, results_of[k], i.results[k], mine[k]));
         detail::run_backward(

@@ -53,9 +53,9 @@ void combine_once(micro_batch_state<Tensor, Request, Form>& of, operator_id o, s
 
 /// A list of an operator's operands or results; most are few.
 template <class Value>
-using operand_list = boost::container::small_vector<Value, 4>;
+using short_list = boost::container::small_vector<Value, 4>;
 template <class Value>
-[[nodiscard]] std::span<Value const> all_of(operand_list<Value> const& list) {
+[[nodiscard]] std::span<Value const> all_of(short_list<Value> const& list) {
     return {list.data(), list.size()};
 }
 
@@ -63,8 +63,8 @@ template <class Value>
 template <class Backend, class Operand, class Keep>
 void run_forward(Backend const& backend, instruction::compute const& i,
                  tensor_call<typename Backend::tensor> const& call, Operand&& operand, Keep&& keep) {
-    operand_list<held<typename Backend::tensor>> given;
-    operand_list<typename Backend::tensor const*> operands;
+    short_list<held<typename Backend::tensor>> given;
+    short_list<typename Backend::tensor const*> operands;
     given.reserve(i.operands.size());
     operands.reserve(i.operands.size());
     for (std::size_t k = 0; k < i.operands.size(); ++k) {
@@ -81,8 +81,8 @@ template <class Backend, class Operand, class Result, class Add>
 void run_backward(Backend const& backend, instruction::compute const& i,
                   tensor_call<typename Backend::tensor> const& call, Operand&& operand, Result&& result,
                   std::span<held<typename Backend::tensor> const> cotangents, Add&& add) {
-    operand_list<held<typename Backend::tensor>> given;
-    operand_list<typename Backend::tensor const*> operands, results, of_results;
+    short_list<held<typename Backend::tensor>> given;
+    short_list<typename Backend::tensor const*> operands, results, of_results;
     given.reserve(i.operands.size() + i.results.size());
     operands.reserve(i.operands.size());
     results.reserve(i.results.size());
