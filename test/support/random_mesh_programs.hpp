@@ -267,7 +267,7 @@ private:
     bool const even_inside = random.chance(0.4);
     auto const even = even_ratios(program, m);
     mesh_program p{m, std::move(steps), {}, {}};
-    p.cuts = mesh_cuts(program, m, p.steps, [&](mesh_cut const&, axis_number axis, extent atoms) {
+    p.cuts = mesh_cuts(program, m, p.steps, [&](atom_class const&, axis_number axis, extent atoms) {
         return apportion(atoms, axis > 0 && even_inside ? even[axis][0] : random_ratios(m.size(axis), random));
     });
     return p;
@@ -298,7 +298,9 @@ private:
     for (auto const& cut : what.cuts) {
         text += "  cut of " + std::to_string(cut.atoms) + ":";
         for (auto const& m : cut.members) text += " " + std::to_string(m.tensor) + "." + std::to_string(m.factor);
-        for (auto const& axis : cut.parts) {
+        text += " |";
+        for (extent n : cut.counts) text += " " + std::to_string(n);
+        for (auto const& axis : cut.inside) {
             text += " |";
             for (auto const& [atoms, counts] : axis) {
                 text += " " + std::to_string(atoms) + " =";

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "documents.hpp"
+#include "mutations.hpp"
 
 #include <heddle/json/plan.hpp>
 #include <heddle/json/trace.hpp>
 #include <heddle/plan/table.hpp>
+#include <heddle/plan/verify.hpp>
 
 #include <support/small_plan.hpp>
 
@@ -110,6 +112,40 @@ plan odd_plan() {
     return p;
 }
 
+/// A batch across two machines and output features inside each; the weight's state is in shards across.
+plan mesh_plan() {
+    auto const whole = tensor_form::replicated(), sum = tensor_form::partial(), mirrored = tensor_form::mirrored();
+    auto const rows = tensor_form::shard(0), columns = tensor_form::shard(1);
+    auto const on = [](tensor_form outside, tensor_form inside) {
+        product_form f(outside);
+        f.push_back(inside);
+        return f;
+    };
+    program_builder b;
+    auto const x = b.input("x", {6, 4}), w = b.parameter("w", {8, 4});
+    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.name = "linear"});
+    auto const loss = b.apply("sum", "(b n) -> (); 0", {y}, {.name = "loss"});
+    auto const indexed = index_program(b.finish(loss));
+    mesh_program what{mesh({2, 2}),
+                      {mesh_instruction::read(x, on(rows, whole)),
+                       mesh_instruction::read(w, on(columns, rows), on(whole, rows)),
+                       mesh_instruction({instruction::compute{0, {rows, whole}, {rows}, 0},
+                                         instruction::compute{0, {whole, rows}, {columns}, 2}}),
+                       mesh_instruction({instruction::compute{1, {rows}, {sum}, 0},
+                                         instruction::compute{1, {columns}, {sum}, 1}}),
+                       mesh_instruction::convert(loss, on(sum, sum), 1, mirrored)},
+                      {}};
+    what.cuts =
+        mesh_cuts(indexed, what.mesh, what.steps, std::vector<ratio_table>{{{1 / 3.0, 2 / 3.0}}, {{0.5, 0.5}}});
+    auto p = plan_on_mesh(indexed, what);
+    for (auto& d : p.devices) d.type = "fast", d.memory_limit = bytes(1e9);
+    p.ratios = {{1 / 3.0, 2 / 3.0}};
+    p.memory.assign(2, {});
+    p.status = search::status::feasible;
+    REQUIRE(verify(indexed, p).problem == "");
+    return p;
+}
+
 } // namespace
 
 TEST_CASE("a plan that is written and read costs the same, bit for bit") {
@@ -160,6 +196,61 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
             CHECK(q.steps[n].step.forward.launches == p.steps[n].step.forward.launches);
         }
     }
+}
+
+TEST_CASE("a plan on a mesh is written and read") {
+    auto const p = mesh_plan();
+    auto const text = json::write_plan(p);
+    CAPTURE(text);
+    auto const q = json::parse_plan(text);
+    CHECK(json::write_plan(q) == text);
+    CHECK(q.mesh() == p.mesh());
+    CHECK(q.inner_ratios == p.inner_ratios);
+    CHECK(q.devices[1].name() == "2 x fast");
+    REQUIRE(q.steps.size() == p.steps.size());
+    for (std::size_t n = 0; n < p.steps.size(); ++n) {
+        CHECK(q.steps[n].on_mesh() == p.steps[n].on_mesh());
+        CHECK(q.steps[n].saved == p.steps[n].saved);
+    }
+    REQUIRE(q.cuts.size() == p.cuts.size());
+    for (std::size_t c = 0; c < p.cuts.size(); ++c) CHECK(q.cuts[c].inside == p.cuts[c].inside);
+    // Readers of one axis alone refuse it, and read what they understand.
+    CHECK(text.find("\"version\": 2,") != std::string::npos);
+    CHECK(json::write_plan(test::tiny_plan()).find("\"version\": 1,") != std::string::npos);
+    auto const good = nlohmann::json::parse(text);
+    std::vector<plan_change> const changes{
+        {"/mesh", {2}, "mesh: is an array of 1, expected the sizes of 2 to 4 axes, outermost first"},
+        {"/mesh", {3, 2}, "mesh[0]: is 3, expected the number of devices, 2"},
+        {"/mesh", {2, 0}, "mesh[1]: is 0, expected an integer from 1 to 65536"},
+        {"/mesh", {2, 1024, 65}, "mesh[2]: is 65, expected an integer from 1 to 64"},
+        {"/mesh", removed, "steps[2].saved_tensors[0]: is an array of 3, expected 2, a tensor and its form"},
+        {"/group_sizes", {2, 2}, "group_sizes: is there, but a plan on a mesh has no groups"},
+        {"/inner_ratios", removed, "lacks the field 'inner_ratios'"},
+        {"/inner_ratios/0", {1}, "inner_ratios[0]: is an array of 1, expected 2, one per device"},
+        {"/inner_ratios/0", {0.5, 0.6}, "inner_ratios[0]: sums to 1.1, expected 1"},
+        {"/cuts/0/inside", removed, "cuts[0]: lacks the field 'inside'"},
+        {"/cuts/0/inside/0/0", removed, "cuts[0].inside[0]: does not say how 2 atoms are divided"},
+        {"/cuts/0/inside/0/0/1", {1, 0}, "cuts[0].inside[0][0][1]: sum to 1, expected those, 2"},
+        {"/cuts/0/inside/0/0/0", 4, "cuts[0].inside[0][0][1]: sum to 2, expected those, 4"},
+        {"/cuts/0/inside/0/1", {2, {1, 1}}, "cuts[0].inside[0][1]: says a second time how 2 atoms are divided"},
+        {"/steps/0/inside", removed, "steps[0]: lacks the field 'inside'"},
+        {"/steps/0/inside", nlohmann::json::array(), "steps[0].inside: is an array of 0, expected 1, one per inner axis"},
+        {"/steps/0/inside/0/tensor", 1, "steps[0].inside[0]: does something else than the outermost axis"},
+        {"/steps/2/inside/0/operator", 1, "steps[2].inside[0]: does something else than the outermost axis"},
+        {"/steps/0/inside/0/to", "shard(7)", "steps[0].inside[0].to: is \"shard(7)\", expected a factor below 2"},
+        {"/steps/2/saved_tensors/0", {0, "replicated"},
+         "steps[2].saved_tensors[0]: is an array of 2, expected 3, a tensor and its form on each axis"},
+        {"/pipeline", nlohmann::json::array(), "pipeline: is there, but plans of several stages on meshes are not read"},
+    };
+    for (auto const& [pointer, value, message] : changes) {
+        std::string const actual = message_after(good, pointer, value);
+        CAPTURE(pointer);
+        CAPTURE(actual);
+        CHECK(actual.find(message) != std::string::npos);
+    }
+    test::check_mutations(15, 1000, text, true, [](std::string const& t) {
+        static_cast<void>(json::write_plan(json::parse_plan(t, "fuzzed")));
+    });
 }
 
 TEST_CASE("a plan is read that was timed by an accumulator that is not here") {
@@ -287,8 +378,8 @@ TEST_CASE("what is wrong with a plan is said, and where") {
     REQUIRE(message_after(good, "/meta", 1) == "");
     // Tensors: 0 x, 1 first weight, 4 second weight, 10 head's weight, 11 scores, 12 target, 13 loss.
     std::vector<plan_change> const changes{
-        {"/format", "heddle.model", "p.json: format: is \"heddle.model\", expected heddle.plan up to version 1"},
-        {"/version", 2, "heddle.plan version 2"},
+        {"/format", "heddle.model", "p.json: format: is \"heddle.model\", expected heddle.plan up to version 2"},
+        {"/version", 3, "heddle.plan version 3"},
         {"/version", removed, "'format' but no 'version'"},
         {"/status", "fine", "status: is \"fine\", expected one of optimal, feasible, limit, infeasible"},
         {"/status", removed, "lacks the field 'status'"},

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <set>
 #include <span>
 #include <utility>
@@ -19,30 +18,16 @@
 
 namespace heddle {
 
-/// Factors that are cut at the same points, on whatever axes.
-///
-/// A slice with `a` of the atoms has a class of exactly `a`: a member's extent there is `a` times that of an atom, and
-/// these have no common divisor. So an axis divides the atoms that the axes outside left, and how is a function of the
-/// axis, of the class and of how many they are, and of nothing else; else the lines along an axis that does not cut the
-/// class would not hold corresponding parts.
-struct mesh_cut {
-    extent atoms = 0;
-    std::vector<cut_factor> members;
-    segment_number segment = 0;
-    /// By axis, and by the number of atoms to be divided: how many each place on the axis gets.
-    std::vector<std::map<extent, std::vector<extent>>> parts;
-};
-
 /// Divides `atoms` of a class among the places on an axis.
-using atom_division = std::function<std::vector<extent>(mesh_cut const& cut, axis_number axis, extent atoms)>;
+using atom_division = std::function<std::vector<extent>(atom_class const& cut, axis_number axis, extent atoms)>;
 
 /// Returns one class for each tie over all that the program shards on any axis, in the order of their first use, with
 /// the parts of every number of atoms that axes outside may leave.
-[[nodiscard]] std::vector<mesh_cut> mesh_cuts(indexed_program const& p, mesh const& m,
+[[nodiscard]] std::vector<atom_class> mesh_cuts(indexed_program const& p, mesh const& m,
                                               std::span<mesh_instruction const> steps, atom_division const& divide);
 
 /// As above; an axis apportions atoms by its ratios, `ratios[axis][segment]`.
-[[nodiscard]] std::vector<mesh_cut> mesh_cuts(indexed_program const& p, mesh const& m,
+[[nodiscard]] std::vector<atom_class> mesh_cuts(indexed_program const& p, mesh const& m,
                                               std::span<mesh_instruction const> steps,
                                               std::vector<ratio_table> const& ratios);
 
@@ -55,16 +40,17 @@ using atom_division = std::function<std::vector<extent>(mesh_cut const& cut, axi
 
 namespace heddle {
 
-HEDDLE_INLINE std::vector<mesh_cut> mesh_cuts(indexed_program const& p, mesh const& m,
+HEDDLE_INLINE std::vector<atom_class> mesh_cuts(indexed_program const& p, mesh const& m,
                                               std::span<mesh_instruction const> steps, atom_division const& divide) {
     std::vector<instruction> all;
     for (auto const& s : steps) all.insert(all.end(), s.axes.begin(), s.axes.end());
-    std::vector<mesh_cut> cuts;
-    for (auto& c : atom_classes(p, all)) {
-        auto& cut = cuts.emplace_back(mesh_cut{c.atoms, std::move(c.members), c.segment, {}});
-        std::set<extent> left{cut.atoms}; // what some of the axes outside leave
-        for (axis_number a = 0; a < m.axis_count(); ++a) {
-            auto& parts = cut.parts.emplace_back();
+    auto cuts = atom_classes(p, all);
+    for (auto& cut : cuts) {
+        cut.counts = divide(cut, 0, cut.atoms);
+        std::set<extent> left(cut.counts.begin(), cut.counts.end()); // what some of the axes outside leave
+        left.insert(cut.atoms);
+        for (axis_number a = 1; a < m.axis_count(); ++a) {
+            auto& parts = cut.inside.emplace_back();
             for (extent atoms : left) parts.emplace(atoms, divide(cut, a, atoms));
             for (auto const& [atoms, counts] : parts) left.insert(counts.begin(), counts.end());
         }
@@ -72,10 +58,10 @@ HEDDLE_INLINE std::vector<mesh_cut> mesh_cuts(indexed_program const& p, mesh con
     return cuts;
 }
 
-HEDDLE_INLINE std::vector<mesh_cut> mesh_cuts(indexed_program const& p, mesh const& m,
+HEDDLE_INLINE std::vector<atom_class> mesh_cuts(indexed_program const& p, mesh const& m,
                                               std::span<mesh_instruction const> steps,
                                               std::vector<ratio_table> const& ratios) {
-    return mesh_cuts(p, m, steps, [&](mesh_cut const& cut, axis_number axis, extent atoms) {
+    return mesh_cuts(p, m, steps, [&](atom_class const& cut, axis_number axis, extent atoms) {
         return apportion(atoms, ratios.at(axis).at(cut.segment));
     });
 }

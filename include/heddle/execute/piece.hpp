@@ -668,7 +668,8 @@ HEDDLE_INLINE std::string plan_pieces::text_of(tensor_id t, tensor_form f) const
 }
 
 HEDDLE_INLINE std::string plan_pieces::kind_of(std::size_t n) const {
-    auto const& [i, s, saved] = plan_.steps[n];
+    auto const& i = plan_.steps[n].instruction;
+    auto const& s = plan_.steps[n].step;
     std::string text = std::to_string(static_cast<int>(i.type()));
     auto const add = [&](auto const&... parts) { ((text += '|' + parts), ...); };
     for_each_transfer(s, [&](transfer const& t) {

@@ -18,7 +18,8 @@ template <class TransferOf>
 [[nodiscard]] std::vector<gradient_bucket> gradient_buckets(plan const& p, TransferOf&& transfer_of) {
     bucket_filler filler(p.provenance.training.bucket);
     for (std::size_t n = p.steps.size(); n-- > 0;) {
-        auto const& [i, s, saved] = p.steps[n];
+        auto const& i = p.steps[n].instruction;
+        auto const& s = p.steps[n].step;
         auto const* const change = i.change();
         if (!change) continue;
         bool const has_gradient = !s.deferred_transfers.empty() && s.reduces_gradients();

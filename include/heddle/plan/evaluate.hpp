@@ -326,7 +326,8 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
             bool const is_gradient = convert && p.tensors[convert->tensor].role == tensor_role::parameter;
             (is_gradient ? memory.gradients : memory.activations) +=
                 cost_model::at(model.on_member(s.step.saved, k), share);
-            for (auto const& [t, f] : s.saved) {
+            for (auto const& [t, form] : s.saved) {
+                tensor_form const f = form[0];
                 auto const& tensor = p.tensors[t];
                 holding const held = model.on_member(held_bytes(tensor.size(), f, tensor.inside != no_factor), k);
                 double const bytes_held = cost_model::at(held, f.is_shard() ? shares({t, f.factor()})[k] : 1);

@@ -7,7 +7,8 @@
 #include <heddle/cluster/mesh.hpp>
 #include <heddle/cost/mesh_cuts.hpp>
 #include <heddle/plan/detail/computation_check.hpp>
-#include <heddle/plan/verify.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/plan/verification.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/mesh_instruction.hpp>
 
@@ -27,10 +28,17 @@ namespace heddle {
 struct mesh_program {
     heddle::mesh mesh;
     std::vector<mesh_instruction> steps;
-    std::vector<mesh_cut> cuts;
+    std::vector<atom_class> cuts;
     /// The segment of each operator; if empty, the program is one segment.
     std::vector<segment_number> segments{};
 };
+
+/// Returns what a plan's devices do, without what it says of cost.
+[[nodiscard]] mesh_program program_on_mesh(plan const& p);
+
+/// Returns a plan of a program for devices without names or costs, which `verify` judges by the rules alone. Ratios are even, as cuts say
+/// what each place has. *Precondition:* `program` has the segments of `what`.
+[[nodiscard]] plan plan_on_mesh(indexed_program const& program, mesh_program const& what);
 
 namespace detail {
 
@@ -114,7 +122,7 @@ HEDDLE_INLINE void mesh_verifier::check_cuts() {
     for (std::size_t c = 0; c < what_.cuts.size(); ++c) {
         auto const& cut = what_.cuts[c];
         std::string const place = "cut " + std::to_string(c);
-        require(cut.atoms > 0 && cut.parts.size() == axes_, place + " does not have parts for every axis");
+        require(cut.atoms > 0 && cut.inside.size() + 1 == axes_, place + " does not have parts for every axis");
         for (auto const& m : cut.members) {
             require(m.tensor < program_.tensors.size() && m.factor >= 0 &&
                         m.factor < static_cast<factor_number>(program_.tensors[m.tensor].factors.size()),
@@ -127,19 +135,22 @@ HEDDLE_INLINE void mesh_verifier::check_cuts() {
                             "class");
         }
         std::set<extent> left{cut.atoms};
-        for (axis_number a = 0; a < axes_; ++a) {
+        auto const divides = [&](axis_number a, extent atoms, std::vector<extent> const& counts) {
             auto const on_axis = place + " on axis " + std::to_string(a);
+            require(counts.size() == what_.mesh.size(a), on_axis + " does not have one count per place");
+            require(algorithm::none_of(counts, [](extent n) { return n < 0; }), on_axis + " has a negative count");
+            extent const sum = std::accumulate(counts.begin(), counts.end(), extent{0});
+            require(sum == atoms,
+                    on_axis + " distributes " + std::to_string(sum) + " of " + std::to_string(atoms) + " atoms");
+            left.insert(counts.begin(), counts.end());
+        };
+        divides(0, cut.atoms, cut.counts);
+        for (axis_number a = 1; a < axes_; ++a) {
             for (extent atoms : left)
-                require(cut.parts[a].contains(atoms),
-                        on_axis + " does not say how " + std::to_string(atoms) + " atoms are divided");
-            for (auto const& [atoms, counts] : cut.parts[a]) {
-                require(counts.size() == what_.mesh.size(a), on_axis + " does not have one count per place");
-                require(algorithm::none_of(counts, [](extent n) { return n < 0; }), on_axis + " has a negative count");
-                extent const sum = std::accumulate(counts.begin(), counts.end(), extent{0});
-                require(sum == atoms,
-                        on_axis + " distributes " + std::to_string(sum) + " of " + std::to_string(atoms) + " atoms");
-                left.insert(counts.begin(), counts.end());
-            }
+                require(cut.inside[a - 1].contains(atoms), place + " on axis " + std::to_string(a) +
+                                                               " does not say how " + std::to_string(atoms) +
+                                                               " atoms are divided");
+            for (auto const& [atoms, counts] : cut.inside[a - 1]) divides(a, atoms, counts);
         }
     }
 }
@@ -308,6 +319,27 @@ HEDDLE_INLINE void mesh_verifier::check_exchange(mesh_instruction const& i, inde
 } // namespace heddle::detail
 
 namespace heddle {
+
+HEDDLE_INLINE mesh_program program_on_mesh(plan const& p) {
+    mesh_program result{p.mesh(), {}, p.cuts, p.segments};
+    for (auto const& s : p.steps) result.steps.push_back(s.on_mesh());
+    return result;
+}
+
+HEDDLE_INLINE plan plan_on_mesh(indexed_program const& program, mesh_program const& what) {
+    auto p = blank_plan(program);
+    auto const& sizes = what.mesh.sizes();
+    auto ratios = even_ratios(program, what.mesh);
+    p.devices.assign(sizes.front(), {{}, {}, static_cast<int>(what.mesh.device_count() / sizes.front())});
+    p.inner_sizes.assign(sizes.begin() + 1, sizes.end());
+    p.ratios = std::move(ratios.front());
+    p.inner_ratios.assign(ratios.begin() + 1, ratios.end());
+    p.cuts = what.cuts;
+    saved_so_far saved(program);
+    for (auto const& i : what.steps)
+        p.steps.push_back({i.axes.front(), {}, saved.by(i), {i.axes.begin() + 1, i.axes.end()}});
+    return p;
+}
 
 HEDDLE_INLINE verification verify(indexed_program const& program, mesh_program const& p) {
     detail::mesh_verifier verifier(program, p);

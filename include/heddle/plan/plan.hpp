@@ -7,11 +7,14 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/version.hpp>
+#include <heddle/cluster/mesh.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/search/outcome.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/theory/instruction.hpp>
+#include <heddle/theory/mesh_instruction.hpp>
+#include <heddle/theory/product_form.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -35,21 +38,34 @@ struct plan_tensor {
     [[nodiscard]] bytes size() const { return tensor_info{name, shape, type, role, trainable}.size(); }
 };
 
-/// One device, or a group of equal ones; then memory is that of each.
+/// One device, or several equal ones: a group, or the devices of a mesh that share this place on its outermost axis. Then
+/// memory is that of each.
 struct plan_device {
     std::string type;
     bytes memory_limit;
     int group_size = 1;
-    /// Returns the type; for a group with its size, for example "8 x V100".
+    /// Returns the type; of several with their number, for example "8 x V100".
     [[nodiscard]] std::string name() const { return group_size > 1 ? std::to_string(group_size) + " x " + type : type; }
 };
 
 /// One instruction with the work it stands for, so that a plan can be priced again without its model.
 struct plan_step {
+    /// That of the outermost axis, which is the only one unless the plan is on a mesh.
     heddle::instruction instruction;
     step_work step;
     /// What it keeps for the backward pass that was not kept before.
-    std::vector<std::pair<tensor_id, tensor_form>> saved;
+    std::vector<kept_tensor> saved;
+    /// Those of the axes inside the outermost.
+    std::vector<heddle::instruction> inside{};
+
+    /// Returns the instructions of all axes.
+    [[nodiscard]] mesh_instruction on_mesh() const;
+    /// Of a computation: the form of an operand and of a result.
+    [[nodiscard]] product_form operand(std::size_t k) const;
+    [[nodiscard]] product_form result(std::size_t k) const;
+    /// Of anything else: the tensor's form before and after.
+    [[nodiscard]] product_form from() const;
+    [[nodiscard]] product_form to() const;
 };
 
 /// Tells whether a computation sends rows to devices that the data choose: how much that is, is known when it runs.
@@ -122,6 +138,10 @@ struct plan : search::outcome<> {
     std::vector<segment_number> segments;
     ratio_table ratios;
     std::vector<atom_class> cuts;
+    /// The sizes of a mesh's axes inside the outermost, whose places are the devices; and how these axes divide what they
+    /// cut. Both are empty on one axis.
+    std::vector<std::size_t> inner_sizes;
+    std::vector<ratio_table> inner_ratios;
 
     time_terms time;
     std::vector<memory_terms> memory;
@@ -139,8 +159,11 @@ struct plan : search::outcome<> {
     search::statistics statistics;
     std::vector<std::string> warnings;
 
+    [[nodiscard]] heddle::mesh mesh() const;
+    [[nodiscard]] bool is_on_mesh() const { return !inner_sizes.empty(); }
+    /// Tells whether devices are groups, which have the batch divided among them beside what the steps say.
     [[nodiscard]] bool has_groups() const {
-        return algorithm::any_of(devices, [](plan_device const& d) { return d.group_size > 1; });
+        return !is_on_mesh() && algorithm::any_of(devices, [](plan_device const& d) { return d.group_size > 1; });
     }
     [[nodiscard]] bool exists() const { return !steps.empty(); }
     [[nodiscard]] double cost() const { return time.total(); }
@@ -156,6 +179,42 @@ struct plan : search::outcome<> {
 #if HEDDLE_DEFINITIONS
 
 namespace heddle {
+
+HEDDLE_INLINE mesh_instruction plan_step::on_mesh() const {
+    mesh_instruction all(instruction);
+    all.axes.insert(all.axes.end(), inside.begin(), inside.end());
+    return all;
+}
+
+HEDDLE_INLINE product_form plan_step::operand(std::size_t k) const {
+    product_form f(instruction.as<heddle::instruction::compute>()->operands[k]);
+    for (auto const& i : inside) f.push_back(i.as<heddle::instruction::compute>()->operands[k]);
+    return f;
+}
+
+HEDDLE_INLINE product_form plan_step::result(std::size_t k) const {
+    product_form f(instruction.as<heddle::instruction::compute>()->results[k]);
+    for (auto const& i : inside) f.push_back(i.as<heddle::instruction::compute>()->results[k]);
+    return f;
+}
+
+HEDDLE_INLINE product_form plan_step::from() const {
+    product_form f(instruction.change()->from);
+    for (auto const& i : inside) f.push_back(i.change()->from);
+    return f;
+}
+
+HEDDLE_INLINE product_form plan_step::to() const {
+    product_form f(instruction.change()->to);
+    for (auto const& i : inside) f.push_back(i.change()->to);
+    return f;
+}
+
+HEDDLE_INLINE heddle::mesh plan::mesh() const {
+    std::vector<std::size_t> sizes{devices.size()};
+    sizes.insert(sizes.end(), inner_sizes.begin(), inner_sizes.end());
+    return heddle::mesh(std::move(sizes));
+}
 
 HEDDLE_INLINE plan blank_plan(indexed_program const& program) {
     plan p;

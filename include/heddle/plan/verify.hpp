@@ -8,9 +8,12 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/plan/detail/computation_check.hpp>
+#include <heddle/plan/mesh_program.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/verification.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/batch.hpp>
+#include <heddle/theory/mesh_instruction.hpp>
 #include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
@@ -23,13 +26,6 @@
 #include <vector>
 
 namespace heddle {
-
-struct verification {
-    bool valid = true;
-    /// The first thing found wrong, with its place.
-    std::string problem;
-    explicit operator bool() const { return valid; }
-};
 
 namespace detail {
 
@@ -55,7 +51,13 @@ private:
     /// results are parts or add up.
     void check_inside(indexed_operator const& op, split_loop const& loop) const;
 
-    /// Checks that ratios are shares of one, and that shards are whole, of one class per factor, and cover the factor.
+    /// Checks a plan on a mesh by the rules of meshes.
+    void check_mesh();
+
+    /// Checks that there are shares of one for each segment and place.
+    void check_ratios(ratio_table const& ratios, std::size_t places) const;
+
+    /// Checks that shards are whole, of one class per factor, and cover the factor.
     void check_cuts();
 
     void check_form(tensor_id t, tensor_form f) const;
@@ -143,6 +145,8 @@ namespace heddle::detail {
 
 HEDDLE_INLINE void plan_verifier::check() {
     check_tables();
+    check_ratios(plan_.ratios, plan_.devices.size());
+    if (plan_.is_on_mesh()) return check_mesh();
     check_cuts();
     for (number_ = 0; number_ < plan_.steps.size(); ++number_) {
         plan_.steps[number_].instruction.visit([&](auto const& i) { check(i); });
@@ -223,10 +227,39 @@ HEDDLE_INLINE void plan_verifier::check_inside(indexed_operator const& op, split
     if (loop.is_reduction) computation_check::check_terms(op, std::vector<bool>(op.operands.size()), &loop);
 }
 
-HEDDLE_INLINE void plan_verifier::check_cuts() {
-    require(plan_.ratios.size() == segment_count(program_), "there are not ratios for each segment");
-    for (auto const& ratios : plan_.ratios) {
-        require(ratios.size() == plan_.devices.size(), "there is not one ratio per device");
+HEDDLE_INLINE void plan_verifier::check_mesh() {
+    auto const& sizes = plan_.inner_sizes;
+    require(!plan_.devices.empty() && sizes.size() < most_axes, "a mesh of no device, or of too many axes");
+    int together = 1;
+    for (auto const size : sizes) {
+        require(size > 0, "a mesh with an axis of no device");
+        together *= static_cast<int>(size);
+    }
+    for (auto const& d : plan_.devices)
+        require(d.group_size == together, "a place of the outermost axis does not have the devices of its slice");
+    require(algorithm::all_of(plan_.tensors, [](auto const& t) { return t.inside == no_factor; }),
+            "a tensor that device groups cut, on a mesh");
+    require(!plan_.provenance.training.interleaves(), "micro-batches that take turns on a mesh");
+    require(plan_.inner_ratios.size() == sizes.size(), "there are not ratios for each axis of the mesh");
+    for (std::size_t a = 0; a < sizes.size(); ++a) check_ratios(plan_.inner_ratios[a], sizes[a]);
+    auto const program = program_on_mesh(plan_);
+    mesh_verifier rules(program_, program);
+    try {
+        rules.check();
+    } catch (violation const& v) { throw violation{rules.place() + v.text}; }
+    saved_so_far saved(program_);
+    for (number_ = 0; number_ < plan_.steps.size(); ++number_) {
+        auto stated = plan_.steps[number_].saved, expected = saved.by(program.steps[number_]);
+        algorithm::sort(stated);
+        algorithm::sort(expected);
+        require(stated == expected, "what it saves for the backward pass is not what its rule says");
+    }
+}
+
+HEDDLE_INLINE void plan_verifier::check_ratios(ratio_table const& table, std::size_t places) const {
+    require(table.size() == segment_count(program_), "there are not ratios for each segment");
+    for (auto const& ratios : table) {
+        require(ratios.size() == places, "there is not one ratio per device");
         double total = 0;
         for (double ratio : ratios) {
             require(ratio >= 0, "a ratio is negative or no number");
@@ -234,6 +267,9 @@ HEDDLE_INLINE void plan_verifier::check_cuts() {
         }
         require(std::abs(total - 1) <= 1e-6, "the ratios add up to " + std::to_string(total) + ", not to one");
     }
+}
+
+HEDDLE_INLINE void plan_verifier::check_cuts() {
     for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
         auto const& cut = plan_.cuts[c];
         std::string const place = "cut " + std::to_string(c);
@@ -346,6 +382,7 @@ HEDDLE_INLINE void plan_verifier::check(instruction::compute const& i) {
 
 HEDDLE_INLINE void plan_verifier::check_step() {
     auto const& s = plan_.steps[number_];
+    require(s.inside.empty(), "has instructions of further axes, but the plan has one");
     auto const expected = make_step(program_, s.instruction, plan_.provenance.training);
     auto stated_work = s.step;
     for_each_transfer(stated_work, [](transfer& t) {
@@ -358,7 +395,7 @@ HEDDLE_INLINE void plan_verifier::check_step() {
         if (!saved_.contains({t, f.code()})) wanted.insert({t, f.code()});
     });
     std::set<std::pair<tensor_id, std::uint16_t>> stated;
-    for (auto const& [t, f] : s.saved) stated.insert({t, f.code()});
+    for (auto const& [t, f] : s.saved) stated.insert({t, f[0].code()});
     require(stated.size() == s.saved.size() && stated == wanted,
             "what it saves for the backward pass is not what its rule says");
     saved_.insert(wanted.begin(), wanted.end());

@@ -107,7 +107,7 @@ HEDDLE_INLINE std::vector<double> bytes_per_atom(plan const& p) {
         if (s.step.share.is_split())
             add(s.step.share.tensor, s.step.share.factor, s.step.stored.split.value + s.step.saved.split.value);
         for (auto const& [t, f] : s.saved)
-            if (f.is_shard()) add(t, f.factor(), p.tensors[t].size().value);
+            if (f[0].is_shard()) add(t, f[0].factor(), p.tensors[t].size().value);
     }
     for (std::size_t k = 0; k < p.cuts.size(); ++k) bytes[k] /= static_cast<double>(p.cuts[k].atoms);
     return bytes;

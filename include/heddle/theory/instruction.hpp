@@ -4,13 +4,10 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
-#include <heddle/base/definitions.hpp>
 #include <heddle/theory/form.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
-#include <set>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -141,43 +138,4 @@ void for_each_saved(indexed_program const& p, instruction const& i, Visit&& visi
     if (auto const* compute = i.as<instruction::compute>()) for_each_saved(p, *compute, visit);
 }
 
-/// What each of a program's instructions keeps for the backward pass that was not kept before. Refers to the program.
-class saved_so_far {
-public:
-    explicit saved_so_far(indexed_program const& p) : program_(p) {}
-    /// Returns what the next instruction keeps.
-    [[nodiscard]] std::vector<std::pair<tensor_id, tensor_form>> by(instruction const& i);
-
-private:
-    indexed_program const& program_;
-    std::set<std::pair<tensor_id, std::uint16_t>> saved_;
-    std::map<tensor_id, tensor_form> stored_;
-    /// Parameters of the next computation that are not to stay.
-    std::set<tensor_id> resharded_;
-};
-
 } // namespace heddle
-
-#if HEDDLE_DEFINITIONS
-
-namespace heddle {
-
-HEDDLE_INLINE std::vector<std::pair<tensor_id, tensor_form>> saved_so_far::by(instruction const& i) {
-    std::vector<std::pair<tensor_id, tensor_form>> result;
-    if (auto const* read = i.as<instruction::read>(); read && program_.tensors[read->tensor].is_parameter())
-        stored_.emplace(read->tensor, read->to);
-    if (auto const* unshard = i.as<instruction::unshard>(); unshard && unshard->is_resharded)
-        resharded_.insert(unshard->tensor);
-    for_each_saved(program_, i, [&](tensor_id t, tensor_form f) {
-        auto const stored = stored_.find(t);
-        bool const is_stored =
-            stored != stored_.end() && (stored->second == f || (stored->second.is_whole() && f.is_whole()));
-        if (!is_stored && !resharded_.contains(t) && saved_.insert({t, f.code()}).second) result.push_back({t, f});
-    });
-    if (i.is<instruction::compute>()) resharded_.clear();
-    return result;
-}
-
-} // namespace heddle
-
-#endif

@@ -10,7 +10,9 @@
 #include <heddle/theory/product_form.hpp>
 
 #include <cstddef>
+#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -53,6 +55,26 @@ struct mesh_instruction {
     [[nodiscard]] std::optional<axis_number> acting() const;
 
     friend bool operator==(mesh_instruction const&, mesh_instruction const&) = default;
+};
+
+/// What is kept for the backward pass, and the form in which it is.
+using kept_tensor = std::pair<tensor_id, product_form>;
+
+/// What each of a program's instructions keeps for the backward pass that was not kept before. Refers to the program.
+class saved_so_far {
+public:
+    explicit saved_so_far(indexed_program const& p) : program_(p) {}
+    /// Returns what the next instruction keeps.
+    [[nodiscard]] std::vector<kept_tensor> by(mesh_instruction const& i);
+
+private:
+    indexed_program const& program_;
+    std::set<kept_tensor> saved_;
+    std::map<tensor_id, product_form> stored_;
+    /// What unshards have made to stay; and, of parameters of the next computation that are not to stay as they are then,
+    /// what does.
+    std::map<tensor_id, product_form> staying_;
+    std::map<tensor_id, std::optional<product_form>> resharded_;
 };
 
 /// Tells whether an instruction leaves a tensor as it is.
@@ -118,6 +140,35 @@ HEDDLE_INLINE std::optional<axis_number> mesh_instruction::acting() const {
         found = a;
     }
     return found;
+}
+
+HEDDLE_INLINE std::vector<kept_tensor> saved_so_far::by(mesh_instruction const& i) {
+    std::vector<kept_tensor> result;
+    auto const& first = i.axes.front();
+    if (first.is<instruction::read>() && program_.tensors[i.tensor()].is_parameter())
+        stored_.emplace(i.tensor(), i.to());
+    for (auto const& of_axis : i.axes)
+        if (auto const* unshard = of_axis.as<instruction::unshard>()) {
+            auto const stays = staying_.find(unshard->tensor);
+            if (!unshard->is_resharded) staying_.insert_or_assign(unshard->tensor, i.to());
+            else resharded_.try_emplace(unshard->tensor, stays == staying_.end() ? std::nullopt : std::optional(stays->second));
+        }
+    auto const* const compute = first.as<instruction::compute>();
+    if (!compute) return result;
+    auto const& op = program_.operators[compute->op];
+    auto const keep = [&](tensor_id t, product_form f) {
+        if (auto const resharded = resharded_.find(t); resharded != resharded_.end()) {
+            if (!resharded->second) return;
+            f = *resharded->second;
+        }
+        auto const stored = stored_.find(t);
+        bool const is_stored = stored != stored_.end() && has_same_parts(stored->second, f);
+        if (!is_stored && saved_.insert({t, f}).second) result.push_back({t, f});
+    };
+    for (auto k : op.work.saved_operands) keep(op.operands[k], i.operand(k));
+    for (auto k : op.work.saved_results) keep(op.results[k], i.result(k));
+    resharded_.clear();
+    return result;
 }
 
 } // namespace heddle

@@ -69,6 +69,13 @@ private:
 /// does not overlap it.
 [[nodiscard]] bool is_possible(product_form const& f, indexed_tensor const& tensor);
 
+/// Tells whether devices hold the same in two forms: copies are equal, whatever their cotangents are.
+[[nodiscard]] inline bool has_same_parts(product_form const& f, product_form const& g) {
+    return std::equal(f.begin(), f.end(), g.begin(), g.end(), [](tensor_form a, tensor_form b) {
+        return a == b || (a.is_whole() && b.is_whole());
+    });
+}
+
 /// Tells whether a program may end with the loss in this form.
 [[nodiscard]] inline bool is_end(product_form const& f) {
     return algorithm::all_of(f,

@@ -244,18 +244,18 @@ TEST_CASE("slices divide a class alike, by the atoms that they have") {
     m.compute({forms(M, S0)}, {forms(M, P)}).divide({{0.5, 0.5}, {0.25, 0.75}});
     m.emulates();
     auto other = m.program(); // of the same atoms, but as the place on an axis that does not cut them says
-    for (auto& cut : other.cuts) cut.parts[1].at(4) = {3, 1};
+    for (auto& cut : other.cuts) cut.inside[0].at(4) = {3, 1};
     CHECK(m.error([&](std::size_t device) { return device < 2 ? m.program() : other; }) > 1e-3);
 
     mesh_trap both(s.t, mesh({2, 2})); // the slices have other atoms, so each divides them as it likes
     both.read(s.w, forms(S0, S0)).read(s.x, forms(S0, S0));
     both.compute({forms(S0, S0), forms(S0, S0)}, {forms(S0, S0)});
     both.compute({forms(S0, S0)}, {forms(P, P)}).divide({{0.25, 0.75}, {0.5, 0.5}});
-    both.program().cuts[0].parts[1].at(3) = {0, 3};
+    both.program().cuts[0].inside[0].at(3) = {0, 3};
     both.emulates();
-    both.program().cuts[0].parts[1].at(3) = {1, 3};
+    both.program().cuts[0].inside[0].at(3) = {1, 3};
     CHECK(both.problem() == "cut 0 on axis 1 distributes 4 of 3 atoms");
-    both.program().cuts[0].parts[1].erase(3);
+    both.program().cuts[0].inside[0].erase(3);
     CHECK(both.problem() == "cut 0 on axis 1 does not say how 3 atoms are divided");
 }
 

@@ -61,8 +61,7 @@ void count(tally& seen, indexed_program const& indexed, mesh_program const& what
             if (loops.count(loop) > 1) ++seen["one loop on two axes"];
     }
     for (auto const& cut : what.cuts)
-        for (auto const& [atoms, divided] : cut.parts[0])
-            if (std::ranges::find(divided, 0) != divided.end()) ++seen["empty slice"];
+        if (std::ranges::find(cut.counts, 0) != cut.counts.end()) ++seen["empty slice"];
 }
 
 /// What is wrong with one random program; empty if nothing.

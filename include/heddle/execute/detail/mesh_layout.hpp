@@ -59,7 +59,7 @@ private:
     indexed_program const& program_;
     mesh_program const& what_;
     coordinates here_;
-    std::map<cut_factor, mesh_cut const*> cut_of_;
+    std::map<cut_factor, atom_class const*> cut_of_;
 };
 
 /// A tensor as the devices of a line along an axis hold it together: their slice of it is the whole, and its shards are
@@ -123,7 +123,7 @@ HEDDLE_INLINE place_range mesh_layout::range(tensor_id t, product_form const& f,
     place_range atoms{0, of.atoms};
     for (axis_number a = 0; a < f.size(); ++a) {
         if (f[a] != cut) continue;
-        auto const& counts = of.parts[a].at(atoms.count);
+        auto const& counts = of.parts(a, atoms.count);
         atoms = {atoms.begin + shard_layout::begin_of(counts, place[a]), counts[place[a]]};
     }
     extent const unit = factor_of(t, cut).extent / of.atoms;

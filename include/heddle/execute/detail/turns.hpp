@@ -51,7 +51,8 @@ HEDDLE_INLINE turns turns_of(plan const& p) {
     bool computes = false;
     auto forced = p.stages.begin();
     for (std::size_t n = 0; n < p.steps.size(); ++n) {
-        auto const& [i, s, saved] = p.steps[n];
+        auto const& i = p.steps[n].instruction;
+        auto const& s = p.steps[n].step;
         auto const works = [](local_work const& w) { return w.launches || w.kernels_beside > 0; };
         bool const begins = forced != p.stages.end() && *forced == n;
         if (begins) ++forced;

@@ -219,7 +219,7 @@ private:
         if (strict_ && e.at("format").text() != "heddle.plan") e.at("format").expected("heddle.plan");
         if (strict_) (void)e.at("version").integer(1, 1);
         auto& group = plan_.groups[devices] = plan_reader(e).read();
-        if (group.devices.size() != devices || group.has_groups())
+        if (group.devices.size() != devices || group.has_groups() || group.is_on_mesh())
             e.at("devices").expected(std::to_string(devices) + ", as many as the group has");
     }
 

@@ -31,7 +31,7 @@ namespace heddle::json {
 /// that its program is right for a model is for a verifier to say.
 /// *Throws* `input_error`.
 [[nodiscard]] inline plan parse_plan(std::string_view text, std::string const& name = "plan") {
-    return detail::guarded(name, [&] { return detail::plan_reader(document(name, text, "plan", 1)).read(); });
+    return detail::guarded(name, [&] { return detail::plan_reader(document(name, text, "plan", 2)).read(); });
 }
 
 /// Reads a plan file.

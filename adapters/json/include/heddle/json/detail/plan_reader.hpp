@@ -31,6 +31,8 @@ public:
     explicit plan_reader(element root) : root_(std::move(root)) {}
 
     plan read() {
+        if (auto const stages = root_.find("pipeline"))
+            stages->fail("is there, but plans of several stages on meshes are not read yet");
         read_outcome();
         read_provenance();
         read_devices();
@@ -126,17 +128,23 @@ private:
         });
     }
 
-    /// Reads one row for one segment, or a list of rows for several.
-    ratio_table read_ratios(element const& e) const {
+    /// Reads one row for one segment, or a list of rows for several; each has a ratio for each place of an axis.
+    ratio_table read_ratios(element const& e, std::size_t places) const {
         bool const is_one = !(e.size() > 0 && e.item(0).value().is_array());
         ratio_table result;
-        if (is_one) result.push_back(read_row(e));
-        else e.for_each([&](element const& row) { result.push_back(read_row(row)); });
+        if (is_one) result.push_back(read_row(e, places));
+        else e.for_each([&](element const& row) { result.push_back(read_row(row, places)); });
         return result;
     }
-    /// Reads one ratio per device; they sum to one.
-    std::vector<double> read_row(element const& e) const {
-        if (!plan_.devices.empty()) exactly(e, plan_.devices.size(), "one per device");
+    /// Reads ratios of every segment.
+    ratio_table read_all_ratios(element const& e, std::size_t places) const {
+        auto result = read_ratios(e, places);
+        if (result.size() != segment_count_) e.expected(std::to_string(segment_count_) + ", one list per segment");
+        return result;
+    }
+    /// Reads one ratio per place, if their number is known; they sum to one.
+    static std::vector<double> read_row(element const& e, std::size_t places) {
+        if (places > 0) exactly(e, places, "one per device");
         std::vector<double> result;
         double sum = 0;
         e.for_each([&](element const& entry) {
@@ -159,13 +167,17 @@ private:
             for (std::size_t d = 0; d < count; ++d)
                 plan_.devices[d].group_size = static_cast<int>(sizes->item(d).integer(1, 65536));
         }
+        read_mesh();
         read_segments();
         bool const found = root_.at("steps").size() > 0;
         if (found && count == 0) devices.expected("at least one");
-        if (element const ratios = root_.at("ratios"); found || ratios.size() > 0) {
-            plan_.ratios = read_ratios(ratios);
-            if (plan_.ratios.size() != segment_count_)
-                ratios.expected(std::to_string(segment_count_) + ", one list per segment");
+        if (element const ratios = root_.at("ratios"); found || ratios.size() > 0)
+            plan_.ratios = read_all_ratios(ratios, count);
+        if (plan_.is_on_mesh()) {
+            element const inner = root_.at("inner_ratios");
+            if (found || inner.size() > 0) exactly(inner, plan_.inner_sizes.size(), "one per inner axis");
+            for (std::size_t a = 0; a < inner.size(); ++a)
+                plan_.inner_ratios.push_back(read_all_ratios(inner.item(a), plan_.inner_sizes[a]));
         }
         element const memory = root_.at("memory");
         if (found || memory.size() > 0) exactly(memory, count, "one per device");
@@ -182,8 +194,26 @@ private:
             element const ratios = e.at("ratios");
             auto& point = plan_.trajectory.emplace_back(
                 trajectory_point{e.at("origin").text(), {}, number_or_null(e.at("cost"))});
-            if (ratios.size() > 0) point.ratios = read_ratios(ratios);
+            if (ratios.size() > 0) point.ratios = read_ratios(ratios, count);
         });
+    }
+
+    /// Reads the sizes of a mesh's axes; the places of the outermost are the devices.
+    void read_mesh() {
+        auto const sizes = root_.find("mesh");
+        if (!sizes) return;
+        std::size_t const axes = sizes->size();
+        if (axes < 2 || axes > most_axes)
+            sizes->expected("the sizes of 2 to " + std::to_string(most_axes) + " axes, outermost first");
+        if (root_.find("group_sizes")) root_.at("group_sizes").fail("is there, but a plan on a mesh has no groups");
+        auto const devices = static_cast<std::int64_t>(plan_.devices.size());
+        if (sizes->item(0).integer(0, 65536) != devices) sizes->item(0).expected("the number of devices, " + std::to_string(devices));
+        std::int64_t all = 1;
+        for (std::size_t a = 1; a < axes; ++a) {
+            plan_.inner_sizes.push_back(static_cast<std::size_t>(sizes->item(a).integer(1, 65536 / all)));
+            all *= static_cast<std::int64_t>(plan_.inner_sizes.back());
+        }
+        for (auto& d : plan_.devices) d.group_size = static_cast<int>(all);
     }
 
     void read_segments() {
@@ -263,15 +293,8 @@ private:
         root_.at("cuts").for_each([&](element const& e) {
             auto& cut = plan_.cuts.emplace_back();
             cut.atoms = e.at("atoms").integer(1, most);
-            element const counts = exactly(e.at("counts"), plan_.devices.size(), "one per device");
-            extent sum = 0;
-            counts.for_each([&](element const& count) {
-                cut.counts.push_back(count.integer(0, cut.atoms));
-                sum += cut.counts.back();
-                if (sum > cut.atoms) counts.fail("sum to more than atoms, " + std::to_string(cut.atoms));
-            });
-            if (sum != cut.atoms)
-                counts.fail("sum to " + std::to_string(sum) + ", expected atoms, " + std::to_string(cut.atoms));
+            cut.counts = read_counts(e.at("counts"), plan_.devices.size(), cut.atoms, "atoms");
+            if (plan_.is_on_mesh()) read_inner_counts(e.at("inside"), cut);
             e.at("members").for_each([&](element const& member) {
                 cut_factor const m = read_factor(member);
                 factor const& place = plan_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)];
@@ -286,6 +309,39 @@ private:
                 cut.members.push_back(m);
             });
         });
+    }
+
+    /// Reads how many of some atoms each place of an axis has.
+    static std::vector<extent> read_counts(element const& e, std::size_t places, extent atoms, std::string const& what) {
+        std::vector<extent> counts;
+        extent sum = 0;
+        exactly(e, places, "one per device").for_each([&](element const& count) {
+            counts.push_back(count.integer(0, atoms));
+            sum += counts.back();
+            if (sum > atoms) e.fail("sum to more than " + what + ", " + std::to_string(atoms));
+        });
+        if (sum != atoms) e.fail("sum to " + std::to_string(sum) + ", expected " + what + ", " + std::to_string(atoms));
+        return counts;
+    }
+    /// Reads, for each inner axis, how it divides every number of atoms that the axes outside may leave.
+    void read_inner_counts(element const& e, atom_class& cut) const {
+        exactly(e, plan_.inner_sizes.size(), "one per inner axis");
+        std::set<extent> left(cut.counts.begin(), cut.counts.end());
+        left.insert(cut.atoms);
+        for (std::size_t a = 0; a < plan_.inner_sizes.size(); ++a) {
+            element const of_axis = e.item(a);
+            auto& parts = cut.inside.emplace_back();
+            of_axis.for_each([&](element const& pair) {
+                exactly(pair, 2, "a number of atoms and how many each place has");
+                extent const atoms = pair.item(0).integer(0, cut.atoms);
+                if (!parts.emplace(atoms, read_counts(pair.item(1), plan_.inner_sizes[a], atoms, "those")).second)
+                    pair.fail("says a second time how " + std::to_string(atoms) + " atoms are divided");
+            });
+            for (extent atoms : left)
+                if (!parts.contains(atoms))
+                    of_axis.fail("does not say how " + std::to_string(atoms) + " atoms are divided, which axes outside may leave");
+            for (auto const& [atoms, counts] : parts) left.insert(counts.begin(), counts.end());
+        }
     }
 
     void check_cut(element const& e, cut_factor f) const {
@@ -390,6 +446,22 @@ private:
         return t;
     }
 
+    /// Reads the instructions of the inner axes, which do the same as the outermost to one tensor or operator, or keep what
+    /// another axis converts.
+    std::vector<instruction> read_inside(element const& e, instruction const& outermost) const {
+        std::vector<instruction> result;
+        auto const* const compute = outermost.as<instruction::compute>();
+        exactly(e, plan_.inner_sizes.size(), "one per inner axis").for_each([&](element const& of_axis) {
+            auto const i = result.emplace_back(read_instruction(of_axis));
+            auto const* const mine = i.as<instruction::compute>();
+            if (compute ? !mine || mine->op != compute->op
+                        : mine || i.change()->tensor != outermost.change()->tensor ||
+                              i.is<instruction::read>() != outermost.is<instruction::read>())
+                of_axis.fail("does something else than the outermost axis, expected the same operator or tensor");
+        });
+        return result;
+    }
+
     instruction read_instruction(element const& e) const {
         auto const what = e.at("do").choice(actions);
         if (what == instruction::kind::compute) {
@@ -413,7 +485,8 @@ private:
             return instruction::read(t, from, to);
         }
         tensor_form const from = read_form(e.at("from"), t);
-        if (!find_conversion(from, to)) e.at("to").fail("cannot be made from " + to_string(from) + " in one step");
+        bool const is_kept = from == to && plan_.is_on_mesh() && what == instruction::kind::convert;
+        if (!is_kept && !find_conversion(from, to)) e.at("to").fail("cannot be made from " + to_string(from) + " in one step");
         if (what == instruction::kind::convert) return instruction::convert(t, from, to);
         if (plan_.tensors[t].role != tensor_role::parameter) e.at("tensor").expected("a parameter");
         bool const is_reshard = what == instruction::kind::reshard;
@@ -431,6 +504,7 @@ private:
         steps.for_each([&](element const& e) {
             auto& s = plan_.steps.emplace_back();
             s.instruction = read_instruction(e);
+            if (plan_.is_on_mesh()) s.inside = read_inside(e.at("inside"), s.instruction);
             if (auto const category = e.find("class")) s.step.category = category->choice(operator_classes);
             s.step.type = e.at("dtype").choice(element_types);
             if (auto const share = e.find("share")) s.step.share = read_share(*share);
@@ -452,9 +526,12 @@ private:
                           plan_.tensors[s.instruction.change()->tensor].role == tensor_role::parameter;
             if (auto const saved = e.find("saved_tensors"))
                 saved->for_each([&](element const& pair) {
-                    exactly(pair, 2, "a tensor and its form");
+                    std::size_t const axes = plan_.inner_sizes.size() + 1;
+                    exactly(pair, 1 + axes, "a tensor and its form" + std::string(axes > 1 ? " on each axis" : ""));
                     tensor_id const t = read_tensor(pair.item(0));
-                    s.saved.emplace_back(t, read_form(pair.item(1), t));
+                    product_form form;
+                    for (std::size_t a = 0; a < axes; ++a) form.push_back(read_form(pair.item(1 + a), t));
+                    s.saved.emplace_back(t, form);
                 });
         });
     }

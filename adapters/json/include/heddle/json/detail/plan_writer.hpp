@@ -73,9 +73,11 @@ public:
                           {"gradient_communication", number(plan_.time.gradient_communication)},
                           {"update", number(plan_.time.update)}};
         result["devices"] = list(plan_.devices, [](plan_device const& d) { return value(d.type); });
+        if (plan_.is_on_mesh()) result["mesh"] = plan_.mesh().sizes();
         if (plan_.has_groups())
             result["group_sizes"] = list(plan_.devices, [](plan_device const& d) { return value(d.group_size); });
         result["ratios"] = ratios(plan_.ratios);
+        if (plan_.is_on_mesh()) result["inner_ratios"] = list(plan_.inner_ratios, ratios);
         if (!plan_.segments.empty()) result["segments"] = plan_.segments;
         if (from.training.interleaves())
             result["schedule"] = {{"kind", "duplex"},
@@ -86,7 +88,9 @@ public:
     }
 
     [[nodiscard]] std::string text() const {
-        std::string out = "{\n  \"format\": \"heddle.plan\",\n  \"version\": 1";
+        // A file has the first version whose readers understand all of it.
+        std::string out = std::string("{\n  \"format\": \"heddle.plan\",\n  \"version\": ") +
+                          (plan_.is_on_mesh() ? "2" : "1");
         value const fields = summary();
         for (auto const& [key, field] : fields.items()) out += ",\n  \"" + key + "\": " + dump(field);
         lines(out, "memory", list(plan_.memory, write_memory));
@@ -143,9 +147,12 @@ private:
         return {{"origin", t.origin}, {"cost", optional(t.cost)}, {"ratios", ratios(t.ratios)}};
     }
     static value write_cut(atom_class const& c) {
-        return {{"atoms", c.atoms},
-                {"counts", c.counts},
-                {"members", list(c.members, [](cut_factor m) { return value::array({m.tensor, m.factor}); })}};
+        value result{{"atoms", c.atoms}, {"counts", c.counts}};
+        auto const of_atoms = [](auto const& parts) { return value::array({parts.first, parts.second}); };
+        if (!c.inside.empty())
+            result["inside"] = list(c.inside, [&](auto const& of_axis) { return list(of_axis, of_atoms); });
+        result["members"] = list(c.members, [](cut_factor m) { return value::array({m.tensor, m.factor}); });
+        return result;
     }
     static value write_tensor(plan_tensor const& t) {
         value result{{"name", t.name},
@@ -210,8 +217,7 @@ private:
         }
     }
 
-    static value write_step(plan_step const& s) {
-        auto const& i = s.instruction;
+    static value write_instruction(instruction const& i) {
         value result{{"do", name_of(actions, i.type())}};
         if (auto const* compute = i.as<instruction::compute>()) {
             result["operator"] = compute->op;
@@ -226,6 +232,16 @@ private:
         }
         if (auto const* unshard = i.as<instruction::unshard>(); unshard && unshard->is_resharded)
             result["resharded"] = true;
+        return result;
+    }
+    static value write_saved(kept_tensor const& kept) {
+        auto result = value::array({kept.first});
+        for (tensor_form f : kept.second) result.push_back(to_string(f));
+        return result;
+    }
+    static value write_step(plan_step const& s) {
+        value result = write_instruction(s.instruction);
+        if (!s.inside.empty()) result["inside"] = list(s.inside, write_instruction);
         if (s.step.category != operator_class::other) result["class"] = name_of(operator_classes, s.step.category);
         result["dtype"] = name_of(element_types, s.step.type);
         if (s.step.share.is_split()) result["share"] = write_share(s.step.share);
@@ -243,9 +259,7 @@ private:
         add(result, "stored", s.step.stored);
         add(result, "saved", s.step.saved);
         if (!is_default(s.step.transient.value)) result["transient"] = number(s.step.transient.value);
-        if (!s.saved.empty())
-            result["saved_tensors"] =
-                list(s.saved, [](auto const& pair) { return value::array({pair.first, to_string(pair.second)}); });
+        if (!s.saved.empty()) result["saved_tensors"] = list(s.saved, write_saved);
         return result;
     }
 
