@@ -122,20 +122,20 @@ void print_json(plan_price const& p, std::string const& reason) {
 int run_cost(cost_arguments const& arguments) {
     auto const text = json::read_text(arguments.plan);
     std::vector<std::string> warnings;
-    auto const cluster_for = [&](provenance const& from) {
+    auto const cluster_for = [&](provenance const& from, bool is_on_mesh) { // a mesh has machines across
         auto c = read_planned_cluster(arguments.cluster, from, warnings);
-        return arguments.group_machines ? with_grouped_machines(std::move(c)) : c;
+        return arguments.group_machines || is_on_mesh ? with_grouped_machines(std::move(c)) : c;
     };
     plan_price found;
     if (is_pipeline_plan(arguments.plan, text)) {
         auto const p = json::parse_pipeline_plan(text, arguments.plan);
-        found = price(p, cluster_for(p.provenance), arguments);
+        found = price(p, cluster_for(p.provenance, false), arguments);
     } else {
         if (!arguments.model.empty())
             throw input_error("--model", "is for pipeline plans: others hold what their price needs");
         auto const p = json::parse_plan(text, arguments.plan);
         require_valid(verify_figures(p), arguments);
-        found = price(p, cluster_for(p.provenance));
+        found = price(p, cluster_for(p.provenance, p.is_on_mesh()));
     }
     found.warnings.insert(found.warnings.end(), warnings.begin(), warnings.end());
     auto const reason = reason_of(found);

@@ -31,12 +31,12 @@ extern template class heddle::eigen_kernels<double>;
 
 namespace heddle::cli {
 
-/// Reads the cluster to price a plan on again, if one is given.
+/// Reads the cluster to price a plan on again, if one is given. A mesh has machines across.
 inline std::optional<cluster> read_cluster_of(verify_arguments const& arguments, provenance const& from,
-                                              std::vector<std::string>& warnings) {
+                                              std::vector<std::string>& warnings, bool is_on_mesh = false) {
     if (arguments.cluster.empty()) return std::nullopt;
     auto c = read_planned_cluster(arguments.cluster, from, warnings);
-    return arguments.group_machines ? with_grouped_machines(std::move(c)) : std::move(c);
+    return arguments.group_machines || is_on_mesh ? with_grouped_machines(std::move(c)) : std::move(c);
 }
 
 /// Prints what was checked, and the fields that nothing was derived from.

@@ -111,6 +111,7 @@
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/simulate.hpp>
 #include <heddle/plan/table.hpp>
+#include <heddle/plan/verification.hpp>
 #include <heddle/plan/verify.hpp>
 
 #include <heddle/balance/convex_curve.hpp>
@@ -191,12 +192,10 @@
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/mesh_communicator.hpp>
-#include <heddle/execute/mesh_interpreter.hpp>
 #include <heddle/execute/optimizer.hpp>
 #include <heddle/execute/piece.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/prove.hpp>
-#include <heddle/execute/prove_mesh.hpp>
 #include <heddle/execute/prove_pieces.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/random.hpp>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/mesh_program.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 
@@ -173,6 +174,54 @@ inline plan zero_plan() {
     writer.add(instruction::reshard(w, whole, rows));
     writer.compute(2, 0, {rows}, {tensor_form::partial()});
     return writer.finish(two_devices(), {0.5, 0.5});
+}
+
+/// Two machines of two equal devices each, as the places of a mesh's outermost axis.
+inline cluster two_machines() {
+    auto c = two_devices();
+    c.name = "two machines";
+    c.machines = {{0, 2, 2, true}};
+    c.intra = network_link{bytes_per_second(100e9), seconds(1e-5)};
+    return c;
+}
+
+/// Makes a product and its sum: the batch is cut across machines, output features inside each; the weight's optimiser state
+/// is in shards across.
+inline plan mesh_plan() {
+    auto const whole = tensor_form::replicated(), sum = tensor_form::partial(), mirrored = tensor_form::mirrored();
+    auto const rows = tensor_form::shard(0), columns = tensor_form::shard(1);
+    auto const on = [](tensor_form outside, tensor_form inside) {
+        product_form f(outside);
+        f.push_back(inside);
+        return f;
+    };
+    program_builder b;
+    auto const x = b.input("x", {6, 4}), w = b.parameter("w", {8, 4});
+    auto const y =
+        b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.name = "linear", .category = operator_class::matmul});
+    auto const loss = b.apply("sum", "(b n) -> (); 0", {y}, {.name = "loss", .category = operator_class::reduction});
+    auto const indexed = index_program(b.finish(loss));
+    mesh_program what{
+        mesh({2, 2}),
+        {mesh_instruction::read(x, on(rows, whole)), mesh_instruction::read(w, on(columns, rows), on(whole, rows)),
+         mesh_instruction(
+             {instruction::compute{0, {rows, whole}, {rows}, 0}, instruction::compute{0, {whole, rows}, {columns}, 2}}),
+         mesh_instruction({instruction::compute{1, {rows}, {sum}, 0}, instruction::compute{1, {columns}, {sum}, 1}}),
+         mesh_instruction::convert(loss, on(sum, sum), 1, mirrored)},
+        {}};
+    what.cuts = mesh_cuts(indexed, what.mesh, what.steps, std::vector<ratio_table>{{{1 / 3.0, 2 / 3.0}}, {{0.5, 0.5}}});
+    auto p = plan_on_mesh(indexed, what);
+    auto const c = two_machines();
+    for (auto& d : p.devices) d.type = c.types[0].name, d.memory_limit = c.types[0].memory;
+    p.ratios = {{1 / 3.0, 2 / 3.0}};
+    auto const cost = evaluate(p, c);
+    p.time = cost.time;
+    p.memory = cost.memory;
+    p.status = search::status::feasible;
+    p.provenance.model = "small";
+    p.provenance.cluster = c.name;
+    p.provenance.planner = "hand";
+    return p;
 }
 
 } // namespace heddle::test

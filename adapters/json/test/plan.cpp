@@ -5,7 +5,6 @@
 #include <heddle/json/plan.hpp>
 #include <heddle/json/trace.hpp>
 #include <heddle/plan/table.hpp>
-#include <heddle/plan/verify.hpp>
 
 #include <support/small_plan.hpp>
 
@@ -112,40 +111,6 @@ plan odd_plan() {
     return p;
 }
 
-/// A batch across two machines and output features inside each; the weight's state is in shards across.
-plan mesh_plan() {
-    auto const whole = tensor_form::replicated(), sum = tensor_form::partial(), mirrored = tensor_form::mirrored();
-    auto const rows = tensor_form::shard(0), columns = tensor_form::shard(1);
-    auto const on = [](tensor_form outside, tensor_form inside) {
-        product_form f(outside);
-        f.push_back(inside);
-        return f;
-    };
-    program_builder b;
-    auto const x = b.input("x", {6, 4}), w = b.parameter("w", {8, 4});
-    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.name = "linear"});
-    auto const loss = b.apply("sum", "(b n) -> (); 0", {y}, {.name = "loss"});
-    auto const indexed = index_program(b.finish(loss));
-    mesh_program what{mesh({2, 2}),
-                      {mesh_instruction::read(x, on(rows, whole)),
-                       mesh_instruction::read(w, on(columns, rows), on(whole, rows)),
-                       mesh_instruction({instruction::compute{0, {rows, whole}, {rows}, 0},
-                                         instruction::compute{0, {whole, rows}, {columns}, 2}}),
-                       mesh_instruction({instruction::compute{1, {rows}, {sum}, 0},
-                                         instruction::compute{1, {columns}, {sum}, 1}}),
-                       mesh_instruction::convert(loss, on(sum, sum), 1, mirrored)},
-                      {}};
-    what.cuts =
-        mesh_cuts(indexed, what.mesh, what.steps, std::vector<ratio_table>{{{1 / 3.0, 2 / 3.0}}, {{0.5, 0.5}}});
-    auto p = plan_on_mesh(indexed, what);
-    for (auto& d : p.devices) d.type = "fast", d.memory_limit = bytes(1e9);
-    p.ratios = {{1 / 3.0, 2 / 3.0}};
-    p.memory.assign(2, {});
-    p.status = search::status::feasible;
-    REQUIRE(verify(indexed, p).problem == "");
-    return p;
-}
-
 } // namespace
 
 TEST_CASE("a plan that is written and read costs the same, bit for bit") {
@@ -199,7 +164,7 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
 }
 
 TEST_CASE("a plan on a mesh is written and read") {
-    auto const p = mesh_plan();
+    auto const p = test::mesh_plan();
     auto const text = json::write_plan(p);
     CAPTURE(text);
     auto const q = json::parse_plan(text);
@@ -234,13 +199,16 @@ TEST_CASE("a plan on a mesh is written and read") {
         {"/cuts/0/inside/0/0/0", 4, "cuts[0].inside[0][0][1]: sum to 2, expected those, 4"},
         {"/cuts/0/inside/0/1", {2, {1, 1}}, "cuts[0].inside[0][1]: says a second time how 2 atoms are divided"},
         {"/steps/0/inside", removed, "steps[0]: lacks the field 'inside'"},
-        {"/steps/0/inside", nlohmann::json::array(), "steps[0].inside: is an array of 0, expected 1, one per inner axis"},
+        {"/steps/0/inside", nlohmann::json::array(),
+         "steps[0].inside: is an array of 0, expected 1, one per inner axis"},
         {"/steps/0/inside/0/tensor", 1, "steps[0].inside[0]: does something else than the outermost axis"},
         {"/steps/2/inside/0/operator", 1, "steps[2].inside[0]: does something else than the outermost axis"},
         {"/steps/0/inside/0/to", "shard(7)", "steps[0].inside[0].to: is \"shard(7)\", expected a factor below 2"},
-        {"/steps/2/saved_tensors/0", {0, "replicated"},
+        {"/steps/2/saved_tensors/0",
+         {0, "replicated"},
          "steps[2].saved_tensors[0]: is an array of 2, expected 3, a tensor and its form on each axis"},
-        {"/pipeline", nlohmann::json::array(), "pipeline: is there, but plans of several stages on meshes are not read"},
+        {"/pipeline", nlohmann::json::array(),
+         "pipeline: is there, but plans of several stages on meshes are not read"},
     };
     for (auto const& [pointer, value, message] : changes) {
         std::string const actual = message_after(good, pointer, value);

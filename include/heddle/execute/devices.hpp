@@ -6,22 +6,29 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/in_process.hpp>
+#include <heddle/execute/mesh_communicator.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <cstddef>
 #include <numeric>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace heddle {
 
-/// Calls `work(communicator)` for one rank of a plan, with `world` itself or, if the plan has device groups, with the
-/// `grouped_communicator` of this rank's device. All ranks call it.
+/// Calls `work(ranks)` for one rank of a plan, with `world` itself; on a mesh, with the `mesh_communicator` of this rank's
+/// device; or, if the plan has device groups, with its `grouped_communicator`. All ranks call it.
 /// *Precondition:* `world` has `ranks_of(what)` ranks.
 template <class Scalar, point_to_point_of<Scalar> Communicator, class Work>
 void on_device(plan const& what, Communicator& world, Work&& work) {
+    if (what.is_on_mesh()) {
+        mesh_communicator<std::remove_cvref_t<decltype(world.group(std::vector<std::size_t>{}))>> lines(world,
+                                                                                                        what.mesh());
+        return work(lines);
+    }
     if (!what.has_groups()) return work(world);
     std::vector<std::size_t> firsts;
     for (std::size_t next = 0; auto const& d : what.devices)

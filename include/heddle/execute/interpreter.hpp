@@ -17,11 +17,13 @@
 #include <heddle/execute/detail/rank_tensors.hpp>
 #include <heddle/execute/detail/run_operator.hpp>
 #include <heddle/execute/kernel.hpp>
+#include <heddle/execute/mesh_communicator.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
+#include <heddle/theory/product_form.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -41,9 +43,9 @@ struct only_stage {
     static constexpr bool is_alone = true;
 };
 
-/// Executes a plan on one rank of a communicator, or on one device of a group, whose communicator is a
-/// `grouped_communicator`; or a stage of a pipeline on one rank of its group (`stage_rank`). A plan is a pipeline
-/// of one stage.
+/// Executes a plan on one rank of a communicator; on one device of a mesh, whose lines a `mesh_communicator` has; on one
+/// of a group, whose communicator is a `grouped_communicator`; or a stage of a pipeline on one rank of its group
+/// (`stage_rank`). A plan is a pipeline of one stage.
 ///
 /// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are ranks; every
 /// rank runs the same plan. `indexed` is `index_for(p, what)`. References to all arguments are kept.
@@ -53,17 +55,17 @@ struct only_stage {
 /// If micro-batches take turns, a stage's collectives are started for one before the other computes (`turns_of`); steps
 /// of parameters are run once, with the sum of their gradients. Kernels run parts of the whole program's operators, so
 /// that means and random draws are those of the whole batch.
-template <class Scalar, communicator_of<Scalar> Communicator, kernel_backend<Scalar> Backend, class Stage = only_stage>
+template <class Scalar, ranks_of_plan<Scalar> Ranks, kernel_backend<Scalar> Backend, class Stage = only_stage>
 class interpreter {
 public:
     using tensor = typename Backend::tensor;
     using values_type = tensor_values<tensor>;
     using result_type = rank_result<tensor>;
 
-    interpreter(program const& p, indexed_program const& indexed, plan const& what, Communicator& communicator,
+    interpreter(program const& p, indexed_program const& indexed, plan const& what, Ranks& ranks,
                 Backend const& backend, std::uint64_t seed = 0)
         requires(Stage::is_alone)
-        : interpreter(p, indexed, detail::program_of_rank(p, indexed, what), communicator, nullptr, backend, seed) {}
+        : interpreter(p, indexed, detail::program_of_rank(p, indexed, what), ranks, nullptr, backend, seed) {}
 
     /// *Precondition:* `indexed` is the program of which the stage is.
     interpreter(program const& p, indexed_program const& indexed, Stage& stage, Backend const& backend,
@@ -79,12 +81,13 @@ public:
     [[nodiscard]] values_type place(source_values<Scalar> const& whole) const {
         values_type mine;
         for (auto const* read : reads_) {
-            tensor_id const t = read->tensor;
+            tensor_id const t = read->instruction.change()->tensor;
             auto const found = whole.find(t);
             if (found == whole.end()) continue;
-            if (common_.of.is_parameter(t) && stored_as_.at(t).is_shard())
-                mine.emplace(t, tensor(common_.of.layout.cut(t, stored_as_.at(t), found->second, common_.of.rank())));
-            else mine.emplace(t, tensor(found->second));
+            auto const stored = stored_as_.find(t);
+            mine.emplace(t, stored == stored_as_.end()
+                                ? tensor(found->second)
+                                : tensor(common_.of.layout.cut(t, stored->second, found->second)));
         }
         return mine;
     }
@@ -116,12 +119,13 @@ public:
         result_type result{loss ? std::move(*loss) : tensor(tensor_shape{}), {}};
         auto const for_each_gradient = [&](auto&& work) {
             for (auto read = reads_.rbegin(); read != reads_.rend(); ++read)
-                if (indexed_.tensors[(*read)->tensor].has_cotangent) work(**read);
+                if (auto const t = (*read)->instruction.change()->tensor; indexed_.tensors[t].has_cotangent)
+                    work(t, **read);
         };
-        for_each_gradient([&](auto const& read) { gradients_.start(read); });
-        for_each_gradient([&](auto const& read) {
-            result.gradients.insert_or_assign(read.tensor,
-                                              std::pair(stored_as_.at(read.tensor), gradients_.finish(read)));
+        for_each_gradient([&](tensor_id, plan_step const& read) { gradients_.start(read); });
+        for_each_gradient([&](tensor_id t, plan_step const&) {
+            auto const& stored = stored_as_.at(t);
+            result.gradients.insert_or_assign(t, std::pair(stored, gradients_.finish(t, stored)));
         });
         if constexpr (!Stage::is_alone) stage_->finish(result.gradients, common_.of);
         for (auto& [number, part] : parts_) part->drop_all();
@@ -133,22 +137,24 @@ public:
     /// Returns the whole loss of an iteration on every rank, for which the host waits; this is a collective if ranks
     /// have parts of it.
     [[nodiscard]] Scalar whole_loss(result_type const& result) {
-        if (Stage::is_alone && !is_loss_partial_) return result.loss.number();
-        common_.of.across.count_as(indexed_.loss);
+        bool const is_partial =
+            algorithm::any_of(loss_form_, [](tensor_form f) { return f == tensor_form::partial(); });
+        if (Stage::is_alone && !is_partial) return result.loss.number();
+        for (axis_number a = 0; a < common_.of.axis_count(); ++a) common_.of.on(a).over.count_as(indexed_.loss);
         // All of a stage's group have the same.
-        bool const is_mine = Stage::is_alone || common_.of.rank() == 0;
-        return total(is_mine ? result.loss : tensor(tensor_shape{})).number();
+        bool const is_mine = Stage::is_alone || common_.of.is_first_of(whole_form());
+        return total(is_mine ? result.loss : tensor(tensor_shape{}), loss_form_).number();
     }
 
     /// Returns the Euclidean norm of the gradients of all parameters, a single number; this is a collective.
     [[nodiscard]] tensor gradient_norm(gradients_of<tensor> const& gradients) {
         tensor sum(tensor_shape{});
         for (auto const& [t, gradient] : gradients) { // each element on one rank
-            bool is_mine = gradient.first.is_shard() || common_.of.rank() == 0;
+            bool is_mine = common_.of.is_first_of(gradient.first);
             if constexpr (!Stage::is_alone) is_mine = is_mine && stage_->speaks_for(t);
             if (is_mine) sum += sum_of_squares(gradient.second);
         }
-        sum = total(std::move(sum));
+        sum = total(std::move(sum), product_form(common_.of.axis_count(), tensor_form::partial()));
         for_each_element(
             [](auto& squares) {
                 using std::sqrt;
@@ -160,25 +166,24 @@ public:
 
     /// Returns a parameter, as the ranks store it, whole on each of them; this is a collective if it is cut.
     [[nodiscard]] tensor gather(tensor_id t, tensor const& stored) {
-        tensor_form const f = stored_as_.at(t);
-        if (!f.is_shard()) return stored;
-        return *common_.of.converted(t, f, tensor_form::replicated(), held::of(stored), uneven::padded).get();
+        return *common_.of.read(t, stored_as_.at(t), whole_form(), held::of(stored), uneven::padded).get();
     }
 
     /// Returns the largest number of micro-batches of which this rank had values at one time of the last iteration.
     [[nodiscard]] std::int64_t most_in_flight() const { return most_in_flight_; }
 
 private:
-    using tensors = detail::rank_tensors<tensor, Communicator>;
+    using tensors = detail::rank_tensors<tensor, Ranks>;
     using held = detail::held<tensor>;
     using request = typename tensors::exchange::request;
     using arriving = typename tensors::arriving_tensor;
-    using slots = detail::form_slots<detail::slot<tensor, request>>;
+    using slots = detail::form_slots<detail::slot<tensor, request>, product_form>;
+    using state = detail::micro_batch_state<tensor, request, product_form>;
     using compute = instruction::compute;
 
     /// What a rank has once, for all micro-batches.
     struct common_state {
-        common_state(indexed_program const& p, plan const& layout, Communicator& ranks)
+        common_state(indexed_program const& p, plan const& layout, Ranks& ranks)
             : of(p, layout, ranks), values(p.tensors.size()), cotangents(p.tensors.size()) {}
         void drop_all() {
             values.drop_all();
@@ -190,42 +195,41 @@ private:
     };
     /// The tensors of micro-batches of one size.
     struct sized {
-        sized(indexed_program part, plan const& layout, Communicator& ranks)
+        sized(indexed_program part, plan const& layout, Ranks& ranks)
             : program(std::move(part)), of(program, layout, ranks) {}
 
         indexed_program program;
         tensors of;
     };
     /// A micro-batch that is not through yet.
-    struct in_flight : detail::micro_batch_state<tensor, request> {
+    struct in_flight : state {
         in_flight(interpreter& rank, std::size_t number)
-            : detail::micro_batch_state<tensor, request>(rank.indexed_.tensors.size()),
-              here(rank.tensors_of(rank.what_.places[number].second)),
-              uses(rank.whole(), rank.what_, rank.common_.of.layout, here.rank(), rank.what_.places[number]),
+            : state(rank.indexed_.tensors.size()), here(rank.tensors_of(rank.what_.places[number].second)),
+              uses(rank.whole(), rank.what_, rank.common_.of.layout, rank.what_.places[number]),
               calls(rank.program_, rank.whole(), rank.what_, rank.what_.places[number], here, *this),
               made(rank.indexed_.operators.size()) {}
 
         tensors& here;
         detail::batch_part uses;
-        detail::operator_calls<tensor, Communicator> calls;
+        detail::operator_calls<tensor, Ranks> calls;
         /// The calls that were made, by operator.
         std::vector<std::optional<tensor_call<tensor>>> made;
     };
 
-    interpreter(program const& p, indexed_program const& indexed, detail::rank_program what, Communicator& communicator,
-                Stage* stage, Backend const& backend, std::uint64_t seed)
-        : program_(p), indexed_(indexed), what_(std::move(what)), communicator_(communicator), stage_(stage),
-          backend_(backend), seed_(seed), common_(indexed, *what_.layout, communicator),
-          gradients_(what_, common_.of, common_.cotangents) {
+    interpreter(program const& p, indexed_program const& indexed, detail::rank_program what, Ranks& ranks, Stage* stage,
+                Backend const& backend, std::uint64_t seed)
+        : program_(p), indexed_(indexed), what_(std::move(what)), ranks_(ranks), stage_(stage), backend_(backend),
+          seed_(seed), common_(indexed, *what_.layout, ranks), gradients_(what_, common_.of, common_.cotangents) {
         for (auto const& s : what_.steps) {
-            if (auto const* loss = std::get_if<detail::add_loss>(&s))
-                is_loss_partial_ = loss->form == tensor_form::partial();
+            if (auto const* loss = std::get_if<detail::add_loss>(&s)) loss_form_ = loss->form;
             auto const* const step = std::get_if<plan_step>(&s);
-            auto const* const read = step ? step->instruction.template as<instruction::read>() : nullptr;
-            if (!read) continue;
-            reads_.push_back(read);
-            if (common_.of.is_parameter(read->tensor))
-                stored_as_[read->tensor] = read->from.is_shard() ? read->from : tensor_form::replicated();
+            if (!step || !step->instruction.template is<instruction::read>()) continue;
+            reads_.push_back(step);
+            auto const t = step->instruction.change()->tensor;
+            if (!common_.of.is_parameter(t)) continue;
+            auto& stored = stored_as_[t] = step->from();
+            for (axis_number a = 0; a < stored.size(); ++a)
+                if (!stored[a].is_shard()) stored = stored.with(a, tensor_form::replicated());
         }
     }
 
@@ -237,8 +241,7 @@ private:
         if (Stage::is_alone || what_.parts == 1) return common_.of;
         auto const known = sizes_.find(places);
         if (known != sizes_.end()) return known->second.of;
-        return sizes_
-            .try_emplace(places, detail::part_of_batch(indexed_, what_.split, places), *what_.layout, communicator_)
+        return sizes_.try_emplace(places, detail::part_of_batch(indexed_, what_.split, places), *what_.layout, ranks_)
             .first->second.of;
     }
     void enter(std::size_t micro_batch) {
@@ -252,25 +255,25 @@ private:
     [[nodiscard]] tensors& tensors_of(tensor_id t) { return what_.is_common[t] ? common_.of : now_->here; }
     [[nodiscard]] slots& values(tensor_id t) { return what_.is_common[t] ? common_.values : now_->values; }
     [[nodiscard]] slots& cotangents(tensor_id t) { return what_.is_common[t] ? common_.cotangents : now_->cotangents; }
-    [[nodiscard]] held& value(tensor_id t, tensor_form f) { return values(t).find(t, f)->get(); }
-    void accumulate(tensor_id t, tensor_form f, arriving&& cotangent) {
+    [[nodiscard]] product_form whole_form() const { return {common_.of.axis_count(), tensor_form::replicated()}; }
+    [[nodiscard]] held& value(tensor_id t, product_form const& f) { return values(t).find(t, f)->get(); }
+    void accumulate(tensor_id t, product_form const& f, arriving&& cotangent) {
         detail::accumulate(cotangents(t), t, f, std::move(cotangent));
     }
-    /// Returns the sum of tensors of all ranks.
-    [[nodiscard]] tensor total(tensor mine) {
-        if constexpr (Stage::is_alone) return common_.of.total(std::move(mine));
+    /// Returns the sum of tensors along the axes on which a form is partial; of a stage, of all ranks.
+    [[nodiscard]] tensor total(tensor mine, product_form const& f) {
+        if constexpr (Stage::is_alone) return common_.of.total(std::move(mine), f);
         else return stage_->total(std::move(mine));
     }
 
     void require_placed(values_type const& sources) const {
         for (auto const* read : reads_) {
-            tensor_id const t = read->tensor;
+            tensor_id const t = read->instruction.change()->tensor;
             auto const found = sources.find(t);
             bool const is_there = found != sources.end();
             auto const stored = stored_as_.find(t);
-            if (is_there &&
-                (stored == stored_as_.end() ||
-                 found->second.shape() == common_.of.layout.held_shape(t, stored->second, common_.of.rank())))
+            if (is_there && (stored == stored_as_.end() ||
+                             found->second.shape() == common_.of.layout.held_shape(t, stored->second)))
                 continue;
             throw input_error("'" + program_.tensor(t).name + "'",
                               "is missing or not the part that this rank stores, expected what place() gives");
@@ -296,48 +299,50 @@ private:
         }
     }
     void forward(plan_step const& s) {
-        s.instruction.visit([&](instruction::read const& i) { read(i, s.step.update_transfers); },
-                            [&](compute const& i) { run_forward(i); },
-                            [&](instruction::reshard const& i) { values(i.tensor).drop(i.tensor, i.from); },
-                            [&](form_change const& i) { convert(i, i.from, i.to, s.step.forward_transfers); });
+        s.acting().visit([&](instruction::read const& i) { read(s, i.tensor); },
+                         [&](compute const& i) { run_forward(s, i.op); },
+                         [&](instruction::reshard const& i) { values(i.tensor).drop(i.tensor, s.from()); },
+                         [&](form_change const& i) { convert(i.tensor, s.from(), s.to(), s.step.forward_transfers); });
     }
-    void convert(form_change const& i, tensor_form from, tensor_form to, transfer_list const& transfers) {
-        values(i.tensor).set(
-            i.tensor, to,
-            tensors_of(i.tensor).converted(i.tensor, from, to, value(i.tensor, from), detail::way_of(transfers)));
+    void convert(tensor_id t, product_form const& from, product_form const& to, transfer_list const& transfers) {
+        values(t).set(t, to, tensors_of(t).converted(t, from, to, value(t, from), detail::way_of(transfers)));
     }
-    void read(instruction::read const& i, transfer_list const& transfers) {
-        auto const& [t, from, to] = static_cast<form_change const&>(i);
+    void read(plan_step const& s, tensor_id t) {
+        auto const from = s.from(), to = s.to();
         auto const& source = sources_->at(t);
         auto& of = tensors_of(t);
         auto mine = what_.is_common[t] ? held::of(source) : now_->uses.of_source(t, source);
-        if (from != to) // updated in shards: whole again for this iteration
-            return values(t).set(t, to, of.converted(t, from, to, std::move(mine), detail::way_of(transfers)));
-        if (to.is_shard() && !stored_as_.contains(t)) mine = of.layout.cut(t, to, *mine, of.rank());
-        if (to == tensor_form::partial()) mine = of.across.scaled(std::move(mine));
-        if (of.inside.is_group()) mine = of.inside.part(t, to, *mine);
-        values(t).set(t, to, arriving(std::move(mine)));
+        bool const is_cut = algorithm::any_of(from, [](tensor_form f) { return f.is_shard(); });
+        if (is_cut && !stored_as_.contains(t)) mine = of.layout.cut(t, from, *mine);
+        if (of.inside.is_group() && from == to) mine = of.inside.part(t, to[0], *mine);
+        // What is updated in shards is whole again for this iteration.
+        values(t).set(t, to, of.read(t, from, to, std::move(mine), detail::way_of(s.step.update_transfers)));
     }
-    void run_forward(compute const& i) {
+    void run_forward(plan_step const& s, operator_id o) {
         detail::run_forward(
-            backend_, i, call(i), [&](std::size_t k) { return operand(i, k); },
+            backend_, s.computation(), call(s), [&](std::size_t k) { return operand(s, k); },
             [&](std::size_t k, tensor made) {
-                tensor_id const t = program_.results(i.op)[k];
-                values(t).set(t, i.results[k], arriving(now_->here.made(i.op, t, i.results[k], std::move(made))));
+                tensor_id const t = program_.results(o)[k];
+                auto const f = s.result(k);
+                values(t).set(t, f, arriving(now_->here.made(o, t, f, std::move(made))));
             });
     }
-    [[nodiscard]] held operand(compute const& i, std::size_t k) {
-        tensor_id const t = program_.operands(i.op)[k];
-        return now_->uses.operand(i, k, now_->here.whole_inside(i.op, t, i.operands[k], value(t, i.operands[k])));
+    [[nodiscard]] held operand(plan_step const& s, std::size_t k) {
+        operator_id const o = s.computation().op;
+        tensor_id const t = program_.operands(o)[k];
+        auto const f = s.operand(k);
+        return now_->uses.operand(o, k, f, now_->here.whole_inside(o, t, f, value(t, f)));
     }
-    [[nodiscard]] held result(compute const& i, std::size_t k) {
-        tensor_id const t = program_.results(i.op)[k];
-        return now_->here.whole_inside(i.op, t, i.results[k], value(t, i.results[k]));
+    [[nodiscard]] held result(plan_step const& s, std::size_t k) {
+        operator_id const o = s.computation().op;
+        tensor_id const t = program_.results(o)[k];
+        auto const f = s.result(k);
+        return now_->here.whole_inside(o, t, f, value(t, f));
     }
     /// Returns the call of an operator in this micro-batch, which is made once.
-    [[nodiscard]] tensor_call<tensor> const& call(compute const& i) {
-        auto& made = now_->made[i.op];
-        if (!made) made = now_->calls.of(i);
+    [[nodiscard]] tensor_call<tensor> const& call(plan_step const& s) {
+        auto& made = now_->made[s.computation().op];
+        if (!made) made = now_->calls.of(s);
         made->random.seed = seed_;
         return *made;
     }
@@ -364,42 +369,42 @@ private:
         }
     }
     void backward(std::size_t n, plan_step const& s) {
-        s.instruction.visit(
+        s.acting().visit(
             [&](instruction::read const& i) {
-                gradients_.read(n, i);
-                values(i.tensor).drop(i.tensor, i.to);
+                gradients_.read(n, s);
+                values(i.tensor).drop(i.tensor, s.to());
             },
             [&](compute const& i) {
-                backward(i, s.step.deferred_transfers);
+                backward(s, i.op);
                 for (std::size_t k = 0; k < i.results.size(); ++k) {
                     tensor_id const t = program_.results(i.op)[k];
-                    values(t).drop(t, i.results[k]);
-                    cotangents(t).drop(t, i.results[k]);
+                    values(t).drop(t, s.result(k));
+                    cotangents(t).drop(t, s.result(k));
                 }
             },
-            [&](instruction::reshard const& i) { convert(i, i.to, i.from, s.step.backward_transfers); },
+            [&](instruction::reshard const& i) { convert(i.tensor, s.to(), s.from(), s.step.backward_transfers); },
             [&](form_change const& i) {
-                values(i.tensor).drop(i.tensor, i.to);
+                values(i.tensor).drop(i.tensor, s.to());
                 if (gradients_.is_in_bucket(n)) return;
-                auto cotangent = cotangents(i.tensor).take(i.tensor, i.to);
+                auto cotangent = cotangents(i.tensor).take(i.tensor, s.to());
                 if (!cotangent) return;
                 auto const& transfers =
                     s.step.deferred_transfers.empty() ? s.step.backward_transfers : s.step.deferred_transfers;
-                accumulate(i.tensor, i.from,
-                           tensors_of(i.tensor).transposed(i.tensor, i.from, i.to, std::move(cotangent->get()),
+                accumulate(i.tensor, s.from(),
+                           tensors_of(i.tensor).transposed(i.tensor, s.from(), s.to(), std::move(cotangent->get()),
                                                            detail::way_of(transfers)));
             });
     }
 
-    void backward(compute const& i, transfer_list const& deferred) {
+    void backward(plan_step const& s, operator_id o) {
         auto& here = now_->here;
-        auto const results_of = program_.results(i.op);
+        auto const results_of = program_.results(o);
         if (algorithm::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; }))
-            return add_zeros(i);
-        detail::short_list<held> mine(i.results.size());
+            return add_zeros(s);
+        detail::short_list<held> mine(results_of.size());
         bool any = false;
         for (std::size_t k = 0; k < mine.size(); ++k)
-            if (auto* const found = cotangents(results_of[k]).find(results_of[k], i.results[k])) {
+            if (auto* const found = cotangents(results_of[k]).find(results_of[k], s.result(k))) {
                 mine[k] = found->get();
                 any = true;
             }
@@ -407,96 +412,110 @@ private:
         // derivatives, which are zero.
         for (std::size_t k = 0; k < mine.size() && (here.inside.is_group() || !any); ++k)
             if (!mine[k] && indexed_.tensors[results_of[k]].has_cotangent)
-                mine[k] = here.zeros(results_of[k], i.results[k]);
+                mine[k] = here.zeros(results_of[k], s.result(k));
         detail::short_list<held> of_group;
         for (std::size_t k = 0; k < mine.size() && here.inside.is_group(); ++k)
-            of_group.push_back(here.whole_inside(i.op, results_of[k], i.results[k], mine[k]));
+            of_group.push_back(here.whole_inside(o, results_of[k], s.result(k), mine[k]));
         detail::run_backward(
-            backend_, i, call(i), [&](std::size_t k) { return operand(i, k); },
-            [&](std::size_t k) { return result(i, k); }, detail::all_of(here.inside.is_group() ? of_group : mine),
+            backend_, s.computation(), call(s), [&](std::size_t k) { return operand(s, k); },
+            [&](std::size_t k) { return result(s, k); }, detail::all_of(here.inside.is_group() ? of_group : mine),
             [&](std::size_t k, tensor gradient) {
-                bool const from_factors = i.loop >= 0 && i.operands[k] == tensor_form::mirrored();
-                if (indexed_.tensors[program_.operands(i.op)[k]].has_cotangent && !from_factors)
-                    add_gradient(i, k, std::move(gradient));
+                if (indexed_.tensors[program_.operands(o)[k]].has_cotangent && gathering(s, k).empty())
+                    add_gradient(s, k, std::move(gradient));
             });
-        if (gathers_factors(i)) multiply_factors(i, deferred, detail::all_of(mine));
+        multiply_factors(s, detail::all_of(mine));
     }
 
     /// Adds the cotangents that an operator of truth values or whole numbers gives its operands: they are zero, but
     /// other devices wait for them.
-    void add_zeros(compute const& i) {
-        for (std::size_t k = 0; k < i.operands.size(); ++k)
-            if (tensor_id const t = program_.operands(i.op)[k]; common_.of.has_cotangent(t))
-                accumulate(t, i.operands[k], tensors_of(t).zeros(t, i.operands[k]));
+    void add_zeros(plan_step const& s) {
+        auto const operands_of = program_.operands(s.computation().op);
+        for (std::size_t k = 0; k < operands_of.size(); ++k)
+            if (tensor_id const t = operands_of[k]; common_.of.has_cotangent(t))
+                accumulate(t, s.operand(k), tensors_of(t).zeros(t, s.operand(k)));
     }
     /// Adds the cotangent that an operator gives an operand. In a group that splits the operator, this is this device's
     /// summand if the operand is not cut.
-    void add_gradient(compute const& i, std::size_t k, tensor gradient) {
-        tensor_id const t = program_.operands(i.op)[k];
-        gradient = now_->here.given(i.op, t, i.operands[k], std::move(gradient));
-        if (common_.of.has_cotangent(t))
-            accumulate(t, i.operands[k], held(now_->uses.of_tensor(i, k, std::move(gradient))));
+    void add_gradient(plan_step const& s, std::size_t k, tensor gradient) {
+        operator_id const o = s.computation().op;
+        tensor_id const t = program_.operands(o)[k];
+        auto const f = s.operand(k);
+        gradient = now_->here.given(o, t, f, std::move(gradient));
+        if (common_.of.has_cotangent(t)) accumulate(t, f, held(now_->uses.of_tensor(o, k, f, std::move(gradient))));
     }
 
-    /// Computes the whole gradients of a split operator's mirrored parameters from its gathered operands and
-    /// cotangents, when they are wanted; in a group, on its first device. No kernel may read the whole results.
-    void multiply_factors(compute const& i, transfer_list const& transfers, std::span<held const> mine) {
+    /// Returns the axes along which the factors of an operand's gradient are gathered, from inside out.
+    [[nodiscard]] static std::vector<axis_number> gathering(plan_step const& s, std::size_t k) {
+        std::vector<axis_number> axes;
+        for (axis_number a = s.axis_count(); a-- > 0;)
+            if (s.computation(a).loop >= 0 && s.computation(a).operands[k] == tensor_form::mirrored())
+                axes.push_back(a);
+        return axes;
+    }
+    /// Computes gradients of a split operator's parameters from their factors, which are gathered along the axes that have
+    /// the parameters mirrored; the other axes take what comes as the gradient in their dual form.
+    void multiply_factors(plan_step const& s, std::span<held const> mine) {
+        std::map<std::vector<axis_number>, std::vector<std::size_t>> wanted;
+        for (std::size_t k = 0; k < s.computation().operands.size(); ++k)
+            if (auto axes = gathering(s, k); !axes.empty()) wanted[std::move(axes)].push_back(k);
+        for (auto const& [axes, parameters] : wanted) multiply_factors(s, axes, parameters, mine);
+    }
+    /// Computes these gradients of all lines along some axes when they are wanted; in a group, on its first device. No
+    /// kernel may read the whole results.
+    void multiply_factors(plan_step const& s, std::vector<axis_number> const& axes,
+                          std::vector<std::size_t> const& parameters, std::span<held const> mine) {
         struct factors {
             std::vector<arriving> operands, cotangents;
         };
+        operator_id const o = s.computation().op;
+        auto const operands_of = program_.operands(o), results_of = program_.results(o);
         auto& here = now_->here;
         auto const all = std::make_shared<factors>();
-        auto next = transfers.begin();
-        auto const end = transfers.end();
-        auto const gather = [&](tensor_id t, tensor_form f, held const& part) -> arriving {
-            uneven const how = f.is_shard() && next != end ? next++->how.value_or(uneven::padded) : uneven::padded;
-            return here.whole_across(t, f, part, how);
+        auto next = s.step.deferred_transfers.begin();
+        auto const end = s.step.deferred_transfers.end();
+        auto const gather = [&](tensor_id t, product_form const& f, held const& part) {
+            return here.whole_along(
+                axes, t, f, part, [&] { return next != end ? next++->how.value_or(uneven::padded) : uneven::padded; });
         };
-        for (std::size_t k = 0; k < i.operands.size(); ++k) {
-            tensor_id const t = program_.operands(i.op)[k];
-            auto const& mine_of = value(t, i.operands[k]);
-            if (i.operands[k].is_shard() || here.inside.is_cut(t))
-                all->operands.push_back(gather(t, i.operands[k], mine_of));
-            else all->operands.push_back(mine_of);
-        }
+        for (std::size_t k = 0; k < operands_of.size(); ++k)
+            all->operands.push_back(gather(operands_of[k], s.operand(k), value(operands_of[k], s.operand(k))));
         for (std::size_t k = 0; k < mine.size(); ++k) {
-            tensor_id const t = program_.results(i.op)[k];
+            tensor_id const t = results_of[k];
             if (!indexed_.tensors[t].has_cotangent) all->cotangents.emplace_back();
-            else all->cotangents.push_back(gather(t, i.results[k], mine[k] ? mine[k] : here.zeros(t, i.results[k])));
+            else all->cotangents.push_back(gather(t, s.result(k), mine[k] ? mine[k] : here.zeros(t, s.result(k))));
         }
         if (!here.inside.is_first()) return;
         auto const gradients = std::make_shared<detail::arriving_list<tensor, request>>(
-            request{}, [this, &i, &here, all, call = now_->calls.of_part(i.op, seed_)] {
+            request{}, [this, &s, &here, all, call = now_->calls.of_factors(s, axes, seed_)] {
                 std::vector<tensor const*> operands, cotangents, results(all->cotangents.size());
                 for (auto& x : all->operands) operands.push_back(x.get().get());
                 for (auto& g : all->cotangents) cotangents.push_back(g.get().get());
                 auto made = backend_.backward(call, operands, results, cotangents);
                 std::vector<held> kept;
                 for (std::size_t k = 0; k < made.size(); ++k)
-                    kept.push_back(made[k] ? std::move(*made[k])
-                                           : tensor(here.layout.whole_shape(program_.operands(i.op)[k])));
+                    kept.push_back(made[k] ? held(std::move(*made[k]))
+                                           : here.zeros(program_.operands(s.computation().op)[k], s.operand(k)));
                 return kept;
             });
-        for (std::size_t k = 0; k < i.operands.size(); ++k)
-            if (tensor_id const t = program_.operands(i.op)[k];
-                i.operands[k] == tensor_form::mirrored() && common_.of.has_cotangent(t))
-                accumulate(t, i.operands[k], detail::one_of(gradients, k));
+        for (auto k : parameters)
+            if (tensor_id const t = operands_of[k]; common_.of.has_cotangent(t))
+                accumulate(t, s.operand(k), detail::one_of(gradients, k));
     }
 
     program const& program_;
     indexed_program const& indexed_;
     detail::rank_program what_;
-    Communicator& communicator_;
+    Ranks& ranks_;
     Stage* stage_;
     Backend const& backend_;
     std::uint64_t seed_;
     common_state common_;
     std::map<extent, sized> sizes_;
-    detail::gradient_sums<tensor, Communicator> gradients_;
-    /// The sources that are read, and the form in which a rank keeps each parameter: a shard, or replicated.
-    std::vector<instruction::read const*> reads_;
-    std::map<tensor_id, tensor_form> stored_as_;
-    bool is_loss_partial_ = false;
+    detail::gradient_sums<tensor, Ranks> gradients_;
+    /// The sources that are read, and the form in which a rank keeps each parameter: on each axis a shard, or replicated.
+    std::vector<plan_step const*> reads_;
+    std::map<tensor_id, product_form> stored_as_;
+    product_form loss_form_{tensor_form::mirrored()};
     /// The micro-batches that are not through, and the one whose turn it is.
     std::map<std::size_t, std::unique_ptr<in_flight>> parts_;
     in_flight* now_ = nullptr;
@@ -505,9 +524,9 @@ private:
     values_type const* sources_ = nullptr;
 };
 
-template <class Communicator, class Backend>
-interpreter(program const&, indexed_program const&, plan const&, Communicator&, Backend const&, std::uint64_t = 0)
-    -> interpreter<typename Backend::tensor::scalar_type, Communicator, Backend>;
+template <class Ranks, class Backend>
+interpreter(program const&, indexed_program const&, plan const&, Ranks&, Backend const&, std::uint64_t = 0)
+    -> interpreter<typename Backend::tensor::scalar_type, Ranks, Backend>;
 
 /// A stage runs with the communicator of its group.
 template <class Stage, class Backend>

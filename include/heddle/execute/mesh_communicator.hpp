@@ -6,9 +6,10 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/cluster/mesh.hpp>
 #include <heddle/execute/communicator.hpp>
-#include <heddle/execute/in_process.hpp>
 
+#include <concepts>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,25 +21,53 @@ class mesh_communicator {
 public:
     /// All ranks of `world`, one for each device of the mesh, call it; each forms its lines.
     template <class World>
-    mesh_communicator(World& world, mesh const& m) : device_(world.rank()) {
-        for (axis_number a = 0; a < m.axis_count(); ++a) lines_.push_back(world.group(m.line(device_, a)));
+    mesh_communicator(World& world, heddle::mesh m) : mesh_(std::move(m)), device_(world.rank()) {
+        for (axis_number a = 0; a < mesh_.axis_count(); ++a) lines_.push_back(world.group(mesh_.line(device_, a)));
     }
 
+    [[nodiscard]] heddle::mesh const& mesh() const { return mesh_; }
     [[nodiscard]] std::size_t device() const { return device_; }
     [[nodiscard]] Line& line(axis_number axis) { return lines_[axis]; }
 
 private:
+    heddle::mesh mesh_;
     std::size_t device_;
     std::vector<Line> lines_;
 };
 
-/// Calls `work(communicator)` with the `mesh_communicator` of each device, on as many threads.
-template <class Work>
-void run_mesh(mesh const& m, Work&& work) {
-    run_ranks(m.device_count(), [&](in_process_communicator& world) {
-        mesh_communicator<in_process_communicator> communicator(world, m);
-        work(communicator);
-    });
+/// The ranks that run a plan, seen by one of them: one line, or a mesh of lines.
+template <class Ranks, class Scalar>
+concept ranks_of_plan = communicator_of<Ranks, Scalar> || requires(Ranks& r, axis_number axis) {
+    { r.mesh() } -> std::convertible_to<mesh>;
+    { r.device() } -> std::convertible_to<std::size_t>;
+    { r.line(axis) } -> communicator_of<Scalar>;
+};
+
+namespace detail {
+
+template <class Ranks>
+concept has_lines = requires(Ranks& r, axis_number axis) { r.line(axis); };
+
+/// Returns the line along an axis. If they are no mesh, all are one line.
+template <class Ranks>
+[[nodiscard]] auto& line_along(Ranks& r, axis_number axis) {
+    if constexpr (has_lines<Ranks>) return r.line(axis);
+    else return (void)axis, r;
 }
+template <class Ranks>
+using line_of = std::remove_reference_t<decltype(line_along(std::declval<Ranks&>(), 0))>;
+
+template <class Ranks>
+[[nodiscard]] mesh mesh_of(Ranks& r) {
+    if constexpr (has_lines<Ranks>) return r.mesh();
+    else return mesh({static_cast<std::size_t>(r.size())});
+}
+template <class Ranks>
+[[nodiscard]] std::size_t device_of(Ranks& r) {
+    if constexpr (has_lines<Ranks>) return r.device();
+    else return static_cast<std::size_t>(r.rank());
+}
+
+} // namespace detail
 
 } // namespace heddle

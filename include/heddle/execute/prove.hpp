@@ -155,8 +155,8 @@ public:
         result_.has_groups = what.has_groups();
         result_.steps = what.steps.size();
         result_.expected_loss = expected_.loss;
-        result_.charged = charged_traffic(what);
-        auto const charged_by_step = charged_inside(what);
+        if (!what.is_on_mesh()) result_.charged = charged_traffic(what);
+        auto const charged_by_step = what.is_on_mesh() ? decltype(charged_inside(what)){} : charged_inside(what);
         for (std::size_t k = 1; k < inside_step_count; ++k)
             result_.charged_inside[static_cast<std::size_t>(detail::carrier(static_cast<inside_step>(k)))] +=
                 charged_by_step[k];
@@ -165,20 +165,18 @@ public:
     plan_proof(plan_proof const&) = delete;
 
     /// Runs the plan on one rank, and compares what this rank has. *Thread safety.* All ranks may call it at once.
-    template <class Communicator>
-    void run_rank(Communicator& communicator) {
-        interpreter<double, Communicator, Backend> run(program_, indexed_, plan_, communicator, backend_,
-                                                       options_.seed);
+    template <ranks_of_plan<double> Ranks>
+    void run_rank(Ranks& ranks) {
+        interpreter<double, Ranks, Backend> run(program_, indexed_, plan_, ranks, backend_, options_.seed);
         auto const mine = run.run(run.place(sources_));
-        constexpr bool is_grouped = requires { communicator.inside(); };
         std::optional<traffic> across, inside;
-        if constexpr (is_grouped) {
-            if (communicator.across()) {
-                across = communicator.across()->traffic();
-                inside = communicator.inside().traffic();
+        if constexpr (requires { ranks.inside(); }) {
+            if (ranks.across()) {
+                across = ranks.across()->traffic();
+                inside = ranks.inside().traffic();
             }
-        } else {
-            across = communicator.traffic();
+        } else if constexpr (!detail::has_lines<Ranks>) { // of a mesh nobody says what lines carry
+            across = ranks.traffic();
         }
         double const loss = run.whole_loss(mine);
         std::scoped_lock const guard(lock_);
@@ -200,9 +198,11 @@ public:
         return result_;
     }
 
-    /// As above, and compares what was carried with what the plan's cost charges. *Precondition:* all ranks were run.
+    /// As above, and compares what was carried with what the plan's cost charges; on a mesh that is not known yet.
+    /// *Precondition:* all ranks were run.
     [[nodiscard]] proof const& finish() {
         (void)compared();
+        if (plan_.is_on_mesh()) return result_;
         auto const compare = [&](std::size_t kind, std::string const& where, double executed, double charged) {
             // Shares are rounded fractions; counts of elements are not.
             if (std::abs(executed - charged) > 1e-9 * std::max(executed, charged))

@@ -6,7 +6,8 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/step.hpp>
+#include <heddle/cost/mesh_cuts.hpp>
+#include <heddle/cost/mesh_step.hpp>
 #include <heddle/execute/detail/size_ties.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/plan/verify.hpp>
@@ -86,8 +87,14 @@ HEDDLE_INLINE std::vector<atom_class> coarser(std::vector<atom_class> cuts, exte
             auto counts = apportion(atoms, shares);
             if (!algorithm::equal(counts, cut.counts, [](extent few, extent all) { return (few > 0) == (all > 0); }))
                 continue;
-            cut.atoms = atoms;
+            auto const all = std::exchange(cut.atoms, atoms);
             cut.counts = std::move(counts);
+            divide_inside(cut, [&](axis_number a, extent left) {
+                shares.clear();
+                for (extent count : cut.parts(a, all))
+                    shares.push_back(static_cast<double>(count) / static_cast<double>(all));
+                return apportion(left, shares);
+            });
             break;
         }
     }
@@ -113,8 +120,11 @@ HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, prog
     made.ratios = what.ratios;
     made.cuts = std::move(cuts);
     made.stages = what.stages;
+    made.inner_sizes = what.inner_sizes;
+    made.inner_ratios = what.inner_ratios;
     for (auto const& s : what.steps) {
-        made.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
+        made.steps.push_back(s);
+        made.steps.back().step = make_step(after, s.on_mesh(), what.mesh(), what.provenance.training);
         copy_ways(s.step, made.steps.back().step);
     }
     if (!verify(after, made)) return {};

@@ -29,7 +29,7 @@ using source_values = tensor_values<dense_tensor<Scalar>>;
 
 /// The gradient of each trained parameter, in the form in which the parameter is stored.
 template <rank_tensor Tensor>
-using gradients_of = std::map<tensor_id, std::pair<tensor_form, Tensor>>;
+using gradients_of = std::map<tensor_id, std::pair<product_form, Tensor>>;
 
 /// What a single device has after an iteration.
 template <class Scalar, rank_tensor Tensor = dense_tensor<Scalar>>
@@ -86,9 +86,9 @@ template <class Backend>
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         if (!p.tensor(t).trainable || !indexed.tensors[t].has_cotangent) continue;
         auto const found = cotangents.find(t);
-        result.gradients.emplace(t, std::pair(tensor_form::replicated(), found == cotangents.end()
-                                                                             ? tensor(p.tensor(t).shape)
-                                                                             : std::move(found->second)));
+        result.gradients.emplace(t, std::pair(product_form(tensor_form::replicated()), found == cotangents.end()
+                                                                                           ? tensor(p.tensor(t).shape)
+                                                                                           : std::move(found->second)));
     }
     return result;
 }

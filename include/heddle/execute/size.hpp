@@ -64,16 +64,23 @@ HEDDLE_INLINE execution_size size_of_execution(indexed_program const& program, p
         single += size_of(t);
         if (program.tensors[t].is_source()) sources += size_of(t);
     }
-    auto const hold = [&](tensor_id t, tensor_form f) { distributed += size_of(t) * (f.is_shard() ? 1 : ranks); };
+    auto const sizes = p.mesh().sizes();
+    double const slice = ranks / static_cast<double>(p.is_on_mesh() ? p.devices.size() : ranks_of(p));
+    auto const hold = [&](tensor_id t, product_form const& f) {
+        double copies = p.is_on_mesh() ? 1 : f[0].is_shard() ? 1 : ranks;
+        for (axis_number a = 0; a < f.size() && p.is_on_mesh(); ++a)
+            if (!f[a].is_shard()) copies *= static_cast<double>(sizes[a]);
+        distributed += size_of(t) * copies;
+    };
     for (auto const& op : program.operators) work += op.work.forward + op.work.backward;
     for (auto const& s : p.steps) {
         auto const& i = s.instruction;
-        if (auto const* change = i.change()) hold(change->tensor, change->to);
-        if (auto const* read = i.as<instruction::read>()) hold(read->tensor, read->to); // as it is stored
+        if (auto const* change = i.change()) hold(change->tensor, s.to());
+        if (auto const* read = i.as<instruction::read>()) hold(read->tensor, s.to()); // as it is stored
         if (auto const* compute = i.as<instruction::compute>())
             for (std::size_t k = 0; k < compute->results.size(); ++k)
-                hold(program.operators[compute->op].results[k], compute->results[k]);
-        work += (s.step.forward.operations + s.step.backward.operations) * (s.step.share.is_split() ? 1 : ranks) +
+                hold(program.operators[compute->op].results[k], s.result(k));
+        work += (s.step.forward.operations + s.step.backward.operations) * (s.step.share.is_split() ? slice : ranks) +
                 s.step.deferred.operations * ranks;
     }
     return {sources + std::max(single, distributed), work};

@@ -104,17 +104,18 @@ public:
             auto const users = stages_that_use(t);
             if (users.size() == 1) continue;
             auto& [stored_as, gradient] = result;
-            bool const is_cut = stored_as.is_shard();
-            Tensor whole =
-                is_cut ? *of.across.gathered(t, stored_as, detail::held<Tensor>::of(gradient), uneven::padded).get()
-                       : std::move(gradient);
+            bool const is_cut = stored_as[0].is_shard();
+            Tensor whole = is_cut ? *of.read(t, stored_as, tensor_form::replicated(),
+                                             detail::held<Tensor>::of(gradient), uneven::padded)
+                                         .get()
+                                  : std::move(gradient);
             if (at_.copy > 0 || at_.part > 0) whole = Tensor(whole.shape()); // one of a stage speaks for all
             std::vector<std::size_t> members;
             for (auto const stage : users)
                 for (std::size_t copy = 0; copy < layout_.copies(); ++copy)
                     for (auto const rank : ranks_of(stage, copy)) members.push_back(rank);
             group_of(members).all_reduce(whole.flat());
-            gradient = is_cut ? of.layout.cut(t, stored_as, whole, at_.part) : std::move(whole);
+            gradient = is_cut ? of.layout.cut(t, stored_as, whole) : std::move(whole);
         }
     }
 

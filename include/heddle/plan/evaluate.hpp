@@ -8,6 +8,7 @@
 #include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/duplex.hpp>
+#include <heddle/cost/mesh_step.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/timeline.hpp>
@@ -118,6 +119,7 @@ private:
 };
 
 /// Prices a plan on the cluster it was made for, or on another one with as many devices.
+/// Of a plan on a mesh the cluster has each place on the outermost axis as a group of the devices there.
 /// *Throws* `input_error` if the numbers of devices differ, if the cluster has device groups and the plan is not made
 /// for any, or if only the name of the plan's accumulator is known.
 [[nodiscard]] plan_cost evaluate(plan const& p, cluster const& c);
@@ -288,9 +290,16 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     if (auto const count = c.devices().size(); count != p.devices.size())
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(count) + " devices, the plan is for " +
                                                           std::to_string(p.devices.size()) + ", expected as many");
-    if (has_groups(c) && !p.has_groups())
+    if (has_groups(c) && !p.has_groups() && !p.is_on_mesh())
         throw input_error("cluster '" + c.name + "'",
                           "has device groups, the plan is for single devices, expected those");
+    auto const sizes = c.group_sizes();
+    for (std::size_t d = 0; d < sizes.size() && p.is_on_mesh(); ++d)
+        if (sizes[d] != p.devices[d].group_size)
+            throw input_error("cluster '" + c.name + "'",
+                              "has " + std::to_string(sizes[d]) + " devices at place " + std::to_string(d) +
+                                  " of the outermost axis, the plan's mesh is " + to_string(p.mesh()) +
+                                  ", expected as many as its slices have");
     plan_devices const devices(p, c);
     auto const& [alike, model, shares] = devices;
     auto const& training = p.provenance.training;
@@ -301,17 +310,18 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     std::vector<memory_terms> of_class(model.class_count());
     std::vector<step_cost> prices;
     momentary_memory momentary;
+    auto const mesh = p.mesh();
     for (auto const& s : p.steps) {
         auto const& price = prices.emplace_back(model.price(s.step, shares));
-        momentary.add(s.instruction.type(), price);
+        momentary.add(s.acting().type(), price);
         share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
         for (std::size_t k = 0; k < model.class_count(); ++k) {
             double const share = split ? (*split)[k] : 1;
             auto& memory = of_class[k];
             if (auto const* read = s.instruction.as<instruction::read>()) {
                 auto const& tensor = p.tensors[read->tensor];
-                double const value = cost_model::at(
-                    model.on_member(held_bytes(tensor.size(), read->to, tensor.inside != no_factor), k), share);
+                holding const held = held_bytes(tensor.size(), read->to, tensor.inside != no_factor);
+                double const value = cost_model::at(model.on_member(part_inside(s.to(), mesh) * held, k), share);
                 double const stored = cost_model::at(model.on_member(s.step.stored, k), share);
                 (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) +=
                     tensor.role == tensor_role::input ? stored : value;
@@ -322,14 +332,15 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
                     memory.optimizer += stored - (1 + copies) * value;
                 }
             }
-            auto const* const convert = s.instruction.as<instruction::convert>();
+            auto const* const convert = s.acting().as<instruction::convert>();
             bool const is_gradient = convert && p.tensors[convert->tensor].role == tensor_role::parameter;
             (is_gradient ? memory.gradients : memory.activations) +=
                 cost_model::at(model.on_member(s.step.saved, k), share);
             for (auto const& [t, form] : s.saved) {
                 tensor_form const f = form[0];
                 auto const& tensor = p.tensors[t];
-                holding const held = model.on_member(held_bytes(tensor.size(), f, tensor.inside != no_factor), k);
+                holding const held = model.on_member(
+                    part_inside(form, mesh) * held_bytes(tensor.size(), f, tensor.inside != no_factor), k);
                 double const bytes_held = cost_model::at(held, f.is_shard() ? shares({t, f.factor()})[k] : 1);
                 if (tensor.role == tensor_role::parameter) memory.parameters += bytes_held;
                 else memory.activations += activations * bytes_held;

@@ -6,6 +6,7 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/cluster/mesh.hpp>
 #include <heddle/cost/mesh_cuts.hpp>
+#include <heddle/cost/mesh_step.hpp>
 #include <heddle/plan/detail/computation_check.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/verification.hpp>
@@ -36,9 +37,10 @@ struct mesh_program {
 /// Returns what a plan's devices do, without what it says of cost.
 [[nodiscard]] mesh_program program_on_mesh(plan const& p);
 
-/// Returns a plan of a program for devices without names or costs, which `verify` judges by the rules alone. Ratios are even, as cuts say
-/// what each place has. *Precondition:* `program` has the segments of `what`.
-[[nodiscard]] plan plan_on_mesh(indexed_program const& program, mesh_program const& what);
+/// Returns a plan of a program for devices without names, which is not priced. Ratios are even: cuts say what each place
+/// has. *Precondition:* `program` has the segments of `what`.
+[[nodiscard]] plan plan_on_mesh(indexed_program const& program, mesh_program const& what,
+                                training_options const& training = {});
 
 namespace detail {
 
@@ -326,8 +328,10 @@ HEDDLE_INLINE mesh_program program_on_mesh(plan const& p) {
     return result;
 }
 
-HEDDLE_INLINE plan plan_on_mesh(indexed_program const& program, mesh_program const& what) {
+HEDDLE_INLINE plan plan_on_mesh(indexed_program const& program, mesh_program const& what,
+                                training_options const& training) {
     auto p = blank_plan(program);
+    p.provenance.training = training;
     auto const& sizes = what.mesh.sizes();
     auto ratios = even_ratios(program, what.mesh);
     p.devices.assign(sizes.front(), {{}, {}, static_cast<int>(what.mesh.device_count() / sizes.front())});
@@ -337,7 +341,10 @@ HEDDLE_INLINE plan plan_on_mesh(indexed_program const& program, mesh_program con
     p.cuts = what.cuts;
     saved_so_far saved(program);
     for (auto const& i : what.steps)
-        p.steps.push_back({i.axes.front(), {}, saved.by(i), {i.axes.begin() + 1, i.axes.end()}});
+        p.steps.push_back({i.axes.front(),
+                           make_step(program, i, what.mesh, training),
+                           saved.by(i),
+                           {i.axes.begin() + 1, i.axes.end()}});
     return p;
 }
 

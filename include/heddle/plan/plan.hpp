@@ -60,6 +60,16 @@ struct plan_step {
 
     /// Returns the instructions of all axes.
     [[nodiscard]] mesh_instruction on_mesh() const;
+    [[nodiscard]] heddle::instruction const& on_axis(axis_number a) const {
+        return a == 0 ? instruction : inside[a - 1];
+    }
+    [[nodiscard]] std::size_t axis_count() const { return 1 + inside.size(); }
+    /// Returns the instruction of the axis that changes a tensor's form; of a read and of a computation, the outermost.
+    [[nodiscard]] heddle::instruction const& acting() const;
+    /// *Precondition:* it is a computation.
+    [[nodiscard]] heddle::instruction::compute const& computation(axis_number a = 0) const {
+        return *on_axis(a).as<heddle::instruction::compute>();
+    }
     /// Of a computation: the form of an operand and of a result.
     [[nodiscard]] product_form operand(std::size_t k) const;
     [[nodiscard]] product_form result(std::size_t k) const;
@@ -184,6 +194,12 @@ HEDDLE_INLINE mesh_instruction plan_step::on_mesh() const {
     mesh_instruction all(instruction);
     all.axes.insert(all.axes.end(), inside.begin(), inside.end());
     return all;
+}
+
+HEDDLE_INLINE heddle::instruction const& plan_step::acting() const {
+    if (!is_keep(instruction)) return instruction;
+    auto const found = algorithm::find_if(inside, [](auto const& i) { return !is_keep(i); });
+    return found == inside.end() ? instruction : *found;
 }
 
 HEDDLE_INLINE product_form plan_step::operand(std::size_t k) const {

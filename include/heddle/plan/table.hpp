@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <map>
 #include <ostream>
 #include <span>
 #include <string>
@@ -88,8 +89,10 @@ private:
     static std::string conversion_name(instruction const& i);
 
     [[nodiscard]] std::string split_of(plan_step const& s) const;
+    [[nodiscard]] std::string split_of(plan_step const& s, axis_number axis) const;
 
-    static std::string list_forms(form_list const& forms);
+    /// Returns the forms of operands and results.
+    static std::string forms_of(plan_step const& s);
 
     /// Removes numbers and what sets them off, so that `relu_1` and `relu` are alike.
     static std::string without_digits(std::string const& text);
@@ -143,9 +146,13 @@ HEDDLE_INLINE void plan_report::add_header() {
     };
     auto const& from = plan_.provenance;
     field("model", from.model);
-    field("cluster", from.cluster + (plan_.devices.empty()
-                                         ? ""
-                                         : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
+    field("cluster",
+          from.cluster +
+              (plan_.devices.empty()
+                   ? ""
+                   : (from.cluster.empty() ? "" : ", ") +
+                         count(plan_.is_on_mesh() ? plan_.mesh().device_count() : plan_.devices.size(), "device")));
+    if (plan_.is_on_mesh()) field("mesh", to_string(plan_.mesh()));
     field("timed by", from.training.accumulator.name);
     if (from.training.interleaves())
         field("schedule", std::to_string(from.training.micro_batches) +
@@ -182,7 +189,9 @@ HEDDLE_INLINE void plan_report::add_times() {
 }
 
 HEDDLE_INLINE void plan_report::add_devices() {
-    section(plan_.has_groups() ? "Devices and device groups (memory of each in GB)" : "Devices (memory in GB)");
+    section(plan_.is_on_mesh()   ? "Places on the outermost axis (memory of each device in GB)"
+            : plan_.has_groups() ? "Devices and device groups (memory of each in GB)"
+                                 : "Devices (memory in GB)");
     text_columns table("llrrrrrrrrrr");
     table.add(
         {"device", "type", "ratio", "param", "grad", "optim", "input", "activ", "comm", "total", "limit", "used %"});
@@ -256,38 +265,49 @@ HEDDLE_INLINE void plan_report::add_parameters() {
                                "sharded, gathered for use",
                                "sharded, gathered once",
                                "sharded, gathered twice"};
-    std::vector<std::size_t> gathered(plan_.tensors.size(), 5);
+    using kinds = std::vector<std::size_t>; // by axis
+    std::vector<kinds> gathered(plan_.tensors.size(), kinds(1 + plan_.inner_sizes.size(), 5));
+    for (auto const& s : plan_.steps)
+        for (axis_number a = 0; a < s.axis_count(); ++a) {
+            auto const& i = s.on_axis(a);
+            if (auto const* convert = i.as<instruction::convert>();
+                convert && convert->from.is_shard() && !convert->to.is_shard())
+                gathered[convert->tensor][a] = 6;
+            if (auto const* unshard = i.as<instruction::unshard>())
+                gathered[unshard->tensor][a] = unshard->is_resharded ? 8 : 7;
+        }
+    std::map<kinds, std::pair<std::size_t, double>> stored;
     for (auto const& s : plan_.steps) {
-        auto const& i = s.instruction;
-        if (auto const* convert = i.as<instruction::convert>();
-            convert && convert->from.is_shard() && !convert->to.is_shard())
-            gathered[convert->tensor] = 6;
-        if (auto const* unshard = i.as<instruction::unshard>())
-            gathered[unshard->tensor] = unshard->is_resharded ? 8 : 7;
-    }
-    std::array<std::size_t, names.size()> tensors{};
-    std::array<double, names.size()> sizes{};
-    for (auto const& s : plan_.steps) {
-        auto const* const read = s.instruction.as<instruction::read>();
-        if (!read || plan_.tensors[read->tensor].role != tensor_role::parameter) continue;
-        std::size_t kind = 0;
-        if (read->to == tensor_form::mirrored()) kind = 1;
-        if (read->to == tensor_form::partial()) kind = 2;
-        if (read->from.is_shard() && read->to.is_whole()) kind += 3;
-        if (read->to.is_shard()) kind = gathered[read->tensor];
-        ++tensors[kind];
-        sizes[kind] += plan_.tensors[read->tensor].size().value;
+        if (!s.instruction.is<instruction::read>()) continue;
+        auto const t = s.instruction.change()->tensor;
+        if (plan_.tensors[t].role != tensor_role::parameter) continue;
+        kinds of_axes;
+        for (axis_number a = 0; a < s.axis_count(); ++a) {
+            auto const& read = *s.on_axis(a).as<instruction::read>();
+            std::size_t kind = 0;
+            if (read.to == tensor_form::mirrored()) kind = 1;
+            if (read.to == tensor_form::partial()) kind = 2;
+            if (read.from.is_shard() && read.to.is_whole()) kind += 3;
+            of_axes.push_back(read.to.is_shard() ? gathered[t][a] : kind);
+        }
+        auto& [tensors, size] = stored[of_axes];
+        ++tensors;
+        size += plan_.tensors[t].size().value;
     }
     text_columns table("lrr");
     table.add({"stored", "tensors", "GB"});
-    for (std::size_t k = 0; k < names.size(); ++k)
-        if (tensors[k] > 0) table.add({names[k], std::to_string(tensors[k]), fixed(sizes[k] / 1e9, 3)});
+    for (auto const& [of_axes, parameters] : stored) {
+        std::string text;
+        for (auto kind : of_axes) text += (text.empty() ? "" : " | ") + std::string(names[kind]);
+        table.add({clip(text, 72), std::to_string(parameters.first), fixed(parameters.second / 1e9, 3)});
+    }
     section("Parameters");
     text_ += table.print(2, 0);
 }
 
 HEDDLE_INLINE void plan_report::add_program() {
-    section("Program (split: dimension and extent, or those of an operand that is summed over)");
+    section(plan_.is_on_mesh() ? "Program (by axis, outermost first: s split, w whole, p partial, m mirrored)"
+                               : "Program (split: dimension and extent, or those of an operand that is summed over)");
     text_columns table("llll");
     table.add({"operator", "split", "operands -> results", "converted before"});
     list(lines(), 0, table);
@@ -341,10 +361,12 @@ HEDDLE_INLINE std::vector<report_line> plan_report::lines() const {
         result.push_back(std::move(line));
     };
     for (auto const& s : plan_.steps) {
-        auto const& i = s.instruction;
+        auto const& i = s.acting();
         if (i.is<instruction::convert>() || i.is<instruction::unshard>()) {
             auto const& tensor = plan_.tensors[i.change()->tensor];
             std::string what = conversion_name(i);
+            for (axis_number a = 0; a < s.axis_count() && plan_.is_on_mesh(); ++a)
+                if (&s.on_axis(a) == &i) what += " on " + std::to_string(a);
             auto found = algorithm::find(before, what, &conversions::what);
             if (found == before.end()) found = before.insert(found, {std::move(what), {}, 0, 0});
             found->tensors += (found->count++ ? " " : "") + tensor.name;
@@ -356,11 +378,7 @@ HEDDLE_INLINE std::vector<report_line> plan_report::lines() const {
                 if (sends_rows(s)) before.push_back({"rows sent and returned", "", 1, size});
                 else before.push_back({"row statistics", "", rows.size(), size});
             }
-            add({plan_.operators[compute->op],
-                 split_of(s),
-                 clip(list_forms(compute->operands) + " -> " + list_forms(compute->results), 28),
-                 {},
-                 {}});
+            add({plan_.operators[compute->op], split_of(s), forms_of(s), {}, {}});
         }
     }
     if (!before.empty()) add({"(end)", "", "", {}, {}});
@@ -379,12 +397,18 @@ HEDDLE_INLINE std::string plan_report::conversion_name(instruction const& i) {
 }
 
 HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s) const {
-    auto const& i = *s.instruction.as<instruction::compute>();
+    std::string text = split_of(s, 0);
+    for (axis_number a = 1; a < s.axis_count(); ++a) text += " | " + split_of(s, a);
+    return s.axis_count() > 1 ? clip(text, 24) : text;
+}
+
+HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s, axis_number axis) const {
+    auto const& i = s.computation(axis);
     auto const holds = [&](tensor_form f) { return algorithm::find(i.results, f) != i.results.end(); };
     if (i.loop < 0)
         return holds(tensor_form::partial()) ? "partial" : holds(tensor_form::mirrored()) ? "mirrored" : "whole";
     bool const sums = algorithm::none_of(i.results, &tensor_form::is_shard);
-    if (!s.step.share.is_split()) return sums ? "sum" : "split";
+    if (axis > 0 || !s.step.share.is_split()) return sums ? "sum" : "split";
     auto const& tensor = plan_.tensors[s.step.share.tensor];
     auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
     bool const contiguous = cut.extent * cut.stride == tensor.shape[cut.dimension];
@@ -398,19 +422,31 @@ HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s) const {
                                 : " strided");
 }
 
-HEDDLE_INLINE std::string plan_report::list_forms(form_list const& forms) {
-    std::string text;
-    for (std::size_t first = 0; first < forms.size();) {
-        auto const word = [&](std::size_t k) -> std::string {
-            if (forms[k].is_shard()) return "split";
-            return forms[k] == tensor_form::replicated() ? "whole" : to_string(forms[k]);
-        };
-        std::size_t end = first + 1;
-        while (end < forms.size() && word(end) == word(first)) ++end;
-        text += (first ? ", " : "") + word(first) + (end > first + 1 ? " x" + std::to_string(end - first) : "");
-        first = end;
-    }
-    return text;
+HEDDLE_INLINE std::string plan_report::forms_of(plan_step const& s) {
+    auto const word = [](tensor_form f) -> std::string {
+        if (f.is_shard()) return "split";
+        return f == tensor_form::replicated() ? "whole" : to_string(f);
+    };
+    auto const words = [&](product_form const& f) { // of several axes a letter each
+        if (f.size() == 1) return word(f[0]);
+        std::string text;
+        for (tensor_form of_axis : f) text += word(of_axis)[0];
+        return text;
+    };
+    auto const listed = [&](std::size_t count, auto const& form) {
+        std::string text;
+        for (std::size_t first = 0; first < count;) {
+            std::size_t end = first + 1;
+            while (end < count && words(form(end)) == words(form(first))) ++end;
+            text +=
+                (first ? ", " : "") + words(form(first)) + (end > first + 1 ? " x" + std::to_string(end - first) : "");
+            first = end;
+        }
+        return text;
+    };
+    return clip(listed(s.computation().operands.size(), [&](std::size_t k) { return s.operand(k); }) + " -> " +
+                    listed(s.computation().results.size(), [&](std::size_t k) { return s.result(k); }),
+                28);
 }
 
 HEDDLE_INLINE std::string plan_report::without_digits(std::string const& text) {

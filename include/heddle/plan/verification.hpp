@@ -3,6 +3,8 @@
 /// @brief What a verifier says.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <string>
 
 namespace heddle {

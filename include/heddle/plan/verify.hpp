@@ -6,6 +6,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/cost/mesh_step.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/plan/detail/computation_check.hpp>
 #include <heddle/plan/mesh_program.hpp>
@@ -85,7 +86,10 @@ private:
 
     void check(instruction::compute const& i);
 
-    /// Checks that the costs the plan carries are those of its instruction, and that what it saves is saved once.
+    /// Checks that the costs the plan carries are those of its instruction.
+    void check_work(step_work const& expected) const;
+
+    /// Checks that, and that what it saves is saved once.
     void check_step();
 
     [[nodiscard]] bool is_stored(tensor_id t, tensor_form f) const;
@@ -249,6 +253,7 @@ HEDDLE_INLINE void plan_verifier::check_mesh() {
     } catch (violation const& v) { throw violation{rules.place() + v.text}; }
     saved_so_far saved(program_);
     for (number_ = 0; number_ < plan_.steps.size(); ++number_) {
+        check_work(make_step(program_, program.steps[number_], program.mesh, plan_.provenance.training));
         auto stated = plan_.steps[number_].saved, expected = saved.by(program.steps[number_]);
         algorithm::sort(stated);
         algorithm::sort(expected);
@@ -380,15 +385,18 @@ HEDDLE_INLINE void plan_verifier::check(instruction::compute const& i) {
     unsharded_.clear();
 }
 
+HEDDLE_INLINE void plan_verifier::check_work(step_work const& expected) const {
+    auto stated = plan_.steps[number_].step;
+    for_each_transfer(stated, [](transfer& t) {
+        if (has_grouped_kind(t.kind)) t.how.reset(); // the planner's choice
+    });
+    require(stated == expected, "the work it carries is not that of its instruction");
+}
+
 HEDDLE_INLINE void plan_verifier::check_step() {
     auto const& s = plan_.steps[number_];
     require(s.inside.empty(), "has instructions of further axes, but the plan has one");
-    auto const expected = make_step(program_, s.instruction, plan_.provenance.training);
-    auto stated_work = s.step;
-    for_each_transfer(stated_work, [](transfer& t) {
-        if (has_grouped_kind(t.kind)) t.how.reset(); // the planner's choice
-    });
-    require(stated_work == expected, "the work it carries is not that of its instruction");
+    check_work(make_step(program_, s.instruction, plan_.provenance.training));
     std::set<std::pair<tensor_id, std::uint16_t>> wanted;
     for_each_saved(program_, s.instruction, [&](tensor_id t, tensor_form f) {
         if (program_.tensors[t].is_parameter() && (is_stored(t, f) || resharding_.contains(t))) return;

@@ -151,7 +151,9 @@ HEDDLE_INLINE std::vector<kept_tensor> saved_so_far::by(mesh_instruction const& 
         if (auto const* unshard = of_axis.as<instruction::unshard>()) {
             auto const stays = staying_.find(unshard->tensor);
             if (!unshard->is_resharded) staying_.insert_or_assign(unshard->tensor, i.to());
-            else resharded_.try_emplace(unshard->tensor, stays == staying_.end() ? std::nullopt : std::optional(stays->second));
+            else
+                resharded_.try_emplace(unshard->tensor,
+                                       stays == staying_.end() ? std::nullopt : std::optional(stays->second));
         }
     auto const* const compute = first.as<instruction::compute>();
     if (!compute) return result;

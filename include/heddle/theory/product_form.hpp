@@ -71,9 +71,8 @@ private:
 
 /// Tells whether devices hold the same in two forms: copies are equal, whatever their cotangents are.
 [[nodiscard]] inline bool has_same_parts(product_form const& f, product_form const& g) {
-    return std::equal(f.begin(), f.end(), g.begin(), g.end(), [](tensor_form a, tensor_form b) {
-        return a == b || (a.is_whole() && b.is_whole());
-    });
+    return std::equal(f.begin(), f.end(), g.begin(), g.end(),
+                      [](tensor_form a, tensor_form b) { return a == b || (a.is_whole() && b.is_whole()); });
 }
 
 /// Tells whether a program may end with the loss in this form.

@@ -18,6 +18,7 @@ namespace heddle::test {
 /// `prove` on data of this seed.
 [[nodiscard]] proof emulate(program const& p, plan const& what, std::uint64_t seed);
 
+/// As above, whatever is carried.
 [[nodiscard]] proof emulate(program const& p, mesh_program const& what, std::uint64_t seed);
 
 /// Tells whether a single device itself gives other results of this seed's data if these are rounded differently, so that

@@ -147,6 +147,44 @@ TEST_CASE("a mutant of a mesh program is refused or computes the same") {
     for (char const* kind : {"swapped", "form", "order"}) CHECK(table[kind].same > 0);
 }
 
+TEST_CASE("a plan on a mesh that lies is refused") {
+    std::vector<std::pair<char const*, void (*)(plan&, test::random_source&)>> const lies{
+        {"work",
+         [](plan& p, auto& random) { p.steps[random.below(p.steps.size())].step.forward.operations += flops(1); }},
+        {"transfer",
+         [](plan& p, auto& random) { p.steps[random.below(p.steps.size())].step.deferred_transfers.push_back({}); }},
+        {"inside",
+         [](plan& p, auto& random) { p.steps[random.below(p.steps.size())].step.inside_forward.push_back({}); }},
+        {"stored", [](plan& p, auto& random) { p.steps[random.below(p.steps.size())].step.stored.whole += bytes(4); }},
+        {"saved",
+         [](plan& p, auto& random) { p.steps[random.below(p.steps.size())].saved.push_back({0, product_form()}); }},
+        {"counts", [](plan& p, auto&) { p.cuts.at(0).counts[0] += 1; }},
+        {"inner counts", [](plan& p, auto&) { p.cuts.at(0).inside.at(0).begin()->second[0] += 1; }},
+        {"inner ratios", [](plan& p, auto&) { p.inner_ratios.at(0)[0][0] += 0.5; }},
+        {"mesh", [](plan& p, auto&) { p.inner_sizes[0] += 1; }},
+        {"axes", [](plan& p, auto&) { p.inner_sizes.push_back(1); }},
+        {"devices", [](plan& p, auto&) { p.devices[0].group_size += 1; }},
+        {"step", [](plan& p, auto& random) { p.steps[random.below(p.steps.size())].inside.pop_back(); }},
+        {"tensor", [](plan& p, auto&) { p.tensors[0].shape.push_back(2); }},
+        {"micro-batches", [](plan& p, auto&) { p.provenance.training.micro_batches = 2; }}};
+    int refused = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        test::random_source random(seed);
+        auto const indexed = index_program(test::catalogue_program(random, random.between(1, 3)));
+        auto const what = test::random_mesh_program(indexed, test::random_mesh(random), random);
+        if (what.mesh.axis_count() == 1 || what.cuts.empty()) continue;
+        auto lying = plan_on_mesh(indexed, what);
+        CAPTURE(seed);
+        REQUIRE(verify(indexed, lying).problem == "");
+        auto const& [name, lie] = lies[seed % lies.size()];
+        CAPTURE(name);
+        lie(lying, random);
+        CHECK_FALSE(verify(indexed, lying));
+        ++refused;
+    }
+    CHECK(refused > 100);
+}
+
 TEST_CASE("on one axis a mesh program is judged as its plan is") {
     using change = test::instruction_mutation;
     std::vector<bool (change::*)()> const kinds{

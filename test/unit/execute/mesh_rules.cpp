@@ -3,7 +3,7 @@
 #include "kernels.hpp"
 #include "trap.hpp"
 
-#include <heddle/execute/mesh_interpreter.hpp>
+#include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/prove.hpp>
 #include <support/forms.hpp>
 #include <support/random_mesh_programs.hpp>
@@ -73,12 +73,13 @@ public:
             for (auto const& f : operands) i.operands.push_back(f[a]);
             for (auto const& f : results) i.results.push_back(f[a]);
             for (std::size_t l = 0; l < loops.size(); ++l) {
-                bool fits = true, any = false;
-                for (std::size_t k = 0; k < operands.size(); ++k)
-                    if (i.operands[k].is_shard()) any = true, fits &= i.operands[k].factor() == loops[l].operands[k];
-                for (std::size_t k = 0; k < results.size(); ++k)
-                    if (i.results[k].is_shard()) any = true, fits &= i.results[k].factor() == loops[l].results[k];
-                if (any && fits && i.loop < 0) i.loop = static_cast<std::int16_t>(l);
+                bool fits = true;
+                auto const cuts = [&](tensor_form f, factor_number by_loop) {
+                    fits &= f.is_shard() ? f.factor() == by_loop : by_loop == no_factor;
+                };
+                for (std::size_t k = 0; k < operands.size(); ++k) cuts(i.operands[k], loops[l].operands[k]);
+                for (std::size_t k = 0; k < results.size(); ++k) cuts(i.results[k], loops[l].results[k]);
+                if (fits && i.loop < 0) i.loop = static_cast<std::int16_t>(l);
             }
             step.axes.push_back(i);
         }
@@ -110,15 +111,15 @@ public:
             run_ranks(program_.mesh.device_count(), [&](in_process_communicator& world) {
                 mesh_communicator<deaf_line> lines(world, program_.mesh);
                 for (auto a : deaf) lines.line(a).is_deaf = true;
-                mesh_program const what = of_device(world.rank());
-                mesh_interpreter<double, mesh_communicator<deaf_line>, eigen_kernels<double>> run(
-                    p, trap_.indexed(), what, lines, test::kernels(), 1);
+                plan const what = plan_on_mesh(trap_.indexed(), of_device(world.rank()));
+                interpreter<double, mesh_communicator<deaf_line>, eigen_kernels<double>> run(p, trap_.indexed(), what,
+                                                                                             lines, test::kernels(), 1);
                 auto const mine = run.run(run.place(sources));
                 double const loss = run.whole_loss(mine);
                 std::scoped_lock const guard(lock);
                 note(std::abs(loss - expected.loss));
                 for (auto const& [t, whole] : run.place(gradients)) {
-                    auto const& gradient = mine.gradients.at(t);
+                    auto const& gradient = mine.gradients.at(t).second;
                     if (gradient.dims != whole.dims) return note(std::numeric_limits<double>::infinity());
                     for (std::size_t n = 0; n < whole.data.size(); ++n)
                         note(std::abs(gradient.data[n] - whole.data[n]));
@@ -299,6 +300,52 @@ TEST_CASE("statistics are combined over all axes that cut their rows") {
     rows.divide().emulates();
     CHECK(rows.error({0}) < 1e-12);
     CHECK(rows.error({1}) > 1e-3);
+}
+
+TEST_CASE("a copy is masked on the axis that sums") {
+    test::trap t;
+    auto const x = t.input({4, 6}), w = t.weight({3, 6}), b = t.weight({3}), y = t.add("linear", {x, w, b}, {4, 3}),
+               z = t.add("tanh", {y}, {4, 3}), loss = t.add("sum", {z}, {});
+    t.finish(loss);
+    auto const columns = forms(R, S1);
+    mesh_trap right(t, mesh({2, 2})), wrong = right;
+    for (auto* m : {&right, &wrong}) m->read(x, columns).read(w, columns).read(b, forms(R, R));
+    right.convert(b, forms(R, R), 1, P).compute({columns, columns, forms(R, P)}, {forms(R, P)});
+    right.convert(y, forms(R, P), 1, R);
+    wrong.convert(b, forms(R, R), 0, P).compute({columns, columns, forms(P, R)}, {forms(P, P)});
+    wrong.convert(y, forms(P, P), 1, R).convert(y, forms(P, R), 0, R);
+    for (auto* m : {&right, &wrong}) {
+        m->compute({forms(R, R)}, {forms(R, R)}).compute({forms(R, R)}, {forms(R, R)});
+        m->convert(loss, forms(R, R), 0, P).convert(loss, forms(P, R), 1, P).divide();
+    }
+    right.emulates();
+    wrong.fails("partial");
+}
+
+TEST_CASE("rows are exchanged along one axis, and no other cuts what they are sent to") {
+    test::trap t;
+    auto const x = t.weight({8, 3}), ids = t.input({8, 2}, element_type::int64), w = t.weight({8, 2}),
+               up = t.weight({4, 3, 5}), down = t.weight({4, 5, 4});
+    auto const y = t.add("heddle.routed_experts", {x, ids, w, up, down}, {8, 4}), z = t.input({8, 4});
+    t.finish(t.add("sum", {t.add("mul", {y, z}, {8, 4})}, {}));
+    auto const program_of = [&](product_form const& rows, product_form const& of_experts, product_form const& made) {
+        mesh_trap m(t, mesh({2, 2}));
+        for (auto source : {x, ids, w}) m.read(source, rows);
+        m.read(up, of_experts).read(down, of_experts);
+        m.compute({rows, rows, rows, of_experts, of_experts}, {made});
+        if (made[1] == P) m.convert(y, made, 1, R);
+        auto const f = made[1] == P ? made.with(1, R) : made;
+        m.read(z, f).compute({f, f}, {f}).compute({f}, {forms(P, f[1].is_shard() ? P : R)});
+        if (!f[1].is_shard()) m.convert(t.indexed().loss, forms(P, R), 1, P);
+        m.divide();
+        return m;
+    };
+    program_of(forms(S0, S0), forms(S0, R), forms(S0, S0)).emulates();
+    // Each line along the first axis has half of the experts only.
+    auto const wrong = program_of(forms(S0, R), forms(S0, S0), forms(S0, P));
+    INFO(wrong.problem());
+    CHECK(wrong.problem().find("sends rows along axis 0, and axis 1 cuts the places that they are sent to") !=
+          std::string::npos);
 }
 
 TEST_CASE("an axis may gather factors of a gradient though an axis inside it cuts them") {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <heddle/plan/figures.hpp>
 #include <heddle/plan/table.hpp>
 
 #include <support/errors.hpp>
@@ -45,6 +46,21 @@ struct decimal_comma : std::numpunct<char> {
 };
 
 } // namespace
+
+TEST_CASE("a plan on a mesh prints what each axis does") {
+    auto const p = test::mesh_plan();
+    CHECK(verify_figures(p, test::two_machines()).problem == "");
+    auto const text = table_of(p);
+    CAPTURE(text);
+    check_layout(text);
+    for (char const* line : {"\ncluster                two machines, 4 devices\n", "\nmesh                   2 x 2\n",
+                             "\nPlaces on the outermost axis (memory of each device in GB)\n", "  0       2 x fast",
+                             "  replicated, optimizer sharded | sharded        1  0.000\n",
+                             "\nProgram (by axis, outermost first: s split, w whole, p partial, m mirrored)\n",
+                             "  linear    0 of 6 | split    sw, ws -> ss\n", "  loss      sum 0 of 6 | sum  ss -> pp\n",
+                             "all_reduce on 1, 0.000 MB\n"})
+        CHECK_MESSAGE(contains(text, line), line);
+}
 
 TEST_CASE("a plan prints as this table") {
     std::string const expected = R"(model                  layers

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <heddle/execute/devices.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/plan/verify.hpp>
 
 #include <support/catalogue_programs.hpp>
+#include <support/random_mesh_programs.hpp>
 #include <support/random_plans.hpp>
 #include <support/random_programs.hpp>
 
@@ -28,6 +30,23 @@ TEST_CASE("random plans compute on processes what the single device does") {
         REQUIRE(verify(p, plan));
         plan_proof<eigen_kernels<double>> mine(p, plan, backend, {.seed = seed});
         mine.run_rank(world);
+        CHECK(mine.compared().problem == "");
+    }
+}
+
+TEST_CASE("so do random plans on meshes, whose lines are groups of processes") {
+    auto& world = test::world();
+    eigen_kernels<double> const backend;
+    mesh const m(world.size() == 4 ? std::vector<std::size_t>{2, 2} : std::vector<std::size_t>{1, world.size()});
+    for (std::uint64_t seed = 0; seed < 60; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const p = test::catalogue_program(random, 1 + static_cast<int>(seed % 5));
+        auto const indexed = index_program(p);
+        auto const plan = plan_on_mesh(indexed, test::random_mesh_program(indexed, m, random));
+        REQUIRE(verify(p, plan).problem == "");
+        plan_proof<eigen_kernels<double>> mine(p, plan, backend, {.seed = seed});
+        on_device<double>(plan, world, [&](auto& ranks) { mine.run_rank(ranks); });
         CHECK(mine.compared().problem == "");
     }
 }

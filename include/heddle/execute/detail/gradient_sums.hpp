@@ -3,12 +3,13 @@
 /// @brief How a rank's gradients of parameters become those of all ranks, one by one or in buckets.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/held.hpp>
 #include <heddle/execute/detail/rank_program.hpp>
 #include <heddle/execute/detail/rank_tensors.hpp>
 #include <heddle/execute/tensor.hpp>
-#include <heddle/theory/instruction.hpp>
+#include <heddle/theory/product_form.hpp>
 
 #include <cstddef>
 #include <map>
@@ -35,11 +36,11 @@ template <rank_tensor Tensor, class Request>
 
 /// The gradients of an iteration. Cotangents are taken from, and put into, those that a rank has once. It keeps
 /// references to what it is given.
-template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator>
+template <rank_tensor Tensor, ranks_of_plan<typename Tensor::scalar_type> Ranks>
 class gradient_sums {
-    using tensors_of_rank = rank_tensors<Tensor, Communicator>;
+    using tensors_of_rank = rank_tensors<Tensor, Ranks>;
     using request = typename tensors_of_rank::exchange::request;
-    using slots = form_slots<slot<Tensor, request>>;
+    using slots = form_slots<slot<Tensor, request>, product_form>;
 
 public:
     gradient_sums(rank_program const& what, tensors_of_rank& of, slots& cotangents)
@@ -49,14 +50,13 @@ public:
     [[nodiscard]] bool is_in_bucket(std::size_t step) const {
         return what_.bucket_of_step[step] != rank_program::no_bucket;
     }
-    /// Reduces the gradient of a parameter that is read whole, unless its bucket does.
-    void read(std::size_t step, instruction::read const& i) {
-        if (!of_.has_cotangent(i.tensor) || i.to != tensor_form::replicated() || is_in_bucket(step)) return;
-        reduced_[i.tensor] =
-            i.from != i.to
-                ? of_.across.transpose(i.tensor, i.from, i.to, take(i),
-                                       way_of(std::get<plan_step>(what_.steps[step]).step.deferred_transfers))
-                : of_.across.reduced(i.tensor, take(i));
+    /// Starts to reduce the gradient of a parameter that is read whole, unless its bucket does.
+    void read(std::size_t step, plan_step const& s) {
+        tensor_id const t = s.instruction.change()->tensor;
+        auto const to = s.to();
+        bool const is_reduced = algorithm::any_of(to, [](tensor_form f) { return f == tensor_form::replicated(); });
+        if (!of_.has_cotangent(t) || !is_reduced || is_in_bucket(step)) return;
+        reduced_[t] = gradient(t, s, way_of(s.step.deferred_transfers));
     }
     /// Reduces the gradients of a bucket by one collective, if this was its last step.
     void passed(std::size_t step) {
@@ -67,45 +67,45 @@ public:
         std::vector<tensor_form> forms;
         std::vector<held<Tensor>> gradients;
         for (auto n : bucket.steps) {
-            auto const& i = *what_.change(n);
+            auto const& i = *what_.change(n); // there is one axis
             tensors.push_back(i.tensor);
             forms.push_back(i.from);
-            gradients.push_back(take(i));
+            gradients.push_back(take(i.tensor, i.to));
         }
+        auto& across = of_.outermost().over;
         auto const& transfers = std::get<plan_step>(what_.steps[bucket.steps.front()]).step.deferred_transfers;
         auto const sent = transfers[0].kind == collective::all_reduce
-                              ? of_.across.reduced_together(tensors, std::move(gradients))
-                              : of_.across.scattered_together(tensors, forms, std::move(gradients), way_of(transfers));
+                              ? across.reduced_together(tensors, std::move(gradients))
+                              : across.scattered_together(tensors, forms, std::move(gradients), way_of(transfers));
         for (std::size_t k = 0; k < tensors.size(); ++k)
             if (std::get<plan_step>(what_.steps[bucket.steps[k]]).instruction.template is<instruction::read>())
                 reduced_[tensors[k]] = one_of(sent, k);
             else accumulate(cotangents_, tensors[k], forms[k], one_of(sent, k));
     }
     /// Starts what is still to be done for the gradient of a parameter.
-    void start(instruction::read const& i) {
-        if (reduced_.contains(i.tensor) || !of_.inside.is_first()) return;
-        reduced_[i.tensor] = i.from != i.to ? of_.across.transpose(i.tensor, i.from, i.to, take(i), uneven::padded)
-                                            : typename tensors_of_rank::arriving_tensor(take(i));
+    void start(plan_step const& s) {
+        tensor_id const t = s.instruction.change()->tensor;
+        if (!reduced_.contains(t) && of_.inside.is_first()) reduced_[t] = gradient(t, s, uneven::padded);
     }
     /// Waits for a gradient, and gives it to all devices of the group.
-    [[nodiscard]] Tensor finish(instruction::read const& i) {
-        auto const found = reduced_.find(i.tensor);
-        Tensor gradient = found != reduced_.end()
-                              ? std::move(found->second.get()).release()
-                              : Tensor(of_.layout.held_shape(
-                                    i.tensor, i.from.is_shard() ? i.from : tensor_form::replicated(), of_.rank()));
-        of_.across.count_as(i.tensor);
+    [[nodiscard]] Tensor finish(tensor_id t, product_form const& stored) {
+        auto const found = reduced_.find(t);
+        Tensor gradient = found != reduced_.end() ? std::move(found->second.get()).release()
+                                                  : Tensor(of_.layout.held_shape(t, stored));
+        of_.outermost().over.count_as(t);
         return of_.inside.is_group() ? of_.inside.broadcast(std::move(gradient)) : gradient;
     }
     void clear() { reduced_.clear(); }
 
 private:
-    /// Returns this rank's gradient of a step's parameter in the form in which it was used; it is zero if nothing was
+    [[nodiscard]] typename tensors_of_rank::arriving_tensor gradient(tensor_id t, plan_step const& read, uneven how) {
+        return of_.gradient(t, read.from(), read.to(), take(t, read.to()), how);
+    }
+    /// Returns this rank's gradient of a parameter in the form in which it was used; it is zero if nothing was
     /// differentiated with respect to it.
-    [[nodiscard]] held<Tensor> take(form_change const& i) {
-        auto taken = cotangents_.take(i.tensor, i.to);
-        return taken ? std::move(taken->get())
-                     : held<Tensor>(Tensor(of_.layout.held_shape(i.tensor, i.to, of_.rank())));
+    [[nodiscard]] held<Tensor> take(tensor_id t, product_form const& f) {
+        auto taken = cotangents_.take(t, f);
+        return taken ? std::move(taken->get()) : held<Tensor>(Tensor(of_.layout.held_shape(t, f)));
     }
 
     rank_program const& what_;

@@ -5,7 +5,7 @@
 
 #include <heddle/cluster/inside.hpp>
 #include <heddle/execute/communicator.hpp>
-#include <heddle/execute/detail/shard_layout.hpp>
+#include <heddle/execute/detail/mesh_layout.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/theory/form.hpp>
 
@@ -54,7 +54,7 @@ public:
     using tensor = Tensor;
     using scalar = typename Tensor::scalar_type;
 
-    inside_exchange(indexed_program const& program, shard_layout const& layout, std::size_t group, Inner* inside)
+    inside_exchange(indexed_program const& program, line_layout const& layout, std::size_t group, Inner* inside)
         : program_(program), layout_(layout), group_(group), inside_(inside && inside->size() > 1 ? inside : nullptr) {}
 
     [[nodiscard]] bool is_group() const { return inside_; }
@@ -215,7 +215,7 @@ private:
     }
 
     indexed_program const& program_;
-    shard_layout const& layout_;
+    line_layout const& layout_;
     std::size_t group_;
     Inner* inside_;
 };

@@ -1,25 +1,33 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Where the parts of tensors lie on a mesh, seen by one of its devices.
+/// @brief Where the parts of tensors lie on the devices of a plan, which are a mesh of one or more axes.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/mesh_cuts.hpp>
-#include <heddle/execute/detail/shard_layout.hpp>
+#include <heddle/cluster/mesh.hpp>
+#include <heddle/cost/atoms.hpp>
 #include <heddle/execute/tensor.hpp>
-#include <heddle/plan/mesh_program.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/product_form.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace heddle::detail {
+
+/// Places of a factor, [begin, begin + count).
+struct place_range {
+    extent begin = 0, count = 0;
+};
 
 /// Calls `visit(form)` for each factor that a form cuts, once, outermost first.
 template <class Visit>
@@ -28,14 +36,18 @@ void for_each_cut(product_form const& f, Visit&& visit) {
         if (at->is_shard() && std::find(f.begin(), at, *at) == at) visit(*at);
 }
 
+/// Restricts a tensor to some places of a factor, and its factors to what is left of them; of factors that overlap it,
+/// nothing is left.
+void restrict_to(tensor_shape& shape, std::vector<factor>& factors, factor_number number, extent count);
+
 /// Tells which part of each tensor a device of a mesh holds in a form. It keeps references to what it is given.
 class mesh_layout {
 public:
     using coordinates = heddle::mesh::coordinates;
 
-    mesh_layout(indexed_program const& program, mesh_program const& p, std::size_t device);
+    mesh_layout(indexed_program const& program, std::span<atom_class const> cuts, heddle::mesh m, std::size_t device);
 
-    [[nodiscard]] heddle::mesh const& mesh() const { return what_.mesh; }
+    [[nodiscard]] heddle::mesh const& mesh() const { return mesh_; }
     /// Returns this device's place.
     [[nodiscard]] coordinates const& here() const { return here_; }
     [[nodiscard]] factor const& factor_of(tensor_id t, tensor_form f) const {
@@ -45,65 +57,109 @@ public:
     /// that the axes outside left.
     [[nodiscard]] place_range range(tensor_id t, product_form const& f, tensor_form cut,
                                     coordinates const& place) const;
+    [[nodiscard]] place_range range(tensor_id t, product_form const& f, tensor_form cut) const {
+        return range(t, f, cut, here_);
+    }
     /// Returns how many places of a factor the devices hold together that differ from one along some axes, of which
     /// those count that cut the factor.
     [[nodiscard]] extent count(tensor_id t, product_form const& f, tensor_form cut, coordinates place,
                                std::span<axis_number const> along = {}) const;
     /// Returns the shape of what this device holds.
     [[nodiscard]] tensor_shape held_shape(tensor_id t, product_form const& f) const;
+    /// Returns a factor of a tensor within what this device holds of it.
+    [[nodiscard]] factor held_factor(tensor_id t, product_form const& f, factor of) const;
     /// Returns this device's part of a whole tensor. *Precondition:* no axis has it partial.
     template <rank_tensor Tensor>
-    [[nodiscard]] Tensor cut(tensor_id t, product_form const& f, Tensor whole) const;
+    [[nodiscard]] Tensor cut(tensor_id t, product_form const& f, Tensor const& whole) const {
+        std::optional<Tensor> part;
+        auto factors = program_.tensors[t].factors;
+        auto shape = program_.tensors[t].info.shape;
+        auto so_far = product_form(f.size(), tensor_form::replicated());
+        for (axis_number a = 0; a < f.size(); ++a) {
+            if (!f[a].is_shard()) continue;
+            extent const before = range(t, so_far, f[a]).begin;
+            so_far = so_far.with(a, f[a]);
+            auto const [begin, count] = range(t, so_far, f[a]);
+            auto const& cut = factors[static_cast<std::size_t>(f[a].factor())];
+            part = take(part ? *part : whole, cut, begin - before, count);
+            restrict_to(shape, factors, f[a].factor(), count);
+        }
+        return part ? std::move(*part) : whole;
+    }
 
 private:
     indexed_program const& program_;
-    mesh_program const& what_;
+    heddle::mesh mesh_;
     coordinates here_;
     std::map<cut_factor, atom_class const*> cut_of_;
 };
 
-/// A tensor as the devices of a line along an axis hold it together: their slice of it is the whole, and its shards are
-/// those of this axis. It keeps references to what it is given.
-class line_layout : public shard_arithmetic<line_layout> {
+/// Tensors as the devices of a line along an axis hold them together: their slice of one is a *view*, whose shards are
+/// those of this axis. Whole tensors are views too, which have the tensors' numbers. It keeps references to what it is
+/// given.
+class line_layout {
 public:
-    /// The tensor is in a form, and was gathered along some axes without regard to axes inside them.
-    line_layout(indexed_program const& program, mesh_layout const& layout, tensor_id t, product_form const& f,
-                axis_number axis, std::vector<axis_number> gathered = {});
+    line_layout(indexed_program const& program, mesh_layout const& layout, axis_number axis)
+        : program_(program), layout_(layout), axis_(axis) {}
 
-    [[nodiscard]] tensor_shape const& whole_shape(tensor_id) const { return shape_; }
-    [[nodiscard]] factor const& factor_of(tensor_id, tensor_form f) const {
-        return factors_[static_cast<std::size_t>(f.factor())];
+    /// Returns the view of a tensor in a form, which was gathered along some axes without regard to axes inside them.
+    [[nodiscard]] tensor_id view(tensor_id t, product_form const& f, std::vector<axis_number> const& gathered = {});
+
+    [[nodiscard]] element_type type(tensor_id v) const { return program_.tensors[tensor_of(v)].info.type; }
+    [[nodiscard]] tensor_shape const& whole_shape(tensor_id v) const {
+        return is_whole(v) ? program_.tensors[v].info.shape : slice(v).shape;
     }
-    [[nodiscard]] std::vector<extent> places(tensor_id t, tensor_form f) const;
+    [[nodiscard]] factor const& factor_of(tensor_id v, tensor_form f) const {
+        return (is_whole(v) ? program_.tensors[v].factors : slice(v).factors)[static_cast<std::size_t>(f.factor())];
+    }
+    /// Returns how many places of a factor each device of the line holds.
+    [[nodiscard]] std::vector<extent> places(tensor_id v, tensor_form f) const;
+
+    [[nodiscard]] static extent begin_of(std::vector<extent> const& counts, std::size_t rank) {
+        return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), extent{0});
+    }
+    /// Returns how many elements each rank's shard has.
+    [[nodiscard]] std::vector<std::size_t> shard_sizes(tensor_id v, tensor_form f) const {
+        std::vector<std::size_t> sizes;
+        for (extent c : places(v, f))
+            sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(v), factor_of(v, f), c))));
+        return sizes;
+    }
+    /// Returns the shape of what a rank holds.
+    [[nodiscard]] tensor_shape held_shape(tensor_id v, tensor_form f, std::size_t rank) const {
+        return f.is_shard() ? part_shape(whole_shape(v), factor_of(v, f), places(v, f)[rank])
+                            : tensor_shape(whole_shape(v));
+    }
+    template <rank_tensor Tensor>
+    [[nodiscard]] Tensor cut(tensor_id v, tensor_form f, Tensor const& whole, std::size_t rank) const {
+        auto const counts = places(v, f);
+        return take(whole, factor_of(v, f), begin_of(counts, rank), counts[rank]);
+    }
+    template <rank_tensor Tensor>
+    [[nodiscard]] Tensor padded(tensor_id v, tensor_form f, Tensor const& part, std::size_t rank) const {
+        auto const counts = places(v, f);
+        return pad(part, whole_shape(v), factor_of(v, f), begin_of(counts, rank), counts[rank]);
+    }
 
 private:
+    struct slice_of {
+        tensor_id tensor = 0;
+        product_form form;
+        std::vector<axis_number> gathered;
+        tensor_shape shape;
+        std::vector<factor> factors;
+    };
+
+    [[nodiscard]] bool is_whole(tensor_id v) const { return v < program_.tensors.size(); }
+    [[nodiscard]] slice_of const& slice(tensor_id v) const { return slices_[v - program_.tensors.size()]; }
+    [[nodiscard]] tensor_id tensor_of(tensor_id v) const { return is_whole(v) ? v : slice(v).tensor; }
+
+    indexed_program const& program_;
     mesh_layout const& layout_;
-    product_form form_;
     axis_number axis_;
-    std::vector<axis_number> gathered_;
-    tensor_shape shape_;
-    std::vector<factor> factors_;
+    std::deque<slice_of> slices_;
+    std::map<std::tuple<tensor_id, product_form, std::vector<axis_number>>, tensor_id> known_;
 };
-
-/// Restricts a tensor to some places of a factor, and its factors to what is left of them; of factors that overlap it,
-/// nothing is left.
-void restrict_to(tensor_shape& shape, std::vector<factor>& factors, factor_number number, extent count);
-
-template <rank_tensor Tensor>
-Tensor mesh_layout::cut(tensor_id t, product_form const& f, Tensor whole) const {
-    auto factors = program_.tensors[t].factors;
-    auto shape = program_.tensors[t].info.shape;
-    auto so_far = product_form(f.size(), tensor_form::replicated());
-    for (axis_number a = 0; a < f.size(); ++a) {
-        if (!f[a].is_shard()) continue;
-        extent const before = range(t, so_far, f[a], here_).begin;
-        so_far = so_far.with(a, f[a]);
-        auto const [begin, count] = range(t, so_far, f[a], here_);
-        whole = take(whole, factors[static_cast<std::size_t>(f[a].factor())], begin - before, count);
-        restrict_to(shape, factors, f[a].factor(), count);
-    }
-    return whole;
-}
 
 } // namespace heddle::detail
 
@@ -111,10 +167,19 @@ Tensor mesh_layout::cut(tensor_id t, product_form const& f, Tensor whole) const 
 
 namespace heddle::detail {
 
-HEDDLE_INLINE mesh_layout::mesh_layout(indexed_program const& program, mesh_program const& p, std::size_t device)
-    : program_(program), what_(p), here_(p.mesh.place_of(device)) {
-    for (auto const& cut : p.cuts)
-        for (auto const& m : cut.members) cut_of_[m] = &cut;
+HEDDLE_INLINE void restrict_to(tensor_shape& shape, std::vector<factor>& factors, factor_number number, extent count) {
+    auto const cut = factors[static_cast<std::size_t>(number)];
+    if (count == cut.extent) return;
+    shape = part_shape(shape, cut, count);
+    for (auto& f : factors) f = within(f, cut, count);
+    factors[static_cast<std::size_t>(number)].extent = count;
+}
+
+HEDDLE_INLINE mesh_layout::mesh_layout(indexed_program const& program, std::span<atom_class const> cuts, heddle::mesh m,
+                                       std::size_t device)
+    : program_(program), mesh_(std::move(m)), here_(mesh_.place_of(device)) {
+    for (auto const& cut : cuts)
+        for (auto const& member : cut.members) cut_of_[member] = &cut;
 }
 
 HEDDLE_INLINE place_range mesh_layout::range(tensor_id t, product_form const& f, tensor_form cut,
@@ -124,7 +189,7 @@ HEDDLE_INLINE place_range mesh_layout::range(tensor_id t, product_form const& f,
     for (axis_number a = 0; a < f.size(); ++a) {
         if (f[a] != cut) continue;
         auto const& counts = of.parts(a, atoms.count);
-        atoms = {atoms.begin + shard_layout::begin_of(counts, place[a]), counts[place[a]]};
+        atoms = {atoms.begin + line_layout::begin_of(counts, place[a]), counts[place[a]]};
     }
     extent const unit = factor_of(t, cut).extent / of.atoms;
     return {atoms.begin * unit, atoms.count * unit};
@@ -147,30 +212,42 @@ HEDDLE_INLINE tensor_shape mesh_layout::held_shape(tensor_id t, product_form con
     return shape;
 }
 
-HEDDLE_INLINE void restrict_to(tensor_shape& shape, std::vector<factor>& factors, factor_number number, extent count) {
-    auto const cut = factors[static_cast<std::size_t>(number)];
-    if (count == cut.extent) return;
-    shape = part_shape(shape, cut, count);
-    for (auto& f : factors) f = within(f, cut, count);
-    factors[static_cast<std::size_t>(number)].extent = count;
-}
-
-HEDDLE_INLINE line_layout::line_layout(indexed_program const& program, mesh_layout const& layout, tensor_id t,
-                                       product_form const& f, axis_number axis, std::vector<axis_number> gathered)
-    : layout_(layout), form_(f), axis_(axis), gathered_(std::move(gathered)), shape_(program.tensors[t].info.shape),
-      factors_(program.tensors[t].factors) {
-    auto along = gathered_;
-    along.push_back(axis);
+HEDDLE_INLINE factor mesh_layout::held_factor(tensor_id t, product_form const& f, factor of) const {
+    auto factors = program_.tensors[t].factors;
+    tensor_shape shape = program_.tensors[t].info.shape;
     for_each_cut(f, [&](tensor_form cut) {
-        restrict_to(shape_, factors_, cut.factor(), layout.count(t, f, cut, layout.here(), along));
+        extent const held = count(t, f, cut, here_);
+        of = within(of, factors[static_cast<std::size_t>(cut.factor())], held);
+        restrict_to(shape, factors, cut.factor(), held);
     });
+    return of;
 }
 
-HEDDLE_INLINE std::vector<extent> line_layout::places(tensor_id t, tensor_form f) const {
+HEDDLE_INLINE tensor_id line_layout::view(tensor_id t, product_form const& f,
+                                          std::vector<axis_number> const& gathered) {
+    if (layout_.mesh().axis_count() == 1) return t;
+    auto const number = static_cast<tensor_id>(program_.tensors.size() + slices_.size());
+    auto const [known, is_new] = known_.try_emplace({t, f, gathered}, number);
+    if (!is_new) return known->second;
+    auto along = gathered;
+    along.push_back(axis_);
+    slice_of made{t, f, gathered, program_.tensors[t].info.shape, program_.tensors[t].factors};
+    for_each_cut(f, [&](tensor_form cut) {
+        restrict_to(made.shape, made.factors, cut.factor(), layout_.count(t, f, cut, layout_.here(), along));
+    });
+    slices_.push_back(std::move(made));
+    return number;
+}
+
+HEDDLE_INLINE std::vector<extent> line_layout::places(tensor_id v, tensor_form f) const {
+    auto const t = tensor_of(v);
+    auto form = is_whole(v) ? product_form(layout_.mesh().axis_count(), tensor_form::replicated()) : slice(v).form;
+    form = form.with(axis_, f);
     std::vector<extent> counts;
     auto place = layout_.here();
     for (place[axis_] = 0; place[axis_] < layout_.mesh().size(axis_); ++place[axis_])
-        counts.push_back(layout_.count(t, form_.with(axis_, f), f, place, gathered_));
+        counts.push_back(layout_.count(t, form, f, place,
+                                       is_whole(v) ? std::span<axis_number const>{} : std::span(slice(v).gathered)));
     return counts;
 }
 

@@ -3,6 +3,7 @@
 /// @brief The calls of operators on what one rank has of one micro-batch.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/rank_program.hpp>
@@ -12,6 +13,7 @@
 #include <heddle/execute/kernel.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/theory/instruction.hpp>
+#include <heddle/theory/product_form.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,11 +23,11 @@
 namespace heddle::detail {
 
 /// Makes the calls of a rank's operators in a micro-batch; they refer to it, and to what it is made of.
-template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator>
+template <rank_tensor Tensor, ranks_of_plan<typename Tensor::scalar_type> Ranks>
 class operator_calls {
 public:
-    using tensors = rank_tensors<Tensor, Communicator>;
-    using state = micro_batch_state<Tensor, typename tensors::exchange::request>;
+    using tensors = rank_tensors<Tensor, Ranks>;
+    using state = micro_batch_state<Tensor, typename tensors::exchange::request, product_form>;
 
     /// `whole` is the program of the whole batch, and `range` the micro-batch's first place and the number of its
     /// places.
@@ -44,39 +46,61 @@ public:
         return result;
     }
 
-    /// Returns the call that runs an instruction on what this rank has.
-    [[nodiscard]] tensor_call<Tensor> of(instruction::compute const& i) const {
-        auto result = of_part(i.op, 0);
-        auto const& op = whole_.operators[i.op];
-        bool has_statistics = false;
-        auto const split_along = [&](std::int16_t number, std::pair<extent, extent> range) {
-            auto const& loop = op.loops[static_cast<std::size_t>(number)];
-            split_call(result, program_, whole_, i.op, loop, range.first, range.second);
-            has_statistics = has_statistics || detail::has_statistics(loop);
-        };
-        if (i.loop >= 0 && op.loops[static_cast<std::size_t>(i.loop)].exchanges()) {
-            exchange_rows(result, i);
-        } else if (i.loop >= 0) {
-            std::pair<extent, extent> range{
-                0, here_.indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].extent};
-            find_tensor(i, [&](tensor_id t, tensor_form f) {
-                if (!f.is_shard()) return false;
-                auto const counts = here_.layout.places(t, f);
-                range = {here_.layout.begin_of(counts, here_.rank()), counts[here_.rank()]};
+    /// Returns the call that runs a step on what this rank has.
+    [[nodiscard]] tensor_call<Tensor> of(plan_step const& s) const {
+        operator_id const o = s.computation().op;
+        auto result = of_part(o, 0);
+        std::vector<axis_number> with_statistics;
+        for (axis_number a = 0; a < s.axis_count(); ++a) {
+            auto const* const loop = loop_of(s, a);
+            if (!loop) continue;
+            if (loop->exchanges()) {
+                exchange_rows(result, s, a);
+                continue;
+            }
+            auto const [begin, count] = range(s, a, here_.layout.here());
+            split_call(result, program_, whole_, o, *loop, begin, count);
+            if (has_statistics(*loop)) with_statistics.push_back(a);
+        }
+        bool const is_inside = here_.is_split_inside(o) && has_statistics(inside_loop(o));
+        if (here_.is_split_inside(o))
+            find_tensor(s, [&](tensor_id t, product_form const& f) {
+                if (!here_.inside.is_cut(t)) return false;
+                auto const [begin, count] = here_.inside.range(t, f[0]);
+                split_call(result, program_, whole_, o, inside_loop(o), begin, count);
                 return true;
             });
-            if (i.loop == batch_loop(i.op)) range.first += range_.first;
-            split_along(i.loop, range);
-        }
-        if (here_.is_split_inside(i.op))
-            find_tensor(i, [&](tensor_id t, tensor_form f) {
-                if (here_.inside.is_cut(t)) split_along(op.inside_loop, here_.inside.range(t, f));
-                return here_.inside.is_cut(t);
-            });
-        if (has_statistics)
-            result.combine = [all = *this, &i](std::size_t which, reduction how, Tensor& rows) {
-                combine_once(all.mine_, i.op, which, rows, [&](Tensor& mine) { all.combine(i, how, mine); });
+        if (is_inside || !with_statistics.empty())
+            result.combine = [all = *this, &s, o, with_statistics](std::size_t which, reduction how, Tensor& rows) {
+                combine_once(all.mine_, o, which, rows,
+                             [&](Tensor& mine) { all.combine(s, with_statistics, how, mine); });
             };
+        return result;
+    }
+
+    /// Returns the call that runs an operator on what is held once factors are gathered along some axes: all of the batch's
+    /// part on these; and of a loop that another axis cuts too, the places of all devices of their lines.
+    [[nodiscard]] tensor_call<Tensor> of_factors(plan_step const& s, std::vector<axis_number> const& axes,
+                                                 std::uint64_t seed) const {
+        operator_id const o = s.computation().op;
+        auto result = of_part(o, seed);
+        auto const& layout = here_.layout;
+        auto const is_gathered = [&](axis_number a) { return algorithm::find(axes, a) != axes.end(); };
+        for (axis_number a = 0; a < s.axis_count(); ++a) {
+            auto const* const loop = loop_of(s, a);
+            if (!loop || is_gathered(a)) continue;
+            std::vector<kernel_call> parts;
+            for (std::size_t device = 0; device < layout.mesh().device_count(); ++device) {
+                auto const place = layout.mesh().place_of(device);
+                bool is_in_lines = true;
+                for (axis_number b = 0; b < s.axis_count(); ++b)
+                    is_in_lines &= place[b] == layout.here()[b] || (is_gathered(b) && loop_of(s, b) == loop);
+                if (!is_in_lines) continue;
+                auto const [begin, count] = range(s, a, place);
+                parts.push_back(split_call(program_, whole_, o, *loop, begin, count));
+            }
+            restrict_to_any(result, parts);
+        }
         return result;
     }
 
@@ -86,55 +110,77 @@ private:
         return split_ ? split_->computations[o].loop : std::int16_t{-1};
     }
 
+    [[nodiscard]] split_loop const& inside_loop(operator_id o) const {
+        auto const& op = whole_.operators[o];
+        return op.loops[static_cast<std::size_t>(op.inside_loop)];
+    }
+    /// Returns the loop along which an axis splits an operator; null if it does not.
+    [[nodiscard]] split_loop const* loop_of(plan_step const& s, axis_number a) const {
+        auto const& i = s.computation(a);
+        return i.loop < 0 ? nullptr : &whole_.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
+    }
     /// Calls `visit(tensor, form)` for the operands and results of a computation, until it returns true.
     template <class Visit>
-    void find_tensor(instruction::compute const& i, Visit&& visit) const {
+    void find_tensor(plan_step const& s, Visit&& visit) const {
+        auto const& i = s.computation();
         for (std::size_t k = 0; k < i.operands.size(); ++k)
-            if (visit(program_.operands(i.op)[k], i.operands[k])) return;
+            if (visit(program_.operands(i.op)[k], s.operand(k))) return;
         for (std::size_t k = 0; k < i.results.size(); ++k)
-            if (visit(program_.results(i.op)[k], i.results[k])) return;
+            if (visit(program_.results(i.op)[k], s.result(k))) return;
+    }
+    /// Returns the places of an axis's loop that a device computes.
+    [[nodiscard]] place_range range(plan_step const& s, axis_number a, mesh::coordinates const& place) const {
+        auto const& i = s.computation(a);
+        place_range result{0, here_.indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].extent};
+        find_tensor(s, [&](tensor_id t, product_form const& f) {
+            if (f[a].is_shard()) result = here_.layout.range(t, f, f[a], place);
+            return f[a].is_shard();
+        });
+        if (i.loop == batch_loop(i.op)) result.begin += range_.first;
+        return result;
     }
 
-    /// Lets a computation send rows to the ranks that have what they choose. There are no groups then.
-    void exchange_rows(tensor_call<Tensor>& call, instruction::compute const& i) const {
-        auto const& op = whole_.operators[i.op];
-        auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
-        auto const of_batch = batch_loop(i.op);
+    /// Lets a computation send rows along an axis to the ranks that have what they choose. There are no groups then.
+    void exchange_rows(tensor_call<Tensor>& call, plan_step const& s, axis_number a) const {
+        operator_id const o = s.computation().op;
+        auto const of_batch = batch_loop(o);
         bool const divides_batch =
-            of_batch >= 0 && op.loops[static_cast<std::size_t>(of_batch)].operands == sides_of(loop).first.operands;
-        split_exchange(call, program_, whole_, i, loop, here_.layout, here_.rank(), divides_batch ? range_.first : 0);
-        call.send = [all = *this, &i](std::size_t which, Tensor const& rows, shard_counts sent, shard_counts received) {
+            of_batch >= 0 && whole_.operators[o].loops[static_cast<std::size_t>(of_batch)].operands ==
+                                 sides_of(*loop_of(s, a)).first.operands;
+        split_exchange(call, program_, whole_, s, a, here_.layout, divides_batch ? range_.first : 0);
+        call.send = [all = *this, a, o](std::size_t which, Tensor const& rows, shard_counts sent,
+                                        shard_counts received) {
             auto& known = all.mine_.statistics;
-            all.here_.across.count_as(all.program_.results(i.op)[0]);
-            if (auto const found = known.find({i.op, which}); found != known.end()) return found->second;
-            return known.try_emplace({i.op, which}, exchanged(all.here_.communicator, rows, sent, received))
-                .first->second;
+            auto& line = all.here_.on(a);
+            line.over.count_as(all.program_.results(o)[0]);
+            if (auto const found = known.find({o, which}); found != known.end()) return found->second;
+            return known.try_emplace({o, which}, exchanged(line.ranks, rows, sent, received)).first->second;
         };
     }
 
-    /// Combines the statistics of rows over all that hold parts of the rows. In a group, the first device combines
-    /// across groups the statistics of its own rows and of the others'.
-    void combine(instruction::compute const& i, reduction how, Tensor& mine) const {
-        auto const& op = whole_.operators[i.op];
+    /// Combines the statistics of rows over all that hold parts of the rows, along the axes that cut them. In a group, the
+    /// first device combines across groups the statistics of its own rows and of the others'.
+    void combine(plan_step const& s, std::vector<axis_number> const& axes, reduction how, Tensor& mine) const {
+        operator_id const o = s.computation().op;
         auto& inside = here_.inside;
-        bool const is_alone = here_.across.is_alone(program_.results(i.op)[0]);
-        bool const across = i.loop >= 0 && has_statistics(op.loops[static_cast<std::size_t>(i.loop)]);
-        bool const splits_inside = here_.is_split_inside(i.op);
-        bool const is_inside = splits_inside && has_statistics(op.loops[static_cast<std::size_t>(op.inside_loop)]);
+        bool const splits_inside = here_.is_split_inside(o);
+        bool const is_inside = splits_inside && has_statistics(inside_loop(o));
+        for (axis_number a = 0; a < s.axis_count(); ++a) here_.on(a).over.count_as(program_.results(o)[0]);
         auto const reduce_across = [&](Tensor& all) {
-            if (!is_alone && inside.is_first()) here_.communicator.all_reduce(all.flat(), how);
+            for (auto a : axes)
+                if (here_.layout.mesh().size(a) > 1 && inside.is_first()) here_.on(a).ranks.all_reduce(all.flat(), how);
         };
         if (is_inside) inside.all_reduce(mine.flat(), how);
-        if (across && splits_inside && !is_inside) {
+        if (!axes.empty() && splits_inside && !is_inside) {
             std::vector<std::size_t> counts;
-            find_tensor(i, [&](tensor_id t, tensor_form f) {
-                if (inside.is_cut(t)) counts = inside.counts_like(t, f, static_cast<std::size_t>(mine.elements()));
+            find_tensor(s, [&](tensor_id t, product_form const& f) {
+                if (inside.is_cut(t)) counts = inside.counts_like(t, f[0], static_cast<std::size_t>(mine.elements()));
                 return inside.is_cut(t);
             });
             auto all = inside.to_first(mine, counts);
             reduce_across(all);
             inside.from_first(all, mine, counts);
-        } else if (across) {
+        } else if (!axes.empty()) {
             reduce_across(mine);
             if (inside.is_group()) inside.broadcast(mine.flat());
         }

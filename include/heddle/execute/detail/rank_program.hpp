@@ -34,7 +34,7 @@ struct send_value {
 };
 /// Adds a micro-batch's share of the loss to the iteration's; backward, makes the share's cotangent.
 struct add_loss {
-    tensor_form form;
+    product_form form;
 };
 using rank_step = std::variant<plan_step, receive_value, send_value, add_loss>;
 
@@ -74,6 +74,9 @@ struct rank_program {
     }
 };
 
+/// Returns the first form in which a plan makes the loss and may end.
+[[nodiscard]] product_form form_of_loss(indexed_program const& p, plan const& what);
+
 /// Returns a batch of one part, on which nothing is split.
 [[nodiscard]] batch_split undivided_batch(indexed_program const& p);
 
@@ -95,6 +98,19 @@ HEDDLE_INLINE batch_split undivided_batch(indexed_program const& p) {
     return result;
 }
 
+HEDDLE_INLINE product_form form_of_loss(indexed_program const& p, plan const& what) {
+    for (auto const& s : what.steps) {
+        if (auto const* compute = s.instruction.as<instruction::compute>()) {
+            auto const& results = p.operators[compute->op].results;
+            auto const k = static_cast<std::size_t>(algorithm::find(results, p.loss) - results.begin());
+            if (k < results.size() && is_end(s.result(k))) return s.result(k);
+        } else if (s.instruction.change()->tensor == p.loss && is_end(s.to())) {
+            return s.to();
+        }
+    }
+    return {1 + what.inner_sizes.size(), tensor_form::mirrored()};
+}
+
 HEDDLE_INLINE rank_program program_of_rank(program const& p, indexed_program const& indexed, plan const& what) {
     rank_program result;
     result.layout = &what;
@@ -108,18 +124,9 @@ HEDDLE_INLINE rank_program program_of_rank(program const& p, indexed_program con
     extent const each = result.split.places / static_cast<extent>(result.parts);
     for (std::size_t m = 0; m < result.parts; ++m) result.places.push_back({static_cast<extent>(m) * each, each});
     for (auto const& t : indexed.tensors) result.is_common.push_back(t.is_parameter());
-    bool is_partial = false;
-    for (auto const& s : what.steps) {
-        result.steps.push_back(s);
-        if (auto const* change = s.instruction.change())
-            is_partial = is_partial || (change->tensor == indexed.loss && change->to == tensor_form::partial());
-        if (auto const* compute = s.instruction.as<instruction::compute>())
-            for (std::size_t k = 0; k < compute->results.size(); ++k)
-                is_partial = is_partial || (indexed.operators[compute->op].results[k] == indexed.loss &&
-                                            compute->results[k] == tensor_form::partial());
-    }
+    for (auto const& s : what.steps) result.steps.push_back(s);
     auto const loss = result.steps.size();
-    result.steps.push_back(add_loss{is_partial ? tensor_form::partial() : tensor_form::mirrored()});
+    result.steps.push_back(add_loss{form_of_loss(indexed, what)});
     auto const order = turns_of(what);
     auto const add = [&](rank_turn::kind kind, turn const& t) {
         result.turns.push_back({kind, t.step, t.micro_batch});
@@ -130,7 +137,7 @@ HEDDLE_INLINE rank_program program_of_rank(program const& p, indexed_program con
     for (auto const& t : order.backward) add(rank_turn::kind::backward, t);
     result.bucket_of_step.assign(result.steps.size(), rank_program::no_bucket);
     for (auto& bucket : gradient_buckets(what)) {
-        if (bucket.steps.size() == 1) continue;
+        if (bucket.steps.size() == 1 || what.is_on_mesh()) continue;
         for (auto n : bucket.steps) result.bucket_of_step[n] = result.buckets.size();
         result.buckets.push_back(std::move(bucket));
     }

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <heddle/execute/communicator.hpp>
-#include <heddle/execute/detail/shard_layout.hpp>
+#include <heddle/execute/detail/mesh_layout.hpp>
 #include <heddle/execute/kernel.hpp>
-#include <heddle/theory/instruction.hpp>
+#include <heddle/plan/plan.hpp>
 
 #include <cstddef>
 #include <span>
@@ -14,10 +14,10 @@
 
 namespace heddle::detail {
 
-/// Restricts a call to the rows and the places that a rank holds, and notes which rank has which place. The rows are
-/// those of a part of the batch before which there are `before` others.
-void split_exchange(kernel_call& call, program const& p, indexed_program const& indexed, instruction::compute const& i,
-                    split_loop const& loop, shard_layout const& layout, std::size_t rank, extent before);
+/// Restricts a call that sends rows along an axis to the rows and the places that a device holds, and notes which rank of
+/// its line has which place. The rows are those of a part of the batch before which there are `before` others.
+void split_exchange(kernel_call& call, program const& p, indexed_program const& indexed, plan_step const& s,
+                    axis_number axis, mesh_layout const& layout, extent before);
 
 /// Notes which rank has which places of a factor of a tensor of this shape.
 void own_places(place_owners& owners, tensor_shape const& whole, factor const& cut,
@@ -39,18 +39,20 @@ template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Comm
 namespace heddle::detail {
 
 HEDDLE_INLINE void split_exchange(kernel_call& call, program const& p, indexed_program const& indexed,
-                                  instruction::compute const& i, split_loop const& loop, shard_layout const& layout,
-                                  std::size_t rank, extent before) {
+                                  plan_step const& s, axis_number axis, mesh_layout const& layout, extent before) {
+    auto const& i = s.computation(axis);
+    auto const& loop = indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
     auto const [rows, places] = sides_of(loop);
-    auto const of_rows = layout.places(p.results(i.op)[0], i.results[0]);
-    split_call(call, p, indexed, i.op, rows, before + shard_layout::begin_of(of_rows, rank), of_rows[rank]);
+    auto const of_rows = layout.range(p.results(i.op)[0], s.result(0), i.results[0]);
+    split_call(call, p, indexed, i.op, rows, before + of_rows.begin, of_rows.count);
     auto const k = loop.destination();
     auto const destination = p.operands(i.op)[k];
-    auto const of_places = layout.places(destination, i.operands[k]);
-    split_call(call, p, indexed, i.op, places, shard_layout::begin_of(of_places, rank), of_places[rank]);
     std::vector<place_range> ranges;
-    for (std::size_t r = 0; r < of_places.size(); ++r)
-        ranges.push_back({shard_layout::begin_of(of_places, r), of_places[r]});
+    auto place = layout.here();
+    for (place[axis] = 0; place[axis] < layout.mesh().size(axis); ++place[axis])
+        ranges.push_back(layout.range(destination, s.operand(k), i.operands[k], place));
+    auto const mine = ranges[layout.here()[axis]];
+    split_call(call, p, indexed, i.op, places, mine.begin, mine.count);
     own_places(call.destinations, p.tensor(destination).shape, layout.factor_of(destination, i.operands[k]), ranges);
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The ranks of a communicator turn tensors of a plan from one form into another.
+/// @brief The ranks of a line turn tensors of a plan from one form into another.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/held.hpp>
-#include <heddle/execute/detail/shard_layout.hpp>
+#include <heddle/execute/detail/mesh_layout.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/theory/form.hpp>
 
@@ -18,9 +18,10 @@
 
 namespace heddle::detail {
 
-/// One rank's end of the collectives on tensors; the shards of a factor travel one after the other. Collectives are
-/// started; what they bring is waited for where it is used. It keeps references to what it is given.
-template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator, class Layout = shard_layout>
+/// One rank's end of the collectives on tensors, which are views of the layout; the shards of a factor travel one after
+/// the other. Collectives are started; what they bring is waited for where it is used. It keeps references to what it is
+/// given.
+template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator>
 class tensor_exchange {
 public:
     using scalar = typename Tensor::scalar_type;
@@ -29,13 +30,13 @@ public:
     using tensor = held<Tensor>;
     using result = arriving<tensor, request>;
 
-    tensor_exchange(indexed_program const& program, Layout const& layout, Communicator& communicator)
-        : program_(program), layout_(layout), communicator_(communicator) {}
+    tensor_exchange(line_layout const& layout, Communicator& communicator)
+        : layout_(layout), communicator_(communicator) {}
 
     /// Counts what follows as of this tensor's elements.
     void count_as(tensor_id t) {
         if constexpr (requires { communicator_.charge_elements_as(std::size_t{}); })
-            communicator_.charge_elements_as(static_cast<std::size_t>(element_size(program_.tensors[t].info.type)));
+            communicator_.charge_elements_as(static_cast<std::size_t>(element_size(layout_.type(t))));
     }
     /// Tells whether there is nobody to exchange anything with; otherwise counts what follows as of this tensor's
     /// elements.
@@ -311,8 +312,7 @@ private:
         return layout_.cut(t, f, whole, communicator_.rank());
     }
 
-    indexed_program const& program_;
-    Layout const& layout_;
+    line_layout const& layout_;
     Communicator& communicator_;
 };
 

@@ -98,7 +98,7 @@ private:
     [[nodiscard]] trace_label make_label(timeline_event const& e) const {
         using phase = timeline_event::phase;
         auto const& s = plan_.steps[e.step];
-        auto const& i = s.instruction;
+        auto const& i = s.acting();
         auto const* const compute = i.as<instruction::compute>();
         std::string const& subject = compute ? plan_.operators[compute->op] : plan_.tensors[i.change()->tensor].name;
         std::string name, category = "compute";
@@ -124,12 +124,11 @@ private:
             if (e.when != phase::forward) name += " backward";
         }
         if (compute) {
-            arguments["operands"] = forms(compute->operands);
-            arguments["results"] = forms(compute->results);
+            arguments["operands"] = forms(compute->operands.size(), [&](std::size_t k) { return s.operand(k); });
+            arguments["results"] = forms(compute->results.size(), [&](std::size_t k) { return s.result(k); });
         } else {
-            auto const& [t, from, to] = *i.change();
-            if (from != to) arguments["from"] = to_string(from);
-            arguments["to"] = to_string(to);
+            if (s.from() != s.to()) arguments["from"] = text_of(s.from());
+            arguments["to"] = text_of(s.to());
         }
         return {quoted(name), std::move(category), dump(arguments)};
     }
@@ -141,9 +140,11 @@ private:
         bool const masks = how && how->forward.local == conversion_half::work::scale;
         return masks ? "mask" : to.is_shard() ? "slice" : "convert";
     }
-    static std::string forms(form_list const& list) {
+    static std::string text_of(product_form const& f) { return f.size() == 1 ? to_string(f[0]) : to_string(f); }
+    template <class Form>
+    static std::string forms(std::size_t count, Form const& form) {
         std::string text;
-        for (tensor_form f : list) text += (text.empty() ? "" : ", ") + to_string(f);
+        for (std::size_t k = 0; k < count; ++k) text += (k ? ", " : "") + text_of(form(k));
         return text;
     }
 

@@ -207,7 +207,8 @@ private:
             sizes->expected("the sizes of 2 to " + std::to_string(most_axes) + " axes, outermost first");
         if (root_.find("group_sizes")) root_.at("group_sizes").fail("is there, but a plan on a mesh has no groups");
         auto const devices = static_cast<std::int64_t>(plan_.devices.size());
-        if (sizes->item(0).integer(0, 65536) != devices) sizes->item(0).expected("the number of devices, " + std::to_string(devices));
+        if (sizes->item(0).integer(0, 65536) != devices)
+            sizes->item(0).expected("the number of devices, " + std::to_string(devices));
         std::int64_t all = 1;
         for (std::size_t a = 1; a < axes; ++a) {
             plan_.inner_sizes.push_back(static_cast<std::size_t>(sizes->item(a).integer(1, 65536 / all)));
@@ -312,7 +313,8 @@ private:
     }
 
     /// Reads how many of some atoms each place of an axis has.
-    static std::vector<extent> read_counts(element const& e, std::size_t places, extent atoms, std::string const& what) {
+    static std::vector<extent> read_counts(element const& e, std::size_t places, extent atoms,
+                                           std::string const& what) {
         std::vector<extent> counts;
         extent sum = 0;
         exactly(e, places, "one per device").for_each([&](element const& count) {
@@ -339,7 +341,8 @@ private:
             });
             for (extent atoms : left)
                 if (!parts.contains(atoms))
-                    of_axis.fail("does not say how " + std::to_string(atoms) + " atoms are divided, which axes outside may leave");
+                    of_axis.fail("does not say how " + std::to_string(atoms) +
+                                 " atoms are divided, which axes outside may leave");
             for (auto const& [atoms, counts] : parts) left.insert(counts.begin(), counts.end());
         }
     }
@@ -409,12 +412,16 @@ private:
         if (value > optional_number(e, of.c_str())) found->expected("at most '" + of + "', of which it is a part");
         return bytes(value);
     }
+    static int optional_count(element const& from, char const* field, int otherwise) {
+        auto const found = from.find(field);
+        return found ? static_cast<int>(found->integer(1, 65536)) : otherwise;
+    }
     static inside_list read_inside_list(element const& parent, char const* field) {
         inside_list result;
         if (auto const list = parent.find(field))
             list->for_each([&](element const& e) {
                 result.push_back({e.at("step").choice(inside_steps), bytes(optional_number(e, "whole")),
-                                  bytes(optional_number(e, "split"))});
+                                  bytes(optional_number(e, "split")), optional_count(e, "members", 0)});
             });
         return result;
     }
@@ -432,6 +439,7 @@ private:
             if (!has_grouped_kind(t.kind)) how->fail("is for gathers and scatters only");
             t.how = how->choice(unevens);
         }
+        t.lines = optional_count(e, "lines", 1);
         auto const place = [&](share_ref s) {
             return plan_.tensors[s.tensor].factors[static_cast<std::size_t>(s.factor)];
         };
@@ -486,7 +494,8 @@ private:
         }
         tensor_form const from = read_form(e.at("from"), t);
         bool const is_kept = from == to && plan_.is_on_mesh() && what == instruction::kind::convert;
-        if (!is_kept && !find_conversion(from, to)) e.at("to").fail("cannot be made from " + to_string(from) + " in one step");
+        if (!is_kept && !find_conversion(from, to))
+            e.at("to").fail("cannot be made from " + to_string(from) + " in one step");
         if (what == instruction::kind::convert) return instruction::convert(t, from, to);
         if (plan_.tensors[t].role != tensor_role::parameter) e.at("tensor").expected("a parameter");
         bool const is_reshard = what == instruction::kind::reshard;

@@ -89,8 +89,8 @@ public:
 
     [[nodiscard]] std::string text() const {
         // A file has the first version whose readers understand all of it.
-        std::string out = std::string("{\n  \"format\": \"heddle.plan\",\n  \"version\": ") +
-                          (plan_.is_on_mesh() ? "2" : "1");
+        std::string out =
+            std::string("{\n  \"format\": \"heddle.plan\",\n  \"version\": ") + (plan_.is_on_mesh() ? "2" : "1");
         value const fields = summary();
         for (auto const& [key, field] : fields.items()) out += ",\n  \"" + key + "\": " + dump(field);
         lines(out, "memory", list(plan_.memory, write_memory));
@@ -202,6 +202,7 @@ private:
             value result{{"step", name_of(inside_steps, t.kind)}};
             if (!is_default(t.whole.value)) result["whole"] = number(t.whole.value);
             if (!is_default(t.split.value)) result["split"] = number(t.split.value);
+            if (t.members > 0) result["members"] = t.members;
             into[key].push_back(std::move(result));
         }
     }
@@ -211,6 +212,7 @@ private:
             if (t.from.is_split()) result["from"] = write_share(t.from);
             if (t.to.is_split()) result["to"] = write_share(t.to);
             if (t.how) result["how"] = name_of(unevens, *t.how);
+            if (t.lines > 1) result["lines"] = t.lines;
             if (t.before != inside_step::none) result["before"] = name_of(inside_steps, t.before);
             if (t.after != inside_step::none) result["after"] = name_of(inside_steps, t.after);
             into[key].push_back(std::move(result));
