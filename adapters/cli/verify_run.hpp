@@ -27,8 +27,6 @@
 #include <utility>
 #include <vector>
 
-extern template class heddle::eigen_kernels<double>;
-
 namespace heddle::cli {
 
 /// Reads the cluster to price a plan on again, if one is given. A mesh has machines across.

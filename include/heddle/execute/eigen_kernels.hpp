@@ -3,6 +3,7 @@
 /// @brief The reference kernels: every operator of the catalogue on dense tensors, products by Eigen.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/execute/detail/attention_kernels.hpp>
 #include <heddle/execute/detail/cell_kernels.hpp>
 #include <heddle/execute/detail/expert_kernels.hpp>
@@ -98,7 +99,7 @@ private:
     detail::kernel_table<Scalar> table_, own_;
 };
 
-/// Is outside the class, so that `extern template` spares a program all kernels except in one file.
+// It is outside the class, so that heddle::compiled spares a program all kernels.
 template <class Scalar>
 eigen_kernels<Scalar>::eigen_kernels() {
     detail::add_linear_kernels(table_);
@@ -117,6 +118,11 @@ eigen_kernels<Scalar>::eigen_kernels() {
     table_["routed_experts"] = detail::routed_experts_kernel<Scalar>(table_);
     detail::add_source_kernels(table_);
 }
+
+#if defined(HEDDLE_COMPILED)
+HEDDLE_TEMPLATE class eigen_kernels<float>;
+HEDDLE_TEMPLATE class eigen_kernels<double>;
+#endif
 
 static_assert(kernel_backend<eigen_kernels<float>, float> && kernel_backend<eigen_kernels<double>, double>);
 

@@ -14,9 +14,6 @@
 
 using namespace heddle;
 
-extern template class heddle::eigen_kernels<double>;
-extern template class heddle::eigen_kernels<float>;
-
 TEST_CASE("random programs in float give what they give in double, but for rounding") {
     eigen_kernels<float> const in_single;
     eigen_kernels<double> const in_double;

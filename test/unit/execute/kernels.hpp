@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The reference kernels as random programs name them; instantiated in kernels_instance.cpp.
+/// @brief The reference kernels as random programs name them.
 #pragma once
 
 #include <heddle/execute/eigen_kernels.hpp>
-
-extern template class heddle::eigen_kernels<double>;
 
 namespace heddle::test {
 

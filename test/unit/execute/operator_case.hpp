@@ -23,9 +23,6 @@
 #include <utility>
 #include <vector>
 
-extern template class heddle::eigen_kernels<double>;
-extern template class heddle::eigen_kernels<float>;
-
 namespace heddle::test {
 
 using dense = dense_tensor<double>;

@@ -15,8 +15,6 @@
 #include <string>
 #include <vector>
 
-extern template class heddle::eigen_kernels<double>;
-
 namespace {
 
 using namespace heddle;

@@ -15,8 +15,6 @@
 
 #include <cstdint>
 
-extern template class heddle::eigen_kernels<double>; // support/kernels.cpp
-
 using namespace heddle;
 
 TEST_CASE("random plans compute on processes what the single device does") {

@@ -18,8 +18,6 @@
 #include <utility>
 #include <vector>
 
-extern template class heddle::eigen_kernels<double>; // support/kernels.cpp
-
 namespace heddle::test {
 
 /// The stream on which the calling thread computes.

@@ -1,5 +1,0 @@
-// SPDX-License-Identifier: BSL-1.0
-#include <heddle/execute/eigen_kernels.hpp>
-
-template class heddle::eigen_kernels<double>;
-template class heddle::eigen_kernels<float>;
