@@ -45,9 +45,8 @@ public:
     /// A sum that ends a mixture of experts by sorting becomes the one operator of all of it, `routed_experts`.
     std::vector<tensor_id> add(traced_call call) {
         if (!rules.contains(call.target))
-            if (auto composed =
-                    detail::composition(builder, call, [&](traced_call step) { return add(std::move(step)); }).run())
-                return *std::move(composed);
+            if (auto made = detail::compose(builder, call, [&](traced_call step) { return add(std::move(step)); }))
+                return *std::move(made);
         if (is_torchs(call, "sum"))
             if (auto experts = experts_.ending_in(builder, call)) call = *std::move(experts);
         auto const joined = concatenated(call);

@@ -4,13 +4,12 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
-#include <heddle/program/operators.hpp>
+#include <heddle/program/detail/composed_samples.hpp>
+#include <heddle/program/detail/composer.hpp>
 
-#include <cmath>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,151 +19,10 @@
 
 namespace heddle::detail {
 
-/// Makes one call of several. Where it returns nothing, it has added nothing.
-class composition {
+/// Numbers element by element, norms and random numbers.
+class composed_values : public composer {
 public:
-    using adder = std::function<std::vector<tensor_id>(traced_call)>;
-    using results = std::optional<std::vector<tensor_id>>;
-
-    composition(program_builder const& builder, traced_call const& call, adder add)
-        : builder_(builder), view_(call, builder), add_(std::move(add)) {}
-
-    results run() {
-        if (!is_torch_module(split_target(call().target).first) || call().results.empty()) return {};
-        static std::map<std::string_view, results (composition::*)()> const table{
-            {"_cdist_forward", &composition::distances},
-            {"_fft_c2c", &composition::transformed},
-            {"_fft_c2r", &composition::transformed},
-            {"_fft_r2c", &composition::transformed},
-            {"_pdist_forward", &composition::distances_of_pairs},
-            {"_weight_norm", &composition::normed_weight},
-            {"all", &composition::truth_of_all},
-            {"any", &composition::truth_of_all},
-            {"as_strided", &composition::strided},
-            {"bernoulli", &composition::bernoulli},
-            {"broadcast_tensors", &composition::broadcast_all},
-            {"cdist", &composition::distances},
-            {"clamp", &composition::clamped},
-            {"col2im", &composition::summed_windows},
-            {"copy", &composition::copied},
-            {"diff", &composition::differences},
-            {"div", &composition::rounded_quotient},
-            {"elu", &composition::scaled_elu},
-            {"embedding_bag", &composition::bags_of_one_length},
-            {"floor_divide", &composition::rounded_quotient},
-            {"fmod", &composition::remainder},
-            {"frac", &composition::fraction},
-            {"grid_sampler", &composition::sampled},
-            {"grid_sampler_2d", &composition::sampled},
-            {"index_put", &composition::put_by_mask},
-            {"logical_xor", &composition::exclusive},
-            {"masked_scatter", &composition::scattered_by_mask},
-            {"normal", &composition::drawn_in_place},
-            {"pow", &composition::power_of_number},
-            {"randint", &composition::random_integers},
-            {"randperm", &composition::random_order},
-            {"reflection_pad1d", &composition::padded},
-            {"reflection_pad2d", &composition::padded},
-            {"reflection_pad3d", &composition::padded},
-            {"remainder", &composition::remainder},
-            {"replication_pad1d", &composition::padded},
-            {"replication_pad2d", &composition::padded},
-            {"replication_pad3d", &composition::padded},
-            {"scatter_reduce", &composition::scattered_sum},
-            {"select_scatter", &composition::with_piece},
-            {"slice_scatter", &composition::with_piece},
-            {"uniform", &composition::drawn_in_place},
-        };
-        auto const found = table.find(kind_of(call().target));
-        return found == table.end() ? results{} : (this->*found->second)();
-    }
-
-private:
-    using arguments = std::initializer_list<std::pair<char const*, literal>>;
-
-    [[nodiscard]] traced_call const& call() const { return view_.call(); }
-    [[nodiscard]] traced_call::result const& result() const { return call().results.front(); }
-    [[nodiscard]] tensor_shape const& shape_of(tensor_id t) const { return builder_.tensor(t).shape; }
-    [[nodiscard]] element_type type_of(tensor_id t) const { return builder_.tensor(t).type; }
-    [[nodiscard]] static literal of(tensor_id t) { return {literal::tensor{t}}; }
-    [[nodiscard]] static literal whole(std::int64_t i) { return {i}; }
-    [[nodiscard]] static literal list_of(std::vector<std::int64_t> const& numbers) {
-        literal::list items;
-        for (auto n : numbers) items.emplace_back().value = n;
-        return {std::move(items)};
-    }
-    [[nodiscard]] static results one(tensor_id t) { return std::vector{t}; }
-    [[nodiscard]] static tensor_shape broadcast_shape(tensor_shape const& a, tensor_shape const& b) {
-        tensor_shape all = a.size() < b.size() ? b : a;
-        for (auto const* dims : {&a, &b})
-            for (std::size_t d = 1; d <= dims->size(); ++d)
-                all[all.size() - d] = std::max(all[all.size() - d], (*dims)[dims->size() - d]);
-        return all;
-    }
-
-    std::vector<tensor_id> steps(char const* target, arguments given, std::vector<traced_call::result> made) {
-        traced_call step;
-        step.name = call().name + (count_ == 0 ? "" : "_" + std::to_string(count_));
-        ++count_;
-        step.target = target;
-        for (auto const& [name, value] : given) {
-            collect_tensors(value, step.operands);
-            step.keywords.emplace(name, value);
-        }
-        step.results = std::move(made);
-        return add_(std::move(step));
-    }
-    tensor_id step(char const* target, arguments given, tensor_shape dims, element_type type) {
-        return steps(target, given, {{std::move(dims), type}}).front();
-    }
-    /// An operator element by element on one tensor.
-    tensor_id on(char const* target, tensor_id x) { return step(target, {{"input", of(x)}}, shape_of(x), type_of(x)); }
-    tensor_id in_type(tensor_id x, element_type type) {
-        return type_of(x) == type ? x : step("torch.to", {{"input", of(x)}}, shape_of(x), type);
-    }
-    tensor_id in_shape(tensor_id x, tensor_shape const& dims) {
-        return shape_of(x) == dims ? x : step("torch.reshape", {{"input", of(x)}}, dims, type_of(x));
-    }
-    /// An operator on two tensors, or on one and a number.
-    tensor_id both(char const* target, tensor_id x, tensor_id y) {
-        return step(target, {{"input", of(x)}, {"other", of(y)}}, broadcast_shape(shape_of(x), shape_of(y)),
-                    type_of(x));
-    }
-    tensor_id with(char const* target, tensor_id x, literal number) {
-        return step(target, {{"input", of(x)}, {"other", std::move(number)}}, shape_of(x), type_of(x));
-    }
-    /// Whole numbers from zero on, in this shape.
-    tensor_id counted(tensor_shape const& dims) {
-        auto const count = static_cast<extent>(element_count(dims));
-        return in_shape(step("torch.arange", {{"end", whole(count)}}, {count}, element_type::int64), dims);
-    }
-    /// Slices of the first dimension, at places or where a mask is true.
-    tensor_id picked(tensor_id x, tensor_id places, extent count) {
-        tensor_shape dims = shape_of(x);
-        dims[0] = count;
-        return step("operator.getitem", {{"input", of(x)}, {"index", of(places)}}, dims, type_of(x));
-    }
-    /// What a quotient is computed in.
-    [[nodiscard]] element_type real_type() const {
-        return is_floating(result().type) ? result().type : element_type::float32;
-    }
-    tensor_id piece(tensor_id x, std::size_t axis, extent first, extent end) {
-        tensor_shape dims = shape_of(x);
-        if (first == 0 && end == dims[axis]) return x;
-        dims[axis] = end - first;
-        literal::list index(axis, literal{literal::slice{}});
-        index.emplace_back().value = literal::slice{first, end, {}};
-        return step("operator.getitem", {{"input", of(x)}, {"index", {std::move(index)}}}, dims, type_of(x));
-    }
-    tensor_id joined(std::vector<tensor_id> const& pieces, std::size_t axis, tensor_shape dims) {
-        if (pieces.size() == 1) return pieces.front();
-        literal::list items;
-        for (auto p : pieces) items.emplace_back().value = literal::tensor{p};
-        return step("torch.cat", {{"tensors", {std::move(items)}}, {"dim", whole(static_cast<std::int64_t>(axis))}},
-                    std::move(dims), type_of(pieces.front()));
-    }
-
-    // Numbers.
+    explicit composed_values(composer const& c) : composer(c) {}
 
     /// Whether any element is true, or all are.
     results truth_of_all() {
@@ -302,143 +160,6 @@ private:
                         result().shape, result().type));
     }
 
-    // Transforms and samples.
-
-    /// A Fourier transform of some dimensions, one after the other. Complex numbers are pairs in a last dimension.
-    results transformed() {
-        auto const kind = kind_of(call().target);
-        bool const of_real = kind == "_fft_r2c", to_real = kind == "_fft_c2r";
-        auto x = view_.tensor(0, "input");
-        auto axes = view_.integers(1, "dim");
-        auto const rank = static_cast<std::int64_t>(shape_of(x).size()) - (of_real ? 0 : 1);
-        if (axes.empty() || algorithm::any_of(axes, [&](auto d) { return d < 0 || d >= rank; })) return {};
-        bool const forward = of_real || (!to_real && view_.flag(3, "forward", true));
-        double places = 1;
-        if (of_real) algorithm::reverse(axes); // the last one makes pairs, or ends them
-        for (std::size_t n = 0; n < axes.size(); ++n) {
-            auto const axis = static_cast<std::size_t>(axes[n]);
-            bool const begins = of_real && n == 0, ends = to_real && n + 1 == axes.size();
-            extent const from = shape_of(x)[axis], to = result().shape[axis];
-            extent const period = ends ? to : from;
-            places *= static_cast<double>(period);
-            auto const matrix = roots_of_unity({from, begins ? 1 : 2, to, ends ? 1 : 2}, period, forward, ends);
-            x = along(x, axis, rank, matrix);
-        }
-        auto const how = view_.integer(2, "normalization", 0);
-        return one(placed(x, how == 0 ? 1 : how == 1 ? 1 / std::sqrt(places) : 1 / places, 0));
-    }
-    /// Returns how number `p` of pair `j` acts on number `q` of pair `k`, for a matrix of shape (j, p, k, q): the cosine
-    /// of j k / period turns, with a quarter of a turn between the numbers of a pair. Where the result is real, the half
-    /// of the pairs that is given stands for the other half too.
-    tensor_id roots_of_unity(tensor_shape const& dims, extent period, bool forward, bool is_half) {
-        auto const type = result().type;
-        auto const j = counted({dims[0], 1, 1, 1}), k = counted({dims[2], 1}), p = counted({dims[1], 1, 1}),
-                   q = counted({dims[3]});
-        auto const turns = with("torch.mul", both("torch.mul", j, k), whole(forward ? -4 : 4));
-        auto const quarters = with("torch.mul", both("torch.sub", p, q), whole(period));
-        auto const place = with("torch.remainder", both("torch.add", turns, quarters), whole(4 * period));
-        double const quarter = std::acos(-1.0) / 2;
-        auto const cosine = on("torch.cos", placed(in_type(place, type), quarter / static_cast<double>(period), 0));
-        if (!is_half) return cosine;
-        auto const is_at = [&](tensor_id number, extent at) {
-            auto const truth = step("torch.eq", {{"input", of(number)}, {"other", whole(at)}}, shape_of(number),
-                                    element_type::boolean);
-            return in_type(truth, type);
-        };
-        auto const alone = both("torch.add", is_at(j, 0), is_at(with("torch.mul", j, whole(2)), period));
-        auto const times = step("torch.sub", {{"input", whole(2)}, {"other", of(alone)}}, shape_of(alone), type);
-        return both("torch.mul", cosine, times);
-    }
-    /// A product with a matrix of shape (j, p, k, q) along a dimension of `rank` ones, after which pairs may follow.
-    tensor_id along(tensor_id x, std::size_t axis, std::int64_t rank, tensor_id matrix) {
-        tensor_shape const of_matrix = shape_of(matrix);
-        std::vector<std::int64_t> order, back(static_cast<std::size_t>(rank));
-        for (std::int64_t d = 0; d < rank; ++d)
-            if (d != static_cast<std::int64_t>(axis)) order.push_back(d);
-        order.push_back(static_cast<std::int64_t>(axis));
-        for (std::size_t d = 0; d < order.size(); ++d)
-            back[static_cast<std::size_t>(order[d])] = static_cast<std::int64_t>(d);
-        auto const permuted = [&](tensor_id t, std::vector<std::int64_t> dims) {
-            for (auto d = rank; d < static_cast<std::int64_t>(shape_of(t).size()); ++d) dims.push_back(d);
-            tensor_shape shape;
-            for (auto d : dims) shape.push_back(shape_of(t)[static_cast<std::size_t>(d)]);
-            return step("torch.permute", {{"input", of(t)}, {"dims", list_of(dims)}}, shape, type_of(t));
-        };
-        auto const moved = permuted(x, order);
-        tensor_shape lines = shape_of(moved);
-        lines.resize(static_cast<std::size_t>(rank));
-        lines.back() = of_matrix[0] * of_matrix[1];
-        auto const flat = in_shape(matrix, {lines.back(), of_matrix[2] * of_matrix[3]});
-        tensor_shape made = lines;
-        made.back() = shape_of(flat)[1];
-        auto const product =
-            step("torch.matmul", {{"input", of(in_shape(moved, lines))}, {"other", of(flat)}}, made, type_of(x));
-        made.back() = of_matrix[2];
-        if (of_matrix[3] > 1) made.push_back(of_matrix[3]);
-        return permuted(in_shape(product, made), back);
-    }
-    /// Samples of images at places of a grid from -1 to 1: the nearest element, or the mean of four by distance. Beyond
-    /// the edges there are zeros, or the edges go on.
-    results sampled() {
-        auto const x = view_.find_tensor(0, "input"), grid = view_.find_tensor(1, "grid");
-        auto const mode = view_.integer(2, "interpolation_mode", 0), beyond = view_.integer(3, "padding_mode", 0);
-        if (!x || !grid || shape_of(*x).size() != 4 || shape_of(*grid).size() != 4 || mode > 1 || beyond > 1) return {};
-        bool const aligned = view_.flag(4, "align_corners", false);
-        tensor_shape const dims = shape_of(*x), places = shape_of(*grid);
-        extent const samples = dims[0], channels = dims[1], count = places[1] * places[2];
-        auto const type = type_of(*x);
-        // Of columns and rows: the elements before and after a place with their parts, or the nearest one.
-        using neighbours = std::vector<std::pair<tensor_id, tensor_id>>; // their numbers, and their parts
-        auto const around = [&](extent side, extent size) {
-            auto const of_side =
-                step("operator.getitem",
-                     {{"input", of(*grid)}, {"index", {literal::list{{literal::ellipsis{}}, whole(side)}}}},
-                     {samples, places[1], places[2]}, type);
-            auto const width = static_cast<double>(size);
-            auto place =
-                placed(in_shape(of_side, {samples, count}), (aligned ? width - 1 : width) / 2, (width - 1) / 2);
-            auto const limited = [&](tensor_id t, element_type of_type, bool is_whole) {
-                auto const most = is_whole ? whole(size - 1) : literal{width - 1};
-                return step("torch.clamp", {{"input", of(t)}, {"min", whole(0)}, {"max", most}}, shape_of(t), of_type);
-            };
-            if (beyond == 1) place = limited(place, type, false);
-            auto const before = on(mode == 1 ? "torch.round" : "torch.floor", place);
-            neighbours found;
-            for (extent n = 0; n < (mode == 1 ? 1 : 2); ++n) {
-                auto const number = in_type(placed(before, 1, static_cast<double>(n)), element_type::int64);
-                auto const inside = limited(number, element_type::int64, true);
-                auto part = in_type(step("torch.eq", {{"input", of(number)}, {"other", of(inside)}}, shape_of(number),
-                                         element_type::boolean),
-                                    type);
-                if (mode == 0) {
-                    auto const after = both("torch.sub", place, before);
-                    auto const share =
-                        n == 1 ? after
-                               : step("torch.sub", {{"input", whole(1)}, {"other", of(after)}}, shape_of(after), type);
-                    part = both("torch.mul", share, part);
-                }
-                found.emplace_back(inside, part);
-            }
-            return found;
-        };
-        auto const columns = around(0, dims[3]), rows = around(1, dims[2]);
-        auto const elements = in_shape(*x, {samples, channels, dims[2] * dims[3]});
-        std::optional<tensor_id> sum;
-        for (auto const& [row, of_row] : rows)
-            for (auto const& [column, of_column] : columns) {
-                auto const number = both("torch.add", with("torch.mul", row, whole(dims[3])), column);
-                auto const all = step("torch.expand", {{"input", of(in_shape(number, {samples, 1, count}))}},
-                                      {samples, channels, count}, element_type::int64);
-                auto const found =
-                    step("torch.gather", {{"input", of(elements)}, {"dim", whole(2)}, {"index", of(all)}},
-                         {samples, channels, count}, type);
-                auto const part = in_shape(both("torch.mul", of_row, of_column), {samples, 1, count});
-                auto const term = both("torch.mul", found, part);
-                sum = sum ? both("torch.add", *sum, term) : term;
-            }
-        return one(in_shape(*sum, result().shape));
-    }
-
     /// Scales a weight to the given length along a dimension, or in all.
     results normed_weight() {
         auto const v = view_.find_tensor(0, "v"), g = view_.find_tensor(1, "g");
@@ -457,8 +178,6 @@ private:
         auto const scale = step("torch.div", {{"input", of(*g)}, {"other", of(norm)}}, lengths, type_of(*v));
         return one(step("torch.mul", {{"input", of(*v)}, {"other", of(scale)}}, result().shape, result().type));
     }
-
-    // Random numbers.
 
     results bernoulli() {
         auto const p = view_.number(1, "p");
@@ -479,11 +198,6 @@ private:
                             result().type);
         return one(placed(u, is_uniform ? second - first : second, first));
     }
-    tensor_id placed(tensor_id x, double factor, double offset) {
-        if (factor != 1) x = step("torch.mul", {{"input", of(x)}, {"other", {factor}}}, shape_of(x), type_of(x));
-        if (offset != 0) x = step("torch.add", {{"input", of(x)}, {"other", {offset}}}, shape_of(x), type_of(x));
-        return x;
-    }
     results random_integers() {
         auto const low = view_.number(0, "low"), high = view_.number(1, "high");
         if (!call().keywords.contains("high") || !high) return {};
@@ -497,8 +211,12 @@ private:
         auto const u = step("torch.rand", {}, result().shape, element_type::float32);
         return one(steps("torch.sort", {{"input", of(u)}}, {{result().shape, element_type::float32}, result()})[1]);
     }
+};
 
-    // Places.
+/// What is put at, or taken from, other places.
+class composed_places : public composer {
+public:
+    explicit composed_places(composer const& c) : composer(c) {}
 
     results strided() {
         auto const x = view_.tensor(0, "input");
@@ -698,11 +416,64 @@ private:
         lines.results.resize(1);
         return add_(std::move(lines));
     }
-
-    program_builder const& builder_;
-    call_view view_;
-    adder add_;
-    std::size_t count_ = 0;
 };
+
+/// Makes operators of a call by a member function of one of these classes.
+template <auto Make>
+composer::results composed(composer const& c) {
+    return [&]<class Topic>(composer::results (Topic::*make)()) { return (Topic(c).*make)(); }(Make);
+}
+
+/// Makes several operators of one call of torch. Where it returns nothing, it has added nothing.
+inline composer::results compose(program_builder const& builder, traced_call const& call, composer::adder add) {
+    auto const [module, name] = split_target(call.target);
+    if (!is_torch_module(module) || call.results.empty()) return {};
+    static std::map<std::string_view, composer::results (*)(composer const&)> const table{
+        {"_cdist_forward", composed<&composed_values::distances>},
+        {"_fft_c2c", composed<&composed_samples::transformed>},
+        {"_fft_c2r", composed<&composed_samples::transformed>},
+        {"_fft_r2c", composed<&composed_samples::transformed>},
+        {"_pdist_forward", composed<&composed_values::distances_of_pairs>},
+        {"_weight_norm", composed<&composed_values::normed_weight>},
+        {"all", composed<&composed_values::truth_of_all>},
+        {"any", composed<&composed_values::truth_of_all>},
+        {"as_strided", composed<&composed_places::strided>},
+        {"bernoulli", composed<&composed_values::bernoulli>},
+        {"broadcast_tensors", composed<&composed_places::broadcast_all>},
+        {"cdist", composed<&composed_values::distances>},
+        {"clamp", composed<&composed_values::clamped>},
+        {"col2im", composed<&composed_places::summed_windows>},
+        {"copy", composed<&composed_places::copied>},
+        {"diff", composed<&composed_values::differences>},
+        {"div", composed<&composed_values::rounded_quotient>},
+        {"elu", composed<&composed_values::scaled_elu>},
+        {"embedding_bag", composed<&composed_places::bags_of_one_length>},
+        {"floor_divide", composed<&composed_values::rounded_quotient>},
+        {"fmod", composed<&composed_values::remainder>},
+        {"frac", composed<&composed_values::fraction>},
+        {"grid_sampler", composed<&composed_samples::sampled>},
+        {"grid_sampler_2d", composed<&composed_samples::sampled>},
+        {"index_put", composed<&composed_places::put_by_mask>},
+        {"logical_xor", composed<&composed_values::exclusive>},
+        {"masked_scatter", composed<&composed_places::scattered_by_mask>},
+        {"normal", composed<&composed_values::drawn_in_place>},
+        {"pow", composed<&composed_values::power_of_number>},
+        {"randint", composed<&composed_values::random_integers>},
+        {"randperm", composed<&composed_values::random_order>},
+        {"reflection_pad1d", composed<&composed_places::padded>},
+        {"reflection_pad2d", composed<&composed_places::padded>},
+        {"reflection_pad3d", composed<&composed_places::padded>},
+        {"remainder", composed<&composed_values::remainder>},
+        {"replication_pad1d", composed<&composed_places::padded>},
+        {"replication_pad2d", composed<&composed_places::padded>},
+        {"replication_pad3d", composed<&composed_places::padded>},
+        {"scatter_reduce", composed<&composed_places::scattered_sum>},
+        {"select_scatter", composed<&composed_places::with_piece>},
+        {"slice_scatter", composed<&composed_places::with_piece>},
+        {"uniform", composed<&composed_values::drawn_in_place>},
+    };
+    auto const found = table.find(kind_of(call.target));
+    return found == table.end() ? composer::results{} : found->second(composer(builder, call, std::move(add)));
+}
 
 } // namespace heddle::detail
