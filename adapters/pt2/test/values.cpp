@@ -283,8 +283,8 @@ namespace {
 
 /// How experts are written: what differs between models, and what is no mixture of experts by sorting.
 struct written {
-    bool gated = true, normalises = true, is_summed_with_kept_dimension = false;
-    line function = "silu", last_bin = "2", order = "sorted", divisor = "2";
+    bool gated = true, normalises = true, is_summed_with_kept_dimension = false, is_biased = false, is_clamped = false;
+    line function = "silu", least = "-0.3", last_bin = "2", order = "sorted", divisor = "2";
 };
 
 /// Four tokens, each of which goes to two of three experts.
@@ -310,18 +310,38 @@ line experts(exported_graph& g, written const& how) {
     line const width = how.gated ? "6" : "3";
     auto const up = node("aten.transpose.int self=%p_x2 dim0=-2 dim1=-1 -> f(3,4," + width + ")"),
                down = node("aten.transpose.int self=%p_x3 dim0=-2 dim1=-1 -> f(3,3,5)");
-    auto const first = node("transformers.grouped_mm_fallback.default input=%" + rows + " weight=%" + up + " offs=%" +
-                            ends + " -> f(8," + width + ")");
+    auto first = node("transformers.grouped_mm_fallback.default input=%" + rows + " weight=%" + up + " offs=%" + ends +
+                      " -> f(8," + width + ")");
+    if (how.is_biased) {
+        auto const added = node("aten.index.Tensor self=%p_x5 indices=[%" + sorted[0] + "] -> f(8," + width + ")");
+        first = node("aten.add_.Tensor self=%" + first + " other=%" + added + " -> f(8," + width + ")");
+    }
     line inside;
-    if (how.gated) {
+    if (how.is_clamped) {
+        auto const half = [&](line const& start, line const& bounds) {
+            auto const all = node("aten.slice.Tensor self=%" + first + " dim=1 start=" + start +
+                                  " end=9223372036854775807 step=2 -> f(8,3)");
+            return node("aten.clamp.default self=%" + all + " " + bounds + " -> f(8,3)");
+        };
+        auto const gate = half("0", "max=0.3"), other = half("1", "min=" + how.least + " max=0.3");
+        auto const scaled = node("aten.mul.Tensor self=%" + gate + " other=1.702 -> f(8,3)");
+        auto const part = node("aten.sigmoid.default self=%" + scaled + " -> f(8,3)");
+        auto const active = node("aten.mul.Tensor self=%" + gate + " other=%" + part + " -> f(8,3)");
+        auto const raised = node("aten.add.Tensor self=%" + other + " other=1 -> f(8,3)");
+        inside = node("aten.mul.Tensor self=%" + raised + " other=%" + active + " -> f(8,3)");
+    } else if (how.gated) {
         auto const halves = g.node("aten.chunk.default self=%" + first + " chunks=2 dim=-1 -> [f(8,3),f(8,3)]");
         auto const gate = node("aten." + how.function + ".default self=%" + halves[0] + " -> f(8,3)");
         inside = node("aten.mul.Tensor self=%" + gate + " other=%" + halves[1] + " -> f(8,3)");
     } else {
         inside = node("aten." + how.function + ".default self=%" + first + " -> f(8,3)");
     }
-    auto const second = node("transformers.grouped_mm_fallback.default input=%" + inside + " weight=%" + down +
-                             " offs=%" + ends + " -> f(8,5)");
+    auto second = node("transformers.grouped_mm_fallback.default input=%" + inside + " weight=%" + down + " offs=%" +
+                       ends + " -> f(8,5)");
+    if (how.is_biased) {
+        auto const added = node("aten.index.Tensor self=%p_x6 indices=[%" + sorted[0] + "] -> f(8,5)");
+        second = node("aten.add_.Tensor self=%" + second + " other=%" + added + " -> f(8,5)");
+    }
     auto const factor = node("aten.unsqueeze.default self=%" + mine + " dim=-1 -> f(8,1)");
     auto const weighted = node("aten.mul.Tensor self=%" + second + " other=%" + factor + " -> f(8,5)");
     auto const place = node("aten.empty_like.default self=%" + order + " -> i(8)");
@@ -341,7 +361,10 @@ line experts(exported_graph& g, written const& how) {
 }
 
 std::vector<line> sources_of(written const& how) {
-    return {"p f(4,4)", "p f(4,2)", how.gated ? "p f(3,6,4)" : "p f(3,3,4)", "p f(3,5,3)", "i i(4,2)"};
+    std::vector<line> sources{"p f(4,4)", "p f(4,2)", how.gated ? "p f(3,6,4)" : "p f(3,3,4)", "p f(3,5,3)",
+                              "i i(4,2)"};
+    if (how.is_biased) sources.insert(sources.end(), {how.gated ? "p f(3,6)" : "p f(3,3)", "p f(3,5)"});
+    return sources;
 }
 
 int count_kind(program const& p, std::string_view kind) {
@@ -353,31 +376,35 @@ int count_kind(program const& p, std::string_view kind) {
 } // namespace
 
 TEST_CASE("a mixture of experts by sorting is one operator, which computes the same") {
+    auto const is_folded = [](written const& how) {
+        auto other = how;
+        other.is_summed_with_kept_dimension = true; // is not recognised
+        auto const folded = program_of([&](exported_graph& g) { return experts(g, how); }, sources_of(how)),
+                   plain = program_of([&](exported_graph& g) { return experts(g, other); }, sources_of(how));
+        CHECK(count_kind(folded, "routed_experts") == 1);
+        CHECK(count_kind(folded, "grouped_mm") == 0);
+        CHECK(count_kind(folded, "topk") == 0);
+        CHECK(count_kind(plain, "routed_experts") == 0);
+        CHECK(count_kind(plain, "grouped_mm") == 2);
+        check_same(
+            sources_of(how), [&](exported_graph& g) { return experts(g, how); },
+            [&](exported_graph& g) { return experts(g, other); });
+    };
     for (bool const gated : {false, true})
         for (bool const normalises : {false, true})
             for (char const* function : {"silu", "gelu", "relu"}) {
                 CAPTURE(gated);
                 CAPTURE(normalises);
                 CAPTURE(function);
-                written const how{.gated = gated, .normalises = normalises, .function = function};
-                auto other = how;
-                other.is_summed_with_kept_dimension = true; // is not recognised
-                auto const folded = program_of([&](exported_graph& g) { return experts(g, how); }, sources_of(how)),
-                           plain = program_of([&](exported_graph& g) { return experts(g, other); }, sources_of(how));
-                CHECK(count_kind(folded, "routed_experts") == 1);
-                CHECK(count_kind(folded, "grouped_mm") == 0);
-                CHECK(count_kind(folded, "topk") == 0);
-                CHECK(count_kind(plain, "routed_experts") == 0);
-                CHECK(count_kind(plain, "grouped_mm") == 2);
-                check_same(
-                    sources_of(how), [&](exported_graph& g) { return experts(g, how); },
-                    [&](exported_graph& g) { return experts(g, other); });
+                is_folded({.gated = gated, .normalises = normalises, .function = function});
             }
+    for (bool const gated : {false, true}) is_folded({.gated = gated, .is_biased = true});
+    for (bool const biased : {false, true}) is_folded({.is_biased = biased, .is_clamped = true});
 }
 
 TEST_CASE("what is no mixture of experts by sorting stays as it is written") {
     for (written const& how : {written{.function = "softplus"}, written{.last_bin = "3"}, written{.order = "unsorted"},
-                               written{.divisor = "3"}}) {
+                               written{.divisor = "3"}, written{.is_clamped = true, .least = "-0.4"}}) {
         auto const p = program_of([&](exported_graph& g) { return experts(g, how); }, sources_of(how));
         CHECK(count_kind(p, "routed_experts") == 0);
         CHECK(count_kind(p, "grouped_mm") == 2);

@@ -31,7 +31,7 @@ struct routed {
     operator_id op = 0;
 };
 
-routed routed_program(extent tokens, extent choices, extent count, bool gated) {
+routed routed_program(extent tokens, extent choices, extent count, bool gated, bool biased) {
     program_builder b;
     auto const x = b.parameter("x", {tokens, 3}), w = b.parameter("w", {tokens, choices});
     auto const ids = b.input("ids", {tokens, choices}, element_type::int64);
@@ -42,6 +42,11 @@ routed routed_program(extent tokens, extent choices, extent count, bool gated) {
                      {{"gated", flag(gated)}},
                      {x, ids, w, up, down},
                      {{{tokens, 4}, element_type::float32}}};
+    if (biased)
+        for (auto const& [name, width] : {std::pair("up_bias", gated ? 10 : 5), std::pair("down_bias", 4)}) {
+            call.operands.push_back(b.parameter(name, {count, width}));
+            call.keywords[name] = T(call.operands.back());
+        }
     auto const y = add_call(b, call).results[0];
     auto const z = b.input("z", {tokens, 4});
     auto p = b.finish(b.apply("einsum", "(t d), (t d) -> (); 0*1", {y, z}));
@@ -79,6 +84,52 @@ TEST_CASE("experts are two products with an activation between them, and weights
         }
 }
 
+TEST_CASE("experts add to their products, and take halves of every other column within limits") {
+    auto const with = [](bool gated, std::vector<char const*> const& biases,
+                         std::map<std::string, literal, std::less<>> const& named) {
+        auto c = experts(6, 2, 4, gated, "silu");
+        for (std::string const bias : biases) {
+            c.keywords[bias] = T(static_cast<tensor_id>(c.operands.size()));
+            c.operands.push_back({4, bias == "down_bias" ? 2 : c.operands[3][2]});
+        }
+        c.keywords.insert(named.begin(), named.end());
+        return c;
+    };
+    std::map<std::string, literal, std::less<>> const clamped{
+        {"interleaved", flag(true)}, {"alpha", real(1.7)}, {"limit", real(0.4)}, {"offset", real(1)}};
+    for (bool const gated : {false, true})
+        for (std::vector<char const*> const& biases :
+             {std::vector<char const*>{"up_bias"}, {"down_bias"}, {"up_bias", "down_bias"}})
+            check(with(gated, biases, {}));
+    check(with(true, {}, clamped));
+    check(with(true, {"up_bias", "down_bias"}, clamped));
+    check(with(true, {}, {{"interleaved", flag(true)}}));
+
+    operator_check one(with(true, {"up_bias", "down_bias"}, clamped), 3);
+    auto const& x = one.operands();
+    auto const at = [](double value, double low) { return std::clamp(value, low, 0.4); };
+    for (extent t = 0; t < 6; ++t)
+        for (extent d = 0; d < 2; ++d) {
+            double sum = 0;
+            for (extent k = 2 * t; k < 2 * t + 2; ++k) {
+                auto const e = static_cast<extent>(x[1][k]);
+                double made = x[6][e * 2 + d];
+                for (extent h = 0; h < 4; ++h) {
+                    double halves[2];
+                    for (extent half = 0; half < 2; ++half) {
+                        halves[half] = x[5][e * 8 + 2 * h + half];
+                        for (extent c = 0; c < 3; ++c)
+                            halves[half] += x[0][t * 3 + c] * x[3][(e * 3 + c) * 8 + 2 * h + half];
+                    }
+                    double const gate = at(halves[0], -1e9);
+                    made += gate / (1 + std::exp(-1.7 * gate)) * (at(halves[1], -0.4) + 1) * x[4][(e * 4 + h) * 2 + d];
+                }
+                sum += x[2][k] * made;
+            }
+            CHECK(one.results()[0][t * 2 + d] == doctest::Approx(sum));
+        }
+}
+
 TEST_CASE("an expert that is not there is refused when it is chosen") {
     auto c = experts(3, 1, 2, true, "silu");
     c.domains[1] = {2, 3, element_type::int64};
@@ -91,7 +142,7 @@ TEST_CASE("tokens that are sent to their experts come back as the single device 
         CAPTURE(seed);
         random_source random(seed);
         extent const tokens = random.between(2, 9), choices = random.between(1, 3), count = random.between(2, 6);
-        auto const made = routed_program(tokens, choices, count, random.chance(0.5));
+        auto const made = routed_program(tokens, choices, count, random.chance(0.5), random.chance(0.5));
         auto const& p = made.indexed;
         std::vector<instruction::compute> ways;
         for (auto const& i : computations(p, 0))
@@ -100,7 +151,8 @@ TEST_CASE("tokens that are sent to their experts come back as the single device 
         auto const& way = ways[0];
         auto const shards = [&](std::size_t k) { return way.operands[k]; };
         std::vector<instruction> steps;
-        for (std::size_t k = 0; k < 5; ++k) steps.push_back(instruction::read(p.operators[0].operands[k], shards(k)));
+        for (std::size_t k = 0; k < p.operators[0].operands.size(); ++k)
+            steps.push_back(instruction::read(p.operators[0].operands[k], shards(k)));
         steps.push_back(way);
         auto const z = p.operators[1].operands[1];
         steps.push_back(instruction::read(z, tensor_form::shard(0)));

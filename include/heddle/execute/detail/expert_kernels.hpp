@@ -7,7 +7,10 @@
 #include <heddle/program/detail/expert_operators.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -160,46 +163,69 @@ private:
     std::vector<std::size_t> sent_, received_; // rows, by rank
 };
 
-/// One expert: two products and what is between them.
+/// One expert: two products and what is between them; see `routed_experts`.
 template <class Scalar>
 struct expert_layer {
     dense_call<Scalar> const& call;
     operator_kernel<Scalar> const& activation;
     const_matrix_map<Scalar> up, down;
-    bool gated;
+    /// A row, or none.
+    const_matrix_map<Scalar> up_bias, down_bias;
+    bool gated = call.flag("gated"), interleaved = call.flag("interleaved");
+    Scalar alpha = static_cast<Scalar>(call.number("alpha", 1)), offset = static_cast<Scalar>(call.number("offset", 0)),
+           limit = static_cast<Scalar>(call.number("limit", std::numeric_limits<double>::infinity()));
 
-    /// What is computed of rows: the product, the activation of its first half or of all of it, and what enters the
-    /// second product.
+    /// What is computed of rows: the product, alpha times its first half or all of it, the activation of that, what it
+    /// is multiplied by, and what enters the second product.
     struct inner {
         matrix<Scalar> made;
         dense_tensor<Scalar> gate, active;
-        matrix<Scalar> hidden;
+        matrix<Scalar> other, hidden;
     };
 
     [[nodiscard]] inner enter(matrix<Scalar> const& rows) const {
-        inner x{rows * up, {}, {}, {}};
+        inner x{rows * up, {}, {}, {}, {}};
+        if (up_bias.rows() > 0) x.made.rowwise() += up_bias.row(0);
         extent const width = down.rows();
         x.gate = dense_tensor<Scalar>(tensor_shape{rows.rows(), width});
-        view(x.gate) = x.made.leftCols(width);
+        x.other = matrix<Scalar>::Ones(rows.rows(), width);
+        for (extent j = 0; j < width; ++j) {
+            view(x.gate).col(j) = alpha * x.made.col(column(j, 0)).array().min(limit);
+            if (gated) x.other.col(j) = x.made.col(column(j, 1)).array().min(limit).max(-limit) + offset;
+        }
         dense_tensor<Scalar> const* const gate = &x.gate;
         x.active = std::move(activation.forward(call, std::span(&gate, 1)).front());
-        x.hidden = view(x.active);
-        if (gated) x.hidden.array() *= x.made.rightCols(width).array();
+        x.hidden = view(x.active).array() / alpha * x.other.array();
         return x;
+    }
+    [[nodiscard]] matrix<Scalar> leave(inner const& x) const {
+        matrix<Scalar> y = x.hidden * down;
+        if (down_bias.rows() > 0) y.rowwise() += down_bias.row(0);
+        return y;
     }
     /// Returns the cotangent of the first product from that of what entered the second.
     [[nodiscard]] matrix<Scalar> back(inner const& x, matrix<Scalar> const& cotangent) const {
         extent const width = down.rows();
         dense_tensor<Scalar> g(x.gate.dims);
-        view(g) = cotangent;
-        if (gated) view(g).array() *= x.made.rightCols(width).array();
+        view(g) = cotangent.array() * x.other.array();
         dense_tensor<Scalar> const *const gate = &x.gate, *const active = &x.active, *const of_active = &g;
         auto of_gate = std::move(
             *activation.backward(call, std::span(&gate, 1), std::span(&active, 1), std::span(&of_active, 1))[0]);
         matrix<Scalar> result(cotangent.rows(), x.made.cols());
-        result.leftCols(width) = view(of_gate);
-        if (gated) result.rightCols(width) = (cotangent.array() * view(x.active).array()).matrix();
+        auto const within = [&](extent c) { return x.made.col(c).array() <= limit; };
+        for (extent j = 0; j < width; ++j) {
+            extent const first = column(j, 0), second = column(j, 1);
+            result.col(first) = within(first).select(view(of_gate).col(j).array(), Scalar(0));
+            if (gated)
+                result.col(second) =
+                    (within(second) && x.made.col(second).array() >= -limit)
+                        .select(cotangent.col(j).array() * view(x.active).col(j).array() / alpha, Scalar(0));
+        }
         return result;
+    }
+    /// The place in the first product of number `j` of its first half, or second.
+    [[nodiscard]] extent column(extent j, extent half) const {
+        return !gated ? j : interleaved ? 2 * j + half : j + half * down.rows();
     }
     [[nodiscard]] static matrix_map<Scalar> view(dense_tensor<Scalar>& t) {
         return {t.data.data(), t.dims[0], t.dims[1]};
@@ -209,8 +235,8 @@ struct expert_layer {
     }
 };
 
-/// Operands are tokens, their experts, the experts' weights and two matrices of each expert. `functions` has the
-/// activations.
+/// Operands are tokens, their experts, the experts' weights, two matrices of each expert, and perhaps what is added to
+/// their products. `functions` has the activations.
 template <class Scalar>
 operator_kernel<Scalar> routed_experts_kernel(kernel_table<Scalar> const& functions) {
     std::vector<operator_kernel<Scalar>> activations;
@@ -218,12 +244,18 @@ operator_kernel<Scalar> routed_experts_kernel(kernel_table<Scalar> const& functi
     auto const layer_of = [activations](dense_call<Scalar> const& call, tensor_view<Scalar> x, std::size_t e) {
         auto const &up = *x[3], &down = *x[4];
         auto const place = static_cast<extent>(e);
+        auto const bias = [&](char const* which, extent width) {
+            auto const k = call.operand(which);
+            return k ? const_matrix_map<Scalar>(x[*k]->data.data() + place * width, 1, width)
+                     : const_matrix_map<Scalar>(nullptr, 0, width);
+        };
         return expert_layer<Scalar>{
             call,
             activations.at(static_cast<std::size_t>(call.number("activation", 0))),
             {up.data.data() + place * up.dims[1] * up.dims[2], up.dims[1], up.dims[2]},
             {down.data.data() + place * down.dims[1] * down.dims[2], down.dims[1], down.dims[2]},
-            call.flag("gated")};
+            bias("up_bias", up.dims[2]),
+            bias("down_bias", down.dims[2])};
     };
     enum exchanges : std::size_t { counts, rows, answers, cotangents, gradients_of_rows };
     auto const rows_of = [](dense_tensor<Scalar> const& t) {
@@ -239,7 +271,7 @@ operator_kernel<Scalar> routed_experts_kernel(kernel_table<Scalar> const& functi
                 for (std::size_t e = 0; e < given.size(); ++e) {
                     if (given[e].rows() == 0) continue;
                     auto const layer = layer_of(call, x, e);
-                    given[e] = layer.enter(given[e]).hidden * layer.down;
+                    given[e] = layer.leave(layer.enter(given[e]));
                 }
                 routes.from_experts(answers, width, given, [&](extent token, extent choice, Scalar const* row) {
                     for (extent d = 0; d < width; ++d) y[token * width + d] += (*x[2])[choice] * row[d];
@@ -252,6 +284,9 @@ operator_kernel<Scalar> routed_experts_kernel(kernel_table<Scalar> const& functi
                 auto& dweights = result[2].emplace(x[2]->dims);
                 auto& dup = result[3].emplace(x[3]->dims);
                 auto& ddown = result[4].emplace(x[4]->dims);
+                auto const up_bias = call.operand("up_bias"), down_bias = call.operand("down_bias");
+                for (auto const& k : {up_bias, down_bias})
+                    if (k) result[*k].emplace(x[*k]->dims);
                 extent const from = x[0]->dims[1], to = g[0]->dims[1];
                 expert_routes<Scalar> const routes(call, *x[1]);
                 auto given = routes.to_experts(rows, from, rows_of(*x[0]));
@@ -263,13 +298,20 @@ operator_kernel<Scalar> routed_experts_kernel(kernel_table<Scalar> const& functi
                     if (given[e].rows() == 0) continue;
                     auto const layer = layer_of(call, x, e);
                     auto const inside = layer.enter(given[e]);
-                    made[e] = inside.hidden * layer.down;
+                    made[e] = layer.leave(inside);
                     matrix<Scalar> const back = layer.back(inside, asked[e] * layer.down.transpose());
                     auto const place = static_cast<extent>(e);
                     matrix_map<Scalar>(ddown.data.data() + place * layer.down.size(), layer.down.rows(),
                                        layer.down.cols()) = inside.hidden.transpose() * asked[e];
                     matrix_map<Scalar>(dup.data.data() + place * layer.up.size(), layer.up.rows(), layer.up.cols()) =
                         given[e].transpose() * back;
+                    auto const add = [&](std::optional<std::size_t> k, matrix<Scalar> const& rows) {
+                        if (k)
+                            matrix_map<Scalar>(result[*k]->data.data() + place * rows.cols(), 1, rows.cols()) =
+                                rows.colwise().sum();
+                    };
+                    add(up_bias, back);
+                    add(down_bias, asked[e]);
                     given[e] = back * layer.up.transpose();
                 }
                 routes.from_experts(answers, to, made, [&](extent token, extent choice, Scalar const* row) {

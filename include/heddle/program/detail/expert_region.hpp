@@ -7,8 +7,11 @@
 #include <heddle/program/detail/expert_operators.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,8 +19,8 @@
 namespace heddle::detail {
 
 /// Recognises the last step of experts as they are written for one device: choices are sorted, tokens are taken in that
-/// order, go through products whose runs end where counts say, are weighted, brought back and summed over choices. What
-/// lies before, how choices are made and weights normalised, does not matter.
+/// order, go through products whose runs end where counts say, to which rows of their experts may be added, are weighted,
+/// brought back and summed over choices. What lies before, how choices are made and weights normalised, does not matter.
 ///
 /// What is written otherwise stays as it is; so do values of the region that something else uses, too.
 class expert_region {
@@ -43,14 +46,29 @@ private:
     [[nodiscard]] operator_info const* sort_of(tensor_id places) const;
     /// Whether runs end where those of equal numbers in a sort's result do, from zero on.
     [[nodiscard]] bool are_ends(tensor_id ends, operator_info const& sort, extent experts) const;
-    /// An activation's operand, and whether its result is multiplied by another half.
+    /// Runs of rows times their matrices, and what is added to each row of a run.
+    struct product {
+        operator_info const* of_runs;
+        found bias{};
+    };
+    [[nodiscard]] std::optional<product> product_of(tensor_id t, operator_info const& sort) const;
+    /// What is between the products: an activation's operand, and the arguments of `routed_experts` that say the rest.
     struct activated {
-        tensor_id from;
-        operator_info const* function;
-        bool gated;
+        tensor_id from = 0;
+        std::map<std::string, literal, std::less<>> how{};
     };
     [[nodiscard]] std::optional<activated> activation_of(tensor_id t) const;
-    [[nodiscard]] operator_info const* function(tensor_id t) const;
+    /// An activation's operand, and its name.
+    [[nodiscard]] std::optional<activated> function(tensor_id t) const;
+    /// x sigmoid(alpha x)
+    [[nodiscard]] std::optional<activated> scaled_silu(tensor_id t) const;
+    /// What two tensors are the halves of, and how they lie in it.
+    [[nodiscard]] std::optional<activated> halves_of(tensor_id first, tensor_id second) const;
+    /// What a tensor is an operator's result of, if that has one operand and one of these kinds.
+    [[nodiscard]] operator_info const* on_one(tensor_id t, std::initializer_list<std::string_view> kinds) const {
+        auto const* const op = maker(t, kinds);
+        return op && op->operands.size() == 1 ? op : nullptr;
+    }
     [[nodiscard]] static double number(operator_info const& op, char const* attribute, double absent) {
         auto const at = op.attributes.find(attribute);
         return at == op.attributes.end() || at->second.empty() ? absent : at->second.front();
@@ -88,31 +106,34 @@ inline std::optional<traced_call> expert_region::ending_in(program_builder const
     auto const ids = viewed(sort->operands[0], {tokens, choices});
     if (!ids) return {};
     for (auto const& [made, factor] : factors(back->first)) {
-        auto const* const second = maker(made, {"grouped_mm"});
+        auto const second = product_of(made, *sort);
         auto const sorted = viewed(factor, {rows});
         auto const of_choice = sorted ? taken(*sorted) : std::nullopt;
         auto const weights = of_choice ? viewed(of_choice->first, {tokens, choices}) : std::nullopt;
         if (!second || !weights || of_choice->second != order) continue;
-        extent const experts = shape_of(second->operands[1])[0];
-        auto const hidden = activation_of(second->operands[0]);
-        auto const* const first = hidden ? maker(hidden->from, {"grouped_mm"}) : nullptr;
-        if (!first || first->operands[2] != second->operands[2] || !are_ends(first->operands[2], *sort, experts))
-            continue;
-        auto const given = taken(first->operands[0]);
+        auto const& down = second->of_runs->operands;
+        auto const hidden = activation_of(down[0]);
+        auto const first = hidden ? product_of(hidden->from, *sort) : std::nullopt;
+        if (!first) continue;
+        auto const& up = first->of_runs->operands;
+        if (up[2] != down[2] || !are_ends(up[2], *sort, shape_of(down[1])[0])) continue;
+        auto const given = taken(up[0]);
         if (!given || shape_of(given->first).size() != 2 || shape_of(given->first)[0] != tokens) continue;
         auto const* const division = maker(given->second, {"floor_divide"});
         bool const are_tokens = division ? division->operands == std::vector{order} &&
                                                number(*division, "number", 0) == static_cast<double>(choices)
                                          : choices == 1 && given->second == order;
         if (!are_tokens) continue;
-        traced_call call{sum.name, "heddle.routed_experts", {}, {}, {}, sum.results};
-        for (tensor_id t : {given->first, *ids, *weights, first->operands[1], second->operands[1]}) {
+        traced_call call{sum.name, "heddle.routed_experts", {}, hidden->how, {}, sum.results};
+        for (tensor_id t : {given->first, *ids, *weights, up[1], down[1]}) {
             call.arguments.push_back({literal::tensor{t}});
             call.operands.push_back(t);
         }
-        call.keywords["activation"].value = hidden->function->kind;
-        call.keywords["gated"].value = hidden->gated;
-        if (number(*hidden->function, "approximate", 0) != 0) call.keywords["approximate"].value = std::string("tanh");
+        for (auto const& [name, bias] : {std::pair("up_bias", first->bias), std::pair("down_bias", second->bias)}) {
+            if (!bias) continue;
+            call.keywords[name].value = literal::tensor{*bias};
+            call.operands.push_back(*bias);
+        }
         return call;
     }
     return {};
@@ -179,24 +200,91 @@ inline bool expert_region::are_ends(tensor_id ends, operator_info const& sort, e
     return counted == sort.results[0];
 }
 
-inline operator_info const* expert_region::function(tensor_id t) const {
-    if (t >= makers_.size() || makers_[t] == none) return nullptr;
+inline std::optional<expert_region::product> expert_region::product_of(tensor_id t, operator_info const& sort) const {
+    if (auto const* const alone = maker(t, {"grouped_mm"})) return product{alone};
+    auto const* const sum = maker(t, {"add"});
+    if (!sum || sum->operands.size() != 2 || sum->attributes.contains("alpha")) return {};
+    for (auto const k : {std::size_t{0}, std::size_t{1}}) {
+        auto const* const of_runs = maker(sum->operands[k], {"grouped_mm"});
+        auto const bias = taken(sum->operands[1 - k]);
+        if (of_runs && bias && bias->second == sort.results[0] && shape_of(bias->first).size() == 2)
+            return product{of_runs, bias->first};
+    }
+    return {};
+}
+
+inline std::optional<expert_region::activated> expert_region::function(tensor_id t) const {
+    if (t >= makers_.size() || makers_[t] == none) return {};
     auto const& op = builder_->operators()[makers_[t]];
-    return op.operands.size() == 1 && algorithm::find(expert_activations, op.kind) != expert_activations.end()
-               ? &op
-               : nullptr;
+    if (op.operands.size() != 1 || algorithm::find(expert_activations, op.kind) == expert_activations.end()) return {};
+    activated result{op.operands[0], {{"activation", {op.kind}}}};
+    if (number(op, "approximate", 0) != 0) result.how["approximate"].value = std::string("tanh");
+    return result;
+}
+
+inline std::optional<expert_region::activated> expert_region::scaled_silu(tensor_id t) const {
+    for (auto const& [x, other] : factors(t)) {
+        auto const* const sigmoid = on_one(other, {"sigmoid"});
+        auto const* const scaled = sigmoid ? on_one(sigmoid->operands[0], {"mul"}) : nullptr;
+        if (scaled && scaled->operands[0] == x)
+            return activated{x, {{"activation", {std::string("silu")}}, {"alpha", {number(*scaled, "number", 1)}}}};
+    }
+    return {};
+}
+
+inline std::optional<expert_region::activated> expert_region::halves_of(tensor_id first, tensor_id second) const {
+    if (shape_of(first) != shape_of(second)) return {};
+    if (auto const* const both = maker(first, {"chunk", "split", "split_with_sizes"})) {
+        bool const are_all = both->results == std::vector{first, second} && number(*both, "dim", -1) == 1;
+        return are_all ? std::optional(activated{both->operands[0], {}}) : std::nullopt;
+    }
+    auto const *const a = on_one(first, {"getitem", "slice", "narrow"}), *const b = on_one(
+                                                                             second, {"getitem", "slice", "narrow"});
+    if (!a || !b || a->operands != b->operands) return {};
+    tensor_shape whole = shape_of(first);
+    whole.back() *= 2;
+    if (whole.size() != 2 || shape_of(a->operands[0]) != whole) return {};
+    auto const lies = [](operator_info const& op, double start, double step) {
+        auto const is = [&](char const* name, std::vector<double> const& numbers) {
+            auto const at = op.attributes.find(name);
+            return at != op.attributes.end() && at->second == numbers;
+        };
+        return is("start", {0, start}) && is("step", {1, step});
+    };
+    activated result{a->operands[0], {}};
+    if (lies(*a, 0, 2) && lies(*b, 1, 2)) result.how["interleaved"].value = true;
+    else if (!lies(*a, 0, 1) || !lies(*b, 1, 1)) return {}; // the first piece of two, and the second
+    return result;
 }
 
 inline std::optional<expert_region::activated> expert_region::activation_of(tensor_id t) const {
-    if (auto const* const alone = function(t)) return activated{alone->operands[0], alone, false};
-    for (auto const& [active, other] : factors(t)) {
-        auto const* const of_gate = function(active);
-        auto const* const halves =
-            of_gate ? maker(of_gate->operands[0], {"chunk", "split", "split_with_sizes"}) : nullptr;
-        if (!halves || halves->results != std::vector{of_gate->operands[0], other} ||
-            shape_of(halves->results[0]) != shape_of(halves->results[1]) || number(*halves, "dim", -1) != 1)
-            continue;
-        return activated{halves->operands[0], of_gate, true};
+    if (auto const alone = function(t)) return alone;
+    for (auto const& [active, factor] : factors(t)) {
+        auto result = function(active);
+        if (!result) result = scaled_silu(active);
+        if (!result) continue;
+        auto other = factor;
+        if (auto const* const sum = on_one(other, {"add"})) {
+            result->how["offset"].value = number(*sum, "number", 0);
+            other = sum->operands[0];
+        }
+        auto const *const below = on_one(result->from, {"clamp"}), *const within = on_one(other, {"clamp"});
+        if ((below == nullptr) != (within == nullptr)) continue;
+        if (below) {
+            double const limit = number(*within, "max", 0);
+            bool const are_limits = limit > 0 && number(*within, "min", 0) == -limit &&
+                                    number(*below, "max", 0) == limit && !below->attributes.contains("min");
+            if (!are_limits) continue;
+            result->how["limit"].value = limit;
+            result->from = below->operands[0];
+            other = within->operands[0];
+        }
+        auto const halves = halves_of(result->from, other);
+        if (!halves) continue;
+        result->from = halves->from;
+        result->how.insert(halves->how.begin(), halves->how.end());
+        result->how["gated"].value = true;
+        return result;
     }
     return {};
 }

@@ -315,18 +315,31 @@ inline void add_lookup_kernels(kernel_table& table) {
                : function == "sigmoid" ? at::sigmoid(t)
                                        : at::tanh(t);
     };
+    double const alpha = call.number("alpha", 1), offset = call.number("offset", 0),
+                 limit = call.number("limit", std::numeric_limits<double>::infinity());
+    auto const product = [&](at::Tensor const& rows, std::size_t k, char const* bias, extent place) {
+        auto const y = rows.matmul(x[k].select(0, place));
+        auto const added = call.operand(bias);
+        return added ? y + x[*added].select(0, place) : y;
+    };
+    /// What one of the held experts makes of rows.
+    auto const expert = [&](at::Tensor const& rows, extent place) {
+        auto const made = product(rows, 3, "up_bias", place);
+        auto const halves = !call.flag("gated")        ? std::vector{made}
+                            : call.flag("interleaved") ? made.reshape({made.size(0), -1, 2}).unbind(2)
+                                                       : made.chunk(2, 1);
+        auto inside = activated(alpha * halves[0].clamp_max(limit)) / alpha;
+        if (halves.size() > 1) inside = inside * (halves[1].clamp(-limit, limit) + offset);
+        return product(inside, 4, "down_bias", place);
+    };
     auto const ids = whole_number(x[1]), weights = x[2].reshape(-1);
     auto const& held = call.operands[3][0];
-    extent const width = x[4].size(1);
     at::Tensor y = at::zeros({x[0].size(0), x[4].size(2)}, x[0].options());
     for (extent place = 0; place < x[3].size(0); ++place) {
         auto const chosen = (ids == (held ? (*held)[static_cast<std::size_t>(place)] : place)).nonzero();
         auto const tokens = chosen.select(1, 0);
-        auto const made = x[0].index_select(0, tokens).matmul(x[3].select(0, place));
-        auto inside = activated(made.narrow(1, 0, width));
-        if (call.flag("gated")) inside = inside * made.narrow(1, width, width);
         auto const weight = weights.index_select(0, tokens * ids.size(1) + chosen.select(1, 1));
-        y = y.index_add(0, tokens, inside.matmul(x[4].select(0, place)) * weight.unsqueeze(-1));
+        y = y.index_add(0, tokens, expert(x[0].index_select(0, tokens), place) * weight.unsqueeze(-1));
     }
     return y;
 }
