@@ -160,8 +160,9 @@ struct piece_shares {
     /// Zero while nothing has been asked of them.
     extent count = 0;
 
-    /// Returns the factor of an extent that lies from `first` on, or nothing if it has none.
-    [[nodiscard]] std::optional<factor> within(std::size_t dimension, extent first, extent size) const;
+    /// Returns the factor of an extent that lies from `first` on, or nothing if it has none. Each of its places is
+    /// `unit` elements of the dimension.
+    [[nodiscard]] std::optional<factor> within(std::size_t dimension, extent first, extent size, extent unit = 1) const;
     /// Asks for a number of shares. Two numbers do not go together.
     bool meet(extent other) {
         extent const before = count;
@@ -262,12 +263,11 @@ private:
         }
     }
 
-    [[nodiscard]] bool spans(occurrence const& o) const {
-        return o.low == 1 && o.high == dimensions_[o.dimension].size;
-    }
+    /// Tells whether a run of places of the index is one of the dimension, which is `low` times as long.
+    [[nodiscard]] bool is_outermost(occurrence const& o) const { return o.high == dimensions_[o.dimension].size; }
 
-    /// Where an index is all of a dimension, both have the seams of each other, and a piece has those of its whole that
-    /// lie within it.
+    /// Where an index is the outermost of a dimension, both have the seams of each other, and a piece has those of its
+    /// whole that lie within it.
     void spread_seams() {
         constexpr std::size_t most = 64; // a factor has a width for each piece
         auto const add = [](seam_set& seams, extent at) { return seams.size() < most && seams.insert(at).second; };
@@ -281,10 +281,11 @@ private:
                     if (at > p.first && at < p.first + p.size) changed |= add(piece, at - p.first);
             }
             for (auto const& o : occurrences_) {
-                if (!spans(o)) continue;
+                if (!is_outermost(o)) continue;
                 seam_set &index = index_shares_[o.index].seams, &dimension = dimensions_[o.dimension].shares.seams;
-                for (extent at : index) changed |= add(dimension, at);
-                for (extent at : dimension) changed |= add(index, at);
+                for (extent at : index) changed |= add(dimension, at * o.low);
+                for (extent at : dimension)
+                    if (at % o.low == 0) changed |= add(index, at / o.low);
             }
         }
     }
@@ -296,7 +297,7 @@ private:
         for (bool changed = true; changed;) {
             changed = false;
             for (auto const& o : occurrences_) {
-                if (!spans(o)) continue;
+                if (!is_outermost(o)) continue;
                 auto &index = index_shares_[o.index], &dimension = dimensions_[o.dimension].shares;
                 changed |= index.meet(dimension.count);
                 if (!dimension.seams.empty()) changed |= dimension.meet(index.count);
@@ -643,12 +644,13 @@ HEDDLE_INLINE factor_number find_factor(index_rule const& rule, indexed_access c
     return found;
 }
 
-HEDDLE_INLINE std::optional<factor> piece_shares::within(std::size_t dimension, extent first, extent size) const {
+HEDDLE_INLINE std::optional<factor> piece_shares::within(std::size_t dimension, extent first, extent size,
+                                                         extent unit) const {
     if (count < 2 || size % count != 0) return {};
-    factor f{static_cast<std::uint16_t>(dimension), count, size / count};
+    factor f{static_cast<std::uint16_t>(dimension), count, size / count * unit};
     extent at = first;
     auto const add = [&](extent end) {
-        f.widths.push_back((end - at) / count);
+        f.widths.push_back((end - at) / count * unit);
         return (end - std::exchange(at, end)) % count == 0;
     };
     for (extent seam : seams)
@@ -665,7 +667,9 @@ HEDDLE_INLINE factor_number find_shares(index_rule const& rule, indexed_access c
     auto const look = [&](std::size_t i, extent first) {
         for (std::size_t d = 0; d < access.size(); ++d) {
             if (algorithm::find(access[d], i) == access[d].end()) continue;
-            auto place = access[d].size() == 1 ? shares.within(d, first, rule.indices[i].extent) : std::nullopt;
+            extent unit = 1;
+            for (std::size_t n = 1; n < access[d].size(); ++n) unit *= rule.indices[access[d][n]].extent;
+            auto place = access[d].front() == i ? shares.within(d, first, rule.indices[i].extent, unit) : std::nullopt;
             if (place) place->segment = segment;
             auto const match = place ? algorithm::find(factors, *place) : factors.end();
             if (match == factors.end() || found != no_factor) whole = false;
