@@ -169,6 +169,9 @@ static_assert(runnable_program<program>);
 
 namespace detail {
 
+/// Tells of each operator whether a tensor depends on it.
+[[nodiscard]] std::vector<bool> operators_behind(std::span<operator_info const> operators, tensor_id t);
+
 struct program_copier {
     template <single_device_program Program>
     static program copy(Program const& p) {
@@ -210,6 +213,21 @@ template <single_device_program Program>
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::vector<bool> operators_behind(std::span<operator_info const> operators, tensor_id t) {
+    std::vector<bool> needed(t + std::size_t{1}), result(operators.size()); // what comes after `t` is not needed
+    needed[t] = true;
+    for (std::size_t n = operators.size(); n-- > 0;) {
+        result[n] = algorithm::any_of(operators[n].results, [&](tensor_id r) { return r <= t && needed[r]; });
+        if (!result[n]) continue;
+        for (auto operand : operators[n].operands) needed[operand] = true;
+    }
+    return result;
+}
+
+} // namespace heddle::detail
 
 namespace heddle {
 
@@ -393,15 +411,13 @@ HEDDLE_INLINE operator_work program_builder::derive_work(operator_info const& op
 }
 
 HEDDLE_INLINE program program_builder::without_dead_code(program p, tensor_id loss) {
-    std::vector<bool> used(p.tensors_.size()), kept(p.operators_.size());
+    auto const kept = detail::operators_behind(p.operators_, loss);
+    std::vector<bool> used(p.tensors_.size());
     used[loss] = true;
-    for (std::size_t o = p.operators_.size(); o-- > 0;) {
-        auto const& op = p.operators_[o];
-        kept[o] = algorithm::any_of(op.results, [&](tensor_id t) { return static_cast<bool>(used[t]); });
-        if (!kept[o]) continue;
-        for (auto t : op.operands) used[t] = true;
-        for (auto t : op.results) used[t] = true;
-    }
+    for (std::size_t o = 0; o < p.operators_.size(); ++o)
+        for (auto const* tensors : {&p.operators_[o].operands, &p.operators_[o].results})
+            for (auto t : *tensors)
+                if (kept[o]) used[t] = true;
     std::vector<tensor_id> number(used.size());
     tensor_id tensors = 0;
     for (tensor_id t = 0; t < used.size(); ++t)

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -144,19 +146,19 @@ TEST_CASE("slices of different lengths that tile a dimension are one split, in w
     CHECK(p.work(0).is_view);
 }
 
-TEST_CASE("slices that are alike, do not tile, overlap, or have no common unit stay as they are") {
+TEST_CASE("slices that do not tile, overlap, or have no common unit stay as they are") {
     auto const stay = [](std::vector<std::pair<extent, extent>> const& places) {
         runs r;
         for (auto const& [start, stop] : places) r.take(1, start, stop);
         auto const kinds = kinds_of(r.finish());
         return kinds.size() == places.size() && std::ranges::count(kinds, "slice") == std::ssize(kinds);
     };
-    CHECK(stay({{0, 8}, {8, 16}, {16, 24}}));
     CHECK(stay({{0, 16}, {16, 20}}));
     CHECK(stay({{0, 16}, {12, 24}}));
     CHECK(stay({{0, 16}, {16, 20}, {16, 20}, {20, 24}}));
     CHECK(stay({{0, 7}, {7, 24}}));
     CHECK_FALSE(stay({{0, 6}, {6, 24}}));
+    CHECK_FALSE(stay({{0, 8}, {8, 16}, {16, 24}}));
     runs both; // along each dimension
     both.take(0, 0, 2);
     both.take(1, 0, 16);
@@ -168,4 +170,33 @@ TEST_CASE("slices that are alike, do not tile, overlap, or have no common unit s
     half.take(1, 16, 24);
     half.results.pop_back();
     CHECK(kinds_of(half.finish()) == std::vector<std::string>{"slice"});
+}
+
+TEST_CASE("all places of a dimension that are taken one by one are one unbind") {
+    auto const kinds = [](std::vector<extent> const& places, char const* target) {
+        call_recorder recorder;
+        auto const x = recorder.builder.parameter("x", {4, 3, 5});
+        std::string rule, terms;
+        std::vector<tensor_id> taken;
+        for (auto at : places) {
+            traced_call call{"place", target, {T(x)}, {}, {x}, {{{4, 5}}}};
+            if (call.target == "torch.select") call.arguments.insert(call.arguments.end(), {number(1), number(at)});
+            else call.arguments.push_back(list({whole(), number(at)}));
+            taken.push_back(recorder.add(std::move(call)).front());
+            rule += std::string(rule.empty() ? "" : ", ") + "(i j)";
+            terms += (terms.empty() ? "" : " + ") + std::to_string(taken.size() - 1);
+        }
+        auto const p = recorder.finish(recorder.builder.apply("add", rule + " -> (); " + terms, taken));
+        CHECK(broken_axioms(p).empty());
+        if (p.kind(0) == "unbind")
+            for (std::size_t n = 0; n < places.size(); ++n) // in the order of places
+                CHECK(p.results(0)[static_cast<std::size_t>((places[n] + 3) % 3)] == p.operands(1)[n]);
+        return kinds_of(p);
+    };
+    for (char const* target : {"torch.select", "operator.getitem"}) {
+        CHECK(kinds({2, 0, 1}, target) == std::vector<std::string>{"unbind"});
+        CHECK(kinds({-1, 0, 1}, target) == std::vector<std::string>{"unbind"});
+        CHECK(kinds({0, 2}, target).size() == 2);
+        CHECK(kinds({0, 1, 1, 2}, target).size() == 4);
+    }
 }

@@ -277,18 +277,21 @@ inline description slice(call_view const& c) {
 }
 
 /// Returns every slice along a dimension as a result of its own.
-inline description unbind(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input");
-    entries from = numbered(c.shape_of(x));
-    std::size_t const axis = c.axis(c.integer(1, "dim", 0), from.size());
-    entries to = from;
+inline described_operator unbound(tensor_id x, tensor_shape const& dims, std::size_t axis) {
+    entries from = numbered(dims), to = from;
     to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
-    from[axis] = entry("_", c.shape_of(x)[axis]);
-    c.expect_results(static_cast<std::size_t>(c.shape_of(x)[axis]));
-    described_operator op{rule_text({from}, std::vector<entries>(c.result_count(), to), "0"), {x}};
+    from[axis] = entry("_", dims[axis]);
+    described_operator op{rule_text({from}, std::vector<entries>(static_cast<std::size_t>(dims[axis]), to), "0"), {x}};
     op.options.attributes["dim"] = just(axis);
     op.options.is_view = true;
     return op;
+}
+inline description unbind(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    tensor_shape const& dims = c.shape_of(x);
+    std::size_t const axis = c.axis(c.integer(1, "dim", 0), dims.size());
+    c.expect_results(static_cast<std::size_t>(dims[axis]));
+    return unbound(x, dims, axis);
 }
 inline description stack(call_view const& c) {
     auto const& operands = c.call().operands;
