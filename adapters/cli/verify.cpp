@@ -33,14 +33,14 @@ void add_collectives(nlohmann::ordered_json& out, proof const& shown) {
     }
 }
 
-void print_collectives(proof const& shown) {
+void print_collectives(proof const& shown, bool is_on_mesh) {
     std::printf("  %-14s %16s %16s\n", "collective", "bytes executed", "bytes charged");
     auto const row = [](std::size_t k, double executed, double charged) {
         if (executed > 0 || charged > 0)
             std::printf("  %-14s %16.0f %16.0f\n", name(static_cast<collective>(k)), executed, charged);
     };
     for (std::size_t k = 0; k < collective_count; ++k) row(k, shown.executed[k].value, shown.charged[k].total().value);
-    if (shown.has_groups) std::printf("inside all device groups\n");
+    if (shown.has_groups) std::printf(is_on_mesh ? "along inner axes\n" : "inside all device groups\n");
     for (std::size_t k = 0; k < collective_count; ++k)
         row(k, shown.executed_inside[k].value, shown.charged_inside[k].value);
 }
@@ -93,7 +93,7 @@ int run_verify(verify_arguments const& arguments) {
         if (ran && ran->at_once && ran->is_shrunk)
             std::cout << "run with smaller dimensions, the shares "
                       << (ran->at_once->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
-        if (ran) print_differences(ran->shown), print_collectives(ran->shown);
+        if (ran) print_differences(ran->shown), print_collectives(ran->shown, p.is_on_mesh());
     }
     return conclude(arguments, problem);
 }

@@ -93,7 +93,10 @@ public:
         for (std::size_t a = 0; a < axes_; ++a)
             end.push_back(random_.chance(0.5) ? tensor_form::partial() : tensor_form::mirrored());
         bool const ends = std::ranges::any_of(held_[program_.loss], is_end);
+        std::size_t const first = steps_.size();
         if (!ends) bring(program_.loss, end);
+        for (std::size_t n = first; n < steps_.size(); ++n) // what is made of an end would have no cotangent
+            if (is_end(steps_[n].to())) steps_.resize(n + 1);
         return std::move(steps_);
     }
 
@@ -245,12 +248,22 @@ private:
                 if (first == f) return;
             }
         }
-        if (random_.chance(0.3)) go(t, random_.of(forms));
-        go(t, f);
+        auto const held = held_[t];
+        if (auto const via = random_.of(forms); random_.chance(0.3) && via != f) { // of which what follows is made
+            auto const there = shortest_way(tensor, held, via, random_);
+            std::set<product_form> made(held.begin(), held.end());
+            for (auto const& c : there) made.insert(c.from.with(c.axis, c.to));
+            made.erase(via);
+            auto const on = shortest_way(tensor, {via}, f, random_, made);
+            if ((there.empty() && !held.contains(via)) || on.empty())
+                return go(t, shortest_way(tensor, held, f, random_));
+            go(t, there);
+            return go(t, on);
+        }
+        go(t, shortest_way(tensor, held, f, random_));
     }
-    void go(tensor_id t, product_form const& f) {
-        for (auto const& [from, axis, to] : shortest_way(program_.tensors[t], held_[t], f, random_))
-            convert(t, from, axis, to);
+    void go(tensor_id t, std::vector<axis_conversion> const& way) {
+        for (auto const& [from, axis, to] : way) convert(t, from, axis, to);
     }
 
     indexed_program const& program_;

@@ -47,8 +47,8 @@ struct proof {
     /// The payload bytes of an iteration on each rank by kind of collective; and what the plan's cost charges for them.
     std::array<bytes, collective_count> executed{};
     std::array<charged_bytes, collective_count> charged{};
-    /// The payload bytes of the collectives inside device groups, summed over the groups; `ranks` then counts all of
-    /// their devices.
+    /// The payload bytes of the collectives inside device groups, summed over the groups, or along the inner axes of a
+    /// mesh, of one line of each in every slice; `ranks` then counts all devices.
     std::array<bytes, collective_count> executed_inside{}, charged_inside{};
     bool has_groups = false;
     /// The first thing found wrong; empty if plan and single device agree and the bytes do.
@@ -152,11 +152,11 @@ public:
         detail::require_finite(p, expected_);
         for (auto const& [t, gradient] : expected_.gradients) gradients_.emplace(t, gradient.second);
         result_.ranks = ranks_of(what);
-        result_.has_groups = what.has_groups();
+        result_.has_groups = what.has_groups() || what.is_on_mesh();
         result_.steps = what.steps.size();
         result_.expected_loss = expected_.loss;
-        if (!what.is_on_mesh()) result_.charged = charged_traffic(what);
-        auto const charged_by_step = what.is_on_mesh() ? decltype(charged_inside(what)){} : charged_inside(what);
+        result_.charged = charged_traffic(what);
+        auto const charged_by_step = charged_inside(what);
         for (std::size_t k = 1; k < inside_step_count; ++k)
             result_.charged_inside[static_cast<std::size_t>(detail::carrier(static_cast<inside_step>(k)))] +=
                 charged_by_step[k];
@@ -169,13 +169,20 @@ public:
     void run_rank(Ranks& ranks) {
         interpreter<double, Ranks, Backend> run(program_, indexed_, plan_, ranks, backend_, options_.seed);
         auto const mine = run.run(run.place(sources_));
-        std::optional<traffic> across, inside;
+        std::optional<traffic> across;
+        std::vector<traffic> inside;
         if constexpr (requires { ranks.inside(); }) {
             if (ranks.across()) {
                 across = ranks.across()->traffic();
-                inside = ranks.inside().traffic();
+                inside.push_back(ranks.inside().traffic());
             }
-        } else if constexpr (!detail::has_lines<Ranks>) { // of a mesh nobody says what lines carry
+        } else if constexpr (detail::has_lines<Ranks>) {
+            auto const place = plan_.mesh().place_of(ranks.device());
+            if (std::all_of(place.begin() + 1, place.end(), [](auto at) { return at == 0; })) {
+                across = ranks.line(0).traffic();
+                for (axis_number a = 1; a < place.size(); ++a) inside.push_back(ranks.line(a).traffic());
+            }
+        } else {
             across = ranks.traffic();
         }
         double const loss = run.whole_loss(mine);
@@ -183,8 +190,8 @@ public:
         builder_->compare_loss(loss);
         builder_->compare_gradients(mine.gradients, run.place(gradients_));
         if (across) result_.executed = detail::payloads(*across);
-        if (inside)
-            std::ranges::transform(result_.executed_inside, detail::payloads(*inside), result_.executed_inside.begin(),
+        for (auto const& t : inside)
+            std::ranges::transform(result_.executed_inside, detail::payloads(t), result_.executed_inside.begin(),
                                    std::plus<>{});
     }
 
@@ -198,11 +205,11 @@ public:
         return result_;
     }
 
-    /// As above, and compares what was carried with what the plan's cost charges; on a mesh that is not known yet.
-    /// *Precondition:* all ranks were run.
+    /// As above, and compares what was carried with what the plan's cost charges; on a mesh if the axes inside divide
+    /// everything evenly, as the cost takes them to do. *Precondition:* all ranks were run.
     [[nodiscard]] proof const& finish() {
         (void)compared();
-        if (plan_.is_on_mesh()) return result_;
+        if (!is_even_inside(plan_)) return result_;
         auto const compare = [&](std::size_t kind, std::string const& where, double executed, double charged) {
             // Shares are rounded fractions; counts of elements are not.
             if (std::abs(executed - charged) > 1e-9 * std::max(executed, charged))
@@ -215,7 +222,8 @@ public:
         for (std::size_t k = 0; k < collective_count; ++k) {
             if (is_expected && k == static_cast<std::size_t>(collective::all_to_all)) continue;
             compare(k, "", result_.executed[k].value, result_.charged[k].total().value);
-            compare(k, " inside device groups", result_.executed_inside[k].value, result_.charged_inside[k].value);
+            compare(k, plan_.is_on_mesh() ? " along inner axes" : " inside device groups",
+                    result_.executed_inside[k].value, result_.charged_inside[k].value);
         }
         return result_;
     }

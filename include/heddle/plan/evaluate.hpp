@@ -50,8 +50,11 @@ struct charged_bytes {
 [[nodiscard]] std::array<charged_bytes, collective_count> charged_traffic(plan const& p);
 
 /// Returns what a plan's cost charges for each step inside its device groups, summed over the groups, in bytes of their
-/// tensors.
+/// tensors; on a mesh, for each collective along an inner axis, summed over the slices, in the unit of `traffic`.
 [[nodiscard]] std::array<bytes, inside_step_count> charged_inside(plan const& p);
+
+/// Tells whether the axes inside the outermost divide evenly all that they may have to, as costs take them to do.
+[[nodiscard]] bool is_even_inside(plan const& p);
 
 namespace detail {
 
@@ -186,12 +189,26 @@ HEDDLE_INLINE std::array<bytes, inside_step_count> charged_inside(plan const& p)
                 charged[static_cast<std::size_t>(t.after)] += t.size * share(t.to);
             });
             for (auto const* list : {&s.step.inside_forward, &s.step.inside_backward, &s.step.inside_update})
-                for (auto const& t : *list)
-                    charged[static_cast<std::size_t>(t.kind)] += t.whole + t.split * share(s.step.share);
+                for (auto const& t : *list) {
+                    if (t.members == 1) continue;
+                    bool const is_part = t.kind == inside_step::all_to_all && t.members > 0; // what one of them sends
+                    charged[static_cast<std::size_t>(t.kind)] +=
+                        (t.whole + t.split * share(s.step.share)) * (is_part ? 1.0 / t.members : 1.0);
+                }
         }
     }
     charged[static_cast<std::size_t>(inside_step::none)] = {};
     return charged;
+}
+
+HEDDLE_INLINE bool is_even_inside(plan const& p) {
+    return algorithm::all_of(p.cuts, [](atom_class const& cut) {
+        return algorithm::all_of(cut.inside, [](auto const& of_axis) {
+            return algorithm::all_of(of_axis, [](auto const& parts) {
+                return algorithm::all_of(parts.second, [&](extent n) { return n == parts.second.front(); });
+            });
+        });
+    });
 }
 
 } // namespace heddle

@@ -18,8 +18,8 @@ namespace heddle::test {
 /// `prove` on data of this seed.
 [[nodiscard]] proof emulate(program const& p, plan const& what, std::uint64_t seed);
 
-/// As above, whatever is carried.
-[[nodiscard]] proof emulate(program const& p, mesh_program const& what, std::uint64_t seed);
+/// As above; what is carried is compared if that is asked for, of a mesh of several axes.
+[[nodiscard]] proof emulate(program const& p, mesh_program const& what, std::uint64_t seed, bool counts_bytes = false);
 
 /// Tells whether a single device itself gives other results of this seed's data if these are rounded differently, so that
 /// an error says nothing of a plan: a maximum of equal numbers, the norm of a constant row, a loss whose terms cancel.
