@@ -201,6 +201,19 @@ TEST_CASE("all places of a dimension that are taken one by one are one unbind") 
     }
 }
 
+TEST_CASE("places that a recurrence takes in turn stay as they are") {
+    call_recorder recorder;
+    auto const x = recorder.builder.parameter("x", {4, 3, 5});
+    auto state = recorder.builder.parameter("h", {4, 5});
+    for (std::int64_t at = 0; at < 3; ++at) {
+        traced_call call{"place", "torch.select", {T(x), number(1), number(at)}, {}, {x}, {{{4, 5}}}};
+        auto const taken = recorder.add(std::move(call)).front();
+        state = recorder.builder.apply("step", "(i j), (i j) -> (i j)", {taken, state});
+    }
+    auto const p = recorder.finish(recorder.builder.apply("sum", "(i j) -> (); 0", {state}));
+    CHECK(std::ranges::count(kinds_of(p), "select") == 3);
+}
+
 TEST_CASE("multi-head attention is its products, one for operands that are the same tensor") {
     auto const made = [](std::vector<tensor_id> const& operands, std::map<std::string, literal, std::less<>> named,
                          std::vector<tensor_shape> results = {{5, 2, 12}}) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -56,11 +57,29 @@ struct taken_run {
     return run;
 }
 
+/// Tells whether all of these tensors but the first are used beside what was made of others, as by the steps of a
+/// recurrence, which may want each in another form.
+[[nodiscard]] inline bool are_used_in_turn(program_builder const& builder, std::vector<tensor_id> const& tensors) {
+    std::set<tensor_id> const given(tensors.begin(), tensors.end());
+    std::set<tensor_id> made, late;
+    for (auto const& op : builder.operators()) {
+        bool const follows = algorithm::any_of(op.operands, [&](tensor_id t) { return made.contains(t); });
+        bool uses = false;
+        for (auto t : op.operands) {
+            if (!given.contains(t)) continue;
+            uses = true;
+            if (follows) late.insert(t);
+        }
+        if (uses || follows) made.insert(op.results.begin(), op.results.end());
+    }
+    return late.size() + 1 >= given.size();
+}
+
 /// Makes one `split` of slices that together are all of a dimension, if there is a number that divides their lengths,
-/// and one `unbind` of its places. As pieces of one operator they are cut in the same shares, as `qkv[..., :a]`,
+/// and one `unbind` of its places, unless these are used in turn. As pieces of one operator they are cut in the same shares, as `qkv[..., :a]`,
 /// `qkv[..., a:b]` and `qkv[..., b:]` have to be for attention by groups of heads, and the gradient of what they are taken
 /// from is put together once. Slices that the loss does not depend on do not count.
-/// *Complexity.* Linear in the operators but for sorting.
+/// *Complexity.* Linear in the operators but for sorting, for each dimension of which all places are taken.
 inline void join_slices(program_builder& builder, tensor_id loss) {
     auto const counts = operators_behind(builder.operators(), loss);
     std::map<std::tuple<tensor_id, std::size_t, bool>, std::vector<taken_run>> found;
@@ -73,14 +92,17 @@ inline void join_slices(program_builder& builder, tensor_id loss) {
         extent at = 0;
         std::vector<extent> lengths;
         std::vector<std::size_t> numbers;
+        std::vector<tensor_id> results;
         for (auto const& run : runs) {
             if (run.start == at) at += run.length;
             lengths.push_back(run.length);
             numbers.push_back(run.op);
+            results.push_back(builder.operators()[run.op].results[0]);
         }
         auto const dims = builder.tensor(x).shape;
         bool const are_all = at == dims[axis] && at == std::accumulate(lengths.begin(), lengths.end(), extent{0});
         if (!are_all || runs.size() < 2 || (!are_places && common_divisor(lengths) < 2)) continue;
+        if (are_places && are_used_in_turn(builder, results)) continue;
         auto made = are_places ? unbound(x, dims, axis) : split_of(x, dims, axis, lengths);
         builder.merge(numbers, are_places ? "unbind" : "split", parse_index_rule(made.rule), std::move(made.options));
     }
