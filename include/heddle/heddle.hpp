@@ -55,6 +55,7 @@
 #include <heddle/cluster/saturation.hpp>
 
 #include <heddle/theory/alike_steps.hpp>
+#include <heddle/theory/axis_program.hpp>
 #include <heddle/theory/batch.hpp>
 #include <heddle/theory/batch_split.hpp>
 #include <heddle/theory/cut_move.hpp>
@@ -163,6 +164,10 @@
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/layer_costs.hpp>
 #include <heddle/synthesis/memory_reason.hpp>
+#include <heddle/synthesis/mesh_axis.hpp>
+#include <heddle/synthesis/mesh_bound.hpp>
+#include <heddle/synthesis/mesh_realise.hpp>
+#include <heddle/synthesis/mesh_search.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/plan_record.hpp>
 #include <heddle/synthesis/plan_segments.hpp>

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -73,6 +74,9 @@ struct move_price {
     }
 };
 
+/// What a device holds of a tensor of a space's program in a form, and of which it is a share, if of any.
+using holdings_at_cuts = std::function<std::pair<holding, share_ref>(tensor_id, tensor_form)>;
+
 /// Holds the prices of all moves at given shares. They are made once for all operators of one kind that have the same
 /// shares. It keeps references to the space, the graph and the model.
 ///
@@ -83,9 +87,13 @@ class priced_graph {
 public:
     /// `steps` are those of the space's instructions. `shares.is_by_extent()`, if it exists, tells whether factors of
     /// equal extent have equal shares.
+    ///
+    /// `held` says what a device holds of a tensor in a form, and of which it is a share, if not what it holds on one
+    /// axis.
     template <class Shares>
     priced_graph(cut_space const& space, cut_graph const& graph, std::span<step_work const> steps,
-                 cost_model const& model, Shares const& shares, training_options const& training = {})
+                 cost_model const& model, Shares const& shares, training_options const& training = {},
+                 holdings_at_cuts const& held = {})
         : space_(space), graph_(graph), model_(model), training_(training), number_in_kind_(steps.size()) {
         auto const moves = moves_by_kind();
         search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
@@ -95,7 +103,7 @@ public:
             if (is_new) {
                 variants_.push_back(
                     {static_cast<std::uint32_t>(prices_.size()), static_cast<std::uint32_t>(instructions_.size())});
-                price_operator(op, moves[space.kind(op)], steps, shares);
+                price_operator(op, moves[space.kind(op)], steps, shares, held);
             }
             variant_of_operator_.push_back(number);
         }
@@ -273,7 +281,7 @@ private:
 
     template <class Shares>
     void price_operator(std::size_t op, std::vector<cut_space::action> const& moves, std::span<step_work const> steps,
-                        Shares const& shares) {
+                        Shares const& shares, holdings_at_cuts const& held) {
         auto const classes = model_.class_count();
         auto const first = instructions_.size();
         auto& most_bytes = most_bytes_.emplace_back();
@@ -310,11 +318,15 @@ private:
                     memory_[at + k] += cost.memory[k];
                 }
             }
-            for (auto const& [t, f] : move.saved)
+            for (auto const& [t, f] : move.saved) {
+                auto const [bytes_held, share] =
+                    held ? held(t, f)
+                         : std::pair(saved_bytes(space_.program().tensors[t], f, training_.micro_batches),
+                                     f.is_shard() ? share_ref{t, f.factor()} : share_ref{});
                 for (std::size_t k = 0; k < classes; ++k)
-                    memory_[at + k] += cost_model::at(
-                        model_.on_member(saved_bytes(space_.program().tensors[t], f, training_.micro_batches), k),
-                        f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
+                    memory_[at + k] +=
+                        cost_model::at(model_.on_member(bytes_held, k), share.is_split() ? here(share)[k] : 1);
+            }
             p.buffer = momentary.most();
             p.gradients_wait = gradients_follow_work(move.instructions, steps);
         }

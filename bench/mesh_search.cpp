@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+// Programs on meshes of machines and devices: what the search of two axes finds for shipped models, how long it takes,
+// and what it proves, beside plans of one axis and of device groups. Every program is verified. Arguments: files of
+// models, then `--cluster` and a file of a cluster; by default the shipped models on 8 machines of 8 (2 V100, 6 P100).
+#include <heddle/clp/all.hpp>
+#include <heddle/heddle.hpp>
+#include <heddle/json/all.hpp>
+#if __has_include(<heddle/pt2/all.hpp>)
+#include <heddle/pt2/all.hpp>
+#define HEDDLE_BENCH_HAS_PT2 1
+#endif
+
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+namespace fs = std::filesystem;
+
+double cpu_seconds() {
+    timespec now{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+double peak_megabytes() {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return static_cast<double>(used.ru_maxrss) / 1024;
+}
+
+program read(fs::path const& file) {
+#ifdef HEDDLE_BENCH_HAS_PT2
+    if (file.string().find(".pt2") != std::string::npos) return pt2::read_model(file).program;
+#endif
+    return json::read_model(file).program;
+}
+
+void show(fs::path const& file, cluster c, bool compare) {
+    double const begun = cpu_seconds();
+    auto const model = read(file);
+    auto const indexed = index_program(model);
+    double const is_read = cpu_seconds();
+    auto const grouped = with_grouped_machines(c);
+    mesh const m({grouped.devices().size(), static_cast<std::size_t>(grouped.group_sizes()[0])});
+    clp::ratio_solver solver;
+    auto const found = search_mesh(indexed, grouped, m, solver);
+    double const done = cpu_seconds();
+    if (!found.program) {
+        std::printf("%-24s %-9s %s: %s\n", file.filename().c_str(), to_string(m).c_str(), name(found.status),
+                    found.reason.c_str());
+        return;
+    }
+    auto const checked = verify(indexed, *found.program);
+    double most = 0;
+    for (auto bytes_held : found.memory) most = std::max(most, bytes_held);
+    std::printf("%-24s %-9s %10.5f s  gap %6.2f %%  read %5.2f s  search %5.2f s  %5.0f MB  holds %5.1f GB  %s",
+                file.filename().c_str(), to_string(m).c_str(), found.cost, 100 * (1 - found.lower_bound / found.cost),
+                is_read - begun, done - is_read, peak_megabytes(), most / 1e9,
+                checked ? "verified" : checked.problem.c_str());
+    if (compare) {
+        cluster flat = c;
+        for (auto& machines : flat.machines) machines.is_group = false;
+        for (auto const& [what, on] : {std::pair("flat", flat), {"groups", grouped}}) {
+            auto const plan = find_plan(model, on, clp::ratio_solver{});
+            std::printf("  %s %.5f s", what, plan.exists() ? plan.cost() : 0.0);
+        }
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    fs::path const examples = HEDDLE_EXAMPLES;
+    fs::path cluster_file = examples / "clusters" / "v100_p100_8x8.json";
+    std::vector<fs::path> models;
+    bool compare = true;
+    for (int n = 1; n < argc; ++n) {
+        std::string const word = argv[n];
+        if (word == "--cluster" && n + 1 < argc) cluster_file = argv[++n];
+        else if (word == "--alone") compare = false;
+        else models.push_back(word);
+    }
+    if (models.empty())
+        for (auto const* name : {"bert_12", "gpt2_12", "vit_12", "bert_moe_12", "vgg19"})
+            models.push_back(examples / "models" / (std::string(name) + ".json.gz"));
+    auto const c = json::read_cluster(cluster_file);
+    for (auto const& file : models) show(file, c, compare);
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Programs of one axis of a mesh, explored and priced.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/cost/priced_graph.hpp>
+#include <heddle/search/state_graph.hpp>
+#include <heddle/theory/axis_program.hpp>
+#include <heddle/theory/cut_space.hpp>
+
+#include <cstddef>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The same shares of everything, by class of devices.
+class equal_shares {
+public:
+    explicit equal_shares(share_vector shares) : shares_(std::move(shares)) {}
+    share_vector const& operator()(share_ref) const { return shares_; }
+    [[nodiscard]] bool is_by_extent() const { return true; }
+
+private:
+    share_vector shares_;
+};
+
+/// A program on a mesh, and what one axis does in it: each form is made once.
+using mesh_instructions = std::vector<mesh_instruction>;
+[[nodiscard]] std::vector<instruction> on_axis(indexed_program const& p, mesh_instructions const& list,
+                                               axis_number axis);
+
+/// The programs of one axis where the other's is given, as a layered graph, and their steps.
+class mesh_axis {
+public:
+    /// Keeps at most `width` states per cut.
+    mesh_axis(searched_program const& searched, mesh const& m, axis_number axis, std::vector<instruction> const& other,
+              instruction_filter const& allowed, training_options const& training, std::size_t width);
+    mesh_axis(mesh_axis const&) = delete;
+
+    [[nodiscard]] axis_program const& program() const { return program_; }
+    [[nodiscard]] cut_graph const& graph() const { return graph_; }
+    [[nodiscard]] priced_graph price(cost_model const& model, share_vector shares) const;
+    /// Returns the program of a path on both axes.
+    [[nodiscard]] mesh_instructions instructions_of(move_list const& path) const;
+
+private:
+    [[nodiscard]] step_work step_of(std::uint32_t number, std::size_t op) const;
+
+    mesh mesh_;
+    training_options training_;
+    axis_program program_;
+    cut_space space_;
+    cut_graph graph_;
+    std::vector<step_work> steps_;
+};
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<instruction> on_axis(indexed_program const& p, mesh_instructions const& list,
+                                               axis_number axis) {
+    std::vector<instruction> result;
+    std::set<formed_tensor> made;
+    for (auto const& i : list) {
+        auto const& mine = i.axes[axis];
+        if (is_keep(mine)) continue;
+        if (auto const* compute = mine.as<instruction::compute>())
+            for (std::size_t k = 0; k < compute->results.size(); ++k)
+                made.insert({p.operators[compute->op].results[k], compute->results[k]});
+        else if (auto const& change = *mine.change(); !made.insert({change.tensor, change.to}).second) continue;
+        result.push_back(mine);
+    }
+    return result;
+}
+
+HEDDLE_INLINE mesh_axis::mesh_axis(searched_program const& searched, mesh const& m, axis_number axis,
+                                   std::vector<instruction> const& other, instruction_filter const& allowed,
+                                   training_options const& training, std::size_t width)
+    : mesh_(m), training_(training), program_(searched, axis, other), space_(program_.program(), program_.kinds()) {
+    space_.restrict_to(program_.filter(allowed));
+    graph_ = search::explore(space_, width);
+    steps_.resize(space_.instructions().size());
+    std::vector<bool> is_made(steps_.size());
+    for (auto const& move : space_.moves())
+        for (auto i : move.instructions) {
+            if (is_made[i]) continue;
+            is_made[i] = true;
+            steps_[i] = step_of(i, move.kind);
+        }
+}
+
+HEDDLE_INLINE step_work mesh_axis::step_of(std::uint32_t number, std::size_t op) const {
+    auto const& i = space_.instructions()[number];
+    auto const there = program_.in_given(i);
+    if (!there) return {};
+    auto s = make_step(program_.searched().given(), *there, mesh_, training_);
+    // Shares are equal everywhere, so that any tensor of the operator will do.
+    auto const t = i.change() ? i.change()->tensor : program_.program().operators[op].results[0];
+    auto const place = [&](share_ref& ref) {
+        if (ref.is_split()) ref = {t, 0};
+    };
+    place(s.share);
+    for_each_transfer(s, [&](transfer& x) { place(x.from), place(x.to); });
+    return s;
+}
+
+HEDDLE_INLINE priced_graph mesh_axis::price(cost_model const& model, share_vector shares) const {
+    auto const held = [this](tensor_id t, tensor_form f) {
+        auto const [there, form] = program_.on_mesh(t, f);
+        return std::pair(held_bytes(program_.searched().given().tensors[there], form, mesh_),
+                         form[0].is_shard() ? share_ref{t, 0} : share_ref{});
+    };
+    return {space_, graph_, steps_, model, equal_shares(std::move(shares)), training_, held};
+}
+
+HEDDLE_INLINE mesh_instructions mesh_axis::instructions_of(move_list const& path) const {
+    mesh_instructions result;
+    for (std::size_t level = 0; level < path.size(); ++level) {
+        auto const op = space_.operator_of(level, path[level]);
+        for (auto i : space_.moves()[path[level]].instructions)
+            result.push_back(program_.on_mesh(space_.at(op, space_.instructions()[i])));
+    }
+    return result;
+}
+
+} // namespace heddle
+
+#endif

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The best program on a mesh of two axes: its axes are planned in turn, and bounded together.
+#pragma once
+
+#include <heddle/balance/program_ratio_problem.hpp>
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/cost/overlapped.hpp>
+#include <heddle/cost/serial.hpp>
+#include <heddle/plan/mesh_program.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/search/outcome.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/mesh_axis.hpp>
+#include <heddle/synthesis/mesh_bound.hpp>
+#include <heddle/synthesis/mesh_realise.hpp>
+#include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/instruction_filter.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct mesh_search_options {
+    training_options training{};
+    /// For the search of one axis at the other's fixed program.
+    synthesis_options synthesis{.relaxation_rounds = 8, .search = {.limits = {.labels = 2'000}}};
+    /// How many times an axis is planned anew from each start, and how many times shares and programs take turns.
+    int turns = 8, rounds = 4;
+    /// The rounds in which costs are split between axes for the bound.
+    int bound_rounds = 40;
+    /// States kept per cut.
+    std::size_t width = 20'000;
+    /// If set, shares stay at these, by type of devices.
+    std::optional<std::vector<double>> ratios{};
+    search::limits limits{};
+};
+
+/// A program on a mesh. Cost and bound are at its shares, before these are rounded to whole atoms; the bound is of the
+/// programs of which each axis keeps to those of one axis.
+struct mesh_search_result : search::outcome<> {
+    std::optional<mesh_program> program;
+    /// The costs of the program's steps.
+    std::vector<step_work> steps;
+    /// The shares of the outermost axis, by type of its devices.
+    std::vector<double> ratios;
+    /// Seconds of an iteration, and bytes by type.
+    double cost = std::numeric_limits<double>::infinity();
+    std::vector<double> memory;
+    /// In words, what the bound is of.
+    std::string space;
+    search::statistics statistics;
+};
+
+namespace detail {
+
+using ratio_function = std::function<std::optional<std::vector<double>>(ratio_problem const&)>;
+
+/// Allows all but gathering a parameter again for the backward pass, or for one operator alone.
+[[nodiscard]] inline instruction_filter gathered_once() {
+    return {[](instruction const& i) { return !i.is<instruction::unshard>() && !i.is<instruction::reshard>(); },
+            instruction_filter::no_mark};
+}
+
+/// Searches a program on a mesh of two axes.
+template <time_accumulator Accumulator>
+class mesh_searcher {
+public:
+    mesh_searcher(indexed_program const& program, cluster const& c, mesh const& m, mesh_search_options const& options,
+                  ratio_function const& solve);
+    [[nodiscard]] mesh_search_result run();
+
+private:
+    /// What one axis does, or both, as instructions of the searched program.
+    using one_axis = std::vector<instruction>;
+    struct found_program {
+        mesh_instructions list;
+        path_cost cost{std::numeric_limits<double>::infinity(), {}};
+        std::optional<multipliers> weights;
+    };
+
+    /// Returns a program of one axis with the least of a number that is summed over instructions.
+    [[nodiscard]] one_axis least(std::function<double(instruction const&)> const& number) const;
+    /// Plans one axis where the other's program is given.
+    [[nodiscard]] found_program plan(axis_number axis, one_axis const& other);
+    /// Plans the axes in turn, beginning with one of them, until nothing changes.
+    void take_turns(axis_number axis, one_axis other);
+    /// Balances the shares for the best program. Returns whether they changed.
+    [[nodiscard]] bool balance();
+    [[nodiscard]] program_steps steps_of(mesh_instructions const& given) const;
+
+    cluster const cluster_;
+    mesh const& mesh_;
+    mesh_search_options const& options_;
+    ratio_function const& solve_;
+    search::deadline until_;
+    searched_program searched_;
+    instruction_filter allowed_;
+    cut_space space_;
+    cut_graph graph_;
+    device_types types_;
+    cost_model model_;
+    std::vector<double> ratios_, preferred_, best_ratios_;
+    found_program best_;
+    search::statistics statistics_;
+};
+
+[[nodiscard]] mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+                                             mesh_search_options const& options, ratio_function const& solve);
+
+} // namespace detail
+
+/// Finds a program on a mesh of machines and their devices, for devices that are alike inside every machine.
+///
+/// Each axis is planned at the other's fixed program, in turn, from both orders and from programs that cut data and
+/// tensors, until nothing changes; the outermost axis's shares are balanced between. Axes inside cut evenly.
+/// *Throws* `input_error` if the machines are not as many as the mesh's outer size, each with as many devices as its
+/// inner one.
+/// *Returns* status and bound at the program's shares; the bound is zero if gradients overlap.
+template <ratio_solver Solver>
+[[nodiscard]] mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+                                             Solver&& solver, mesh_search_options const& options = {}) {
+    return detail::search_mesh(program, c, m, options,
+                               [&solver](ratio_problem const& p) -> std::optional<std::vector<double>> {
+                                   if (!solves(solver, p)) return std::nullopt;
+                                   auto found = solver.solve(p);
+                                   if (!found.feasible) return std::nullopt;
+                                   return std::move(found.ratios);
+                               });
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+template <time_accumulator Accumulator>
+mesh_searcher<Accumulator>::mesh_searcher(indexed_program const& program, cluster const& c, mesh const& m,
+                                          mesh_search_options const& options, ratio_function const& solve)
+    : cluster_(with_grouped_machines(c)), mesh_(m), options_(options), solve_(solve), until_(options.limits),
+      searched_(program), allowed_(searched_.as_searched(gathered_once())),
+      space_(searched_.program(), operator_kinds(searched_.program())), types_(cluster_),
+      model_(cluster_, types_.classes, main_type(searched_.given()), options.training.bucket),
+      preferred_(compute_proportional(model_, main_type(searched_.given()))) {
+    bool const fits = m.axis_count() == 2 && cluster_.devices().size() == m.size(0) &&
+                      algorithm::all_of(cluster_.group_sizes(),
+                                        [&](int size) { return static_cast<std::size_t>(size) == m.size(1); });
+    if (!fits)
+        throw input_error("mesh", "is " + to_string(m) +
+                                      ", expected as many machines as its outer axis has places, each of "
+                                      "as many devices as its inner one");
+    space_.restrict_to(allowed_);
+    graph_ = search::explore(space_, options.width);
+    ratios_ = options.ratios.value_or(preferred_);
+}
+
+template <time_accumulator Accumulator>
+auto mesh_searcher<Accumulator>::least(std::function<double(instruction const&)> const& number) const -> one_axis {
+    std::vector<double> numbers;
+    for (auto const& i : space_.instructions()) numbers.push_back(number(i));
+    auto const paths = search::paths_to_goal(graph_, [&](cut_space::action a) {
+        double sum = 0;
+        for (auto i : space_.moves()[a].instructions) sum += numbers[i];
+        return sum;
+    });
+    one_axis result;
+    auto const path = search::follow(graph_, paths);
+    for (std::size_t level = 0; level < path.size(); ++level)
+        for (auto i : space_.moves()[path[level]].instructions)
+            result.push_back(space_.at(space_.operator_of(level, path[level]), space_.instructions()[i]));
+    return result;
+}
+
+template <time_accumulator Accumulator>
+auto mesh_searcher<Accumulator>::plan(axis_number axis, one_axis const& other) -> found_program {
+    mesh_axis const programs(searched_, mesh_, axis, other, allowed_, options_.training, options_.width);
+    auto asked = options_.synthesis;
+    asked.weights = best_.weights;
+    asked.search.limits = until_.rest(asked.search.limits);
+    auto found = synthesise<Accumulator>(programs.price(model_, ratios_), asked);
+    statistics_ += found.statistics;
+    if (!found.path) return {};
+    return {programs.instructions_of(*found.path), std::move(found.cost), std::move(found.weights)};
+}
+
+template <time_accumulator Accumulator>
+void mesh_searcher<Accumulator>::take_turns(axis_number axis, one_axis other) {
+    double before = std::numeric_limits<double>::infinity();
+    for (int turn = 0, idle = 0; turn < options_.turns && idle < 2 && !until_.is_over(); ++turn, axis = 1 - axis) {
+        auto found = plan(axis, other);
+        if (found.list.empty()) return;
+        other = on_axis(searched_.program(), found.list, axis);
+        idle = found.cost.seconds < before * (1 - 1e-9) ? 0 : idle + 1;
+        before = std::min(before, found.cost.seconds);
+        if (found.cost.seconds < best_.cost.seconds * (1 - 1e-9)) {
+            best_ = std::move(found);
+            best_ratios_ = ratios_;
+        }
+    }
+}
+
+template <time_accumulator Accumulator>
+program_steps mesh_searcher<Accumulator>::steps_of(mesh_instructions const& given) const {
+    program_steps result;
+    auto const& p = searched_.given();
+    std::set<std::pair<tensor_id, product_form>> saved;
+    std::map<tensor_id, product_form> stored;
+    auto const save = [&](tensor_id t, product_form const& f) {
+        if (auto const at = stored.find(t); at != stored.end() && at->second == f) return;
+        if (!saved.insert({t, f}).second) return;
+        result.saved.push_back(
+            {held_bytes(p.tensors[t], f, mesh_), f[0].is_shard() ? share_ref{t, f[0].factor()} : share_ref{}});
+    };
+    for (auto const& i : given) {
+        result.steps.push_back(make_step(p, i, mesh_, options_.training));
+        if (i.axes[0].is<instruction::read>() && p.tensors[i.tensor()].is_parameter())
+            stored.emplace(i.tensor(), i.to());
+        if (!i.axes[0].is<instruction::compute>()) continue;
+        auto const& op = p.operators[i.axes[0].as<instruction::compute>()->op];
+        for (auto k : op.work.saved_operands) save(op.operands[k], i.operand(k));
+        for (auto k : op.work.saved_results) save(op.results[k], i.result(k));
+    }
+    return result;
+}
+
+template <time_accumulator Accumulator>
+bool mesh_searcher<Accumulator>::balance() {
+    if (options_.ratios || types_.classes.size() == 1) return false;
+    auto program = steps_of(in_given(searched_, best_.list));
+    equal_shares const shares(best_ratios_);
+    for (auto& s : program.steps) s = model_.decided(std::move(s), shares);
+    auto const found = solve_(make_ratio_problem(program, model_, preferred_));
+    if (!found) return false;
+    double moved = 0;
+    for (std::size_t k = 0; k < ratios_.size(); ++k) moved = std::max(moved, std::abs((*found)[k] - ratios_[k]));
+    ratios_ = *found;
+    return moved > 1e-6;
+}
+
+template <time_accumulator Accumulator>
+mesh_search_result mesh_searcher<Accumulator>::run() {
+    auto const is_trained = [&](form_change const& read) {
+        return searched_.program().tensors[read.tensor].is_parameter();
+    };
+    auto const of_computation = [](instruction const& i) { return is_split(i) ? 0.0 : 0.1; };
+    auto const data = least([&](instruction const& i) {
+        if (auto const* read = i.as<instruction::read>())
+            return is_trained(*read) && (read->from != read->to || !read->to.is_whole()) ? 1.0 : 0.0;
+        return i.is<instruction::compute>() ? of_computation(i) : 1.0;
+    });
+    auto const tensors = least([&](instruction const& i) {
+        if (auto const* read = i.as<instruction::read>()) return is_trained(*read) && !read->to.is_shard() ? 1.0 : 0.0;
+        return i.is<instruction::compute>() ? of_computation(i) : 0.01;
+    });
+    for (axis_number axis : {0, 1})
+        for (auto const* other : {&data, &tensors}) take_turns(axis, *other);
+    mesh_search_result result;
+    result.space = "programs on a mesh of two axes, each of which keeps to the programs of one axis that are not "
+                   "slower for less memory, at these shares";
+    if (best_.list.empty()) {
+        result.status = until_.is_over() ? search::status::limit : search::status::infeasible;
+        if (until_.is_over()) result.which_limit = search::limit_kind::time;
+        result.reason = "no program that was met fits into memory";
+        return result;
+    }
+    for (int n = 0; n < options_.rounds && !until_.is_over() && balance(); ++n) {
+        double const before = best_.cost.seconds;
+        auto const list = best_.list;
+        for (axis_number axis : {0, 1}) take_turns(axis, on_axis(searched_.program(), list, 1 - axis));
+        if (best_.cost.seconds >= before * (1 - 1e-7)) break;
+    }
+    result.cost = best_.cost.seconds;
+    result.memory = best_.cost.memory;
+    result.ratios = best_ratios_;
+    auto& program = result.program.emplace(mesh_program{mesh_, in_given(searched_, best_.list), {}, {}});
+    std::vector<double> outer, inner(mesh_.size(1), 1.0 / static_cast<double>(mesh_.size(1)));
+    for (auto k : types_.of_device) outer.push_back(best_ratios_[k]);
+    program.cuts = mesh_cuts(searched_.given(), mesh_, program.steps, std::vector<ratio_table>{{outer}, {inner}});
+    result.steps = steps_of(program.steps).steps;
+    if (graph_.is_complete && space_.is_complete() && best_.weights &&
+        Accumulator::relaxation == relaxation_kind::clocks) {
+        mesh_bound bound(searched_, mesh_, space_, graph_, model_, best_ratios_, options_.training,
+                         best_.weights->time);
+        result.lower_bound = std::min(result.cost, bound.improve(best_.cost.added, options_.bound_rounds));
+    }
+    statistics_.seconds = until_.elapsed();
+    result.statistics = statistics_;
+    search::conclude(result, result.cost, result.lower_bound);
+    return result;
+}
+
+HEDDLE_INLINE mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+                                             mesh_search_options const& options, ratio_function const& solve) {
+    if (options.training.overlaps_gradients) return mesh_searcher<overlapped>(program, c, m, options, solve).run();
+    return mesh_searcher<serial>(program, c, m, options, solve).run();
+}
+
+} // namespace heddle::detail
+
+#endif

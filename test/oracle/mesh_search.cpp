@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSL-1.0
+// The search of programs on meshes against a dynamic programme over all product forms of small random programs: no
+// program is cheaper than the optimum or than the bound, and every program found computes what a single device does.
+#include <heddle/execute/eigen_kernels.hpp>
+#include <heddle/execute/prove_mesh.hpp>
+#include <heddle/synthesis/mesh_search.hpp>
+#include <support/random_programs.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+
+/// A tree of linear layers, activations, softmaxes and sums; every value is used once.
+program random_tree(test::random_source& random) {
+    program_builder b;
+    int parameters = 0;
+    auto const rows = static_cast<extent>(2 * random.between(1, 3));
+    auto const width = [&] { return static_cast<extent>(random.between(1, 4)); };
+    auto const grow = [&](auto& self, extent columns, int depth) -> tensor_id {
+        switch (depth == 0 ? 0 : random.between(1, 4)) {
+        case 0: return b.input("x", {rows, columns});
+        case 1: return b.apply("relu", "(b n) -> (b n)", {self(self, columns, depth - 1)});
+        case 2: return b.apply("tanh", "(b n) -> (b n)", {self(self, columns, depth - 1)});
+        case 3: {
+            auto const left = self(self, columns, depth - 1), right = self(self, columns, depth - 1);
+            return b.apply("add", "(b n), (b n) -> (b n); 0 + 1", {left, right});
+        }
+        default: break;
+        }
+        extent const inner = width();
+        auto const x = self(self, inner, depth - 1);
+        auto const w = b.parameter("w" + std::to_string(parameters++), {columns, inner});
+        operator_options options;
+        options.category = operator_class::matmul;
+        return b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, options);
+    };
+    extent const columns = width();
+    auto const last = grow(grow, columns, random.between(1, 3));
+    auto const w = b.parameter("head", {width(), columns});
+    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {last, w});
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {y}));
+}
+
+cluster random_cluster(test::random_source& random, int machines, int devices) {
+    cluster c;
+    c.types = {
+        {"gpu", bytes(1e9), bytes_per_second(random.log_between(30, 3e4)), seconds(random.log_between(1e-3, 0.3)), {}}};
+    c.types[0].rates[element_type::float32].fallback = flops_per_second(random.log_between(10, 1e4));
+    c.machines = {{0, devices, machines, true, random.between(1, 2)}};
+    c.intra = network_link{bytes_per_second(random.log_between(30, 1e4)), seconds(random.log_between(1e-3, 1))};
+    c.inter = network_link{bytes_per_second(random.log_between(10, 1e3)), seconds(random.log_between(1e-3, 1))};
+    validate(c);
+    return c;
+}
+
+/// The least cost of any program in which every value has one form where it is made and one where it is used.
+class optimum {
+public:
+    optimum(indexed_program const& p, cluster const& c, mesh const& m, training_options const& training)
+        : p_(p), mesh_(m), training_(training),
+          model_(c, {{0, static_cast<int>(m.size(0)), static_cast<int>(m.size(1))}}),
+          shares_({1.0 / static_cast<double>(m.size(0))}) {}
+
+    [[nodiscard]] double price(mesh_instruction const& i) const {
+        return relaxation_weights{{1.0}}.price(model_.price(make_step(p_, i, mesh_, training_), shares_), 0);
+    }
+
+    double find() {
+        std::map<std::map<tensor_id, product_form>, double> states{{{}, 0.0}};
+        for (operator_id o = 0; o < p_.operators.size(); ++o) {
+            auto const& op = p_.operators[o];
+            decltype(states) next;
+            for (auto const& outer : computations(p_, o))
+                for (auto const& inner : computations(p_, o)) {
+                    mesh_instruction const i({outer, inner});
+                    if (!goes_together(p_, i)) continue;
+                    double const own = price(i);
+                    for (auto const& [held, before] : states) {
+                        auto after = held;
+                        double cost = before + own;
+                        for (std::size_t k = 0; k < op.operands.size(); ++k) {
+                            cost += bring(op.operands[k], held, i.operand(k));
+                            after.erase(op.operands[k]);
+                        }
+                        after.emplace(op.results[0], i.result(0));
+                        if (cost == infinite) continue;
+                        auto const [slot, is_new] = next.try_emplace(std::move(after), cost);
+                        if (!is_new) slot->second = std::min(slot->second, cost);
+                    }
+                }
+            states = std::move(next);
+        }
+        double best = infinite;
+        for (auto const& [held, cost] : states)
+            for (auto const& f : forms(p_.loss))
+                if (is_end(f)) best = std::min(best, cost + between(p_.loss, held.at(p_.loss), f));
+        return best;
+    }
+
+private:
+    static constexpr double infinite = std::numeric_limits<double>::infinity();
+
+    [[nodiscard]] std::vector<product_form> forms(tensor_id t) const {
+        std::vector<product_form> all;
+        for (std::uint16_t a = 0; a < 3 + p_.tensors[t].factors.size(); ++a)
+            for (std::uint16_t b = 0; b < 3 + p_.tensors[t].factors.size(); ++b) {
+                product_form f(tensor_form::from_code(a));
+                f.push_back(tensor_form::from_code(b));
+                if (is_possible(f, p_.tensors[t])) all.push_back(f);
+            }
+        return all;
+    }
+    /// The least cost of any list of conversions.
+    double between(tensor_id t, product_form const& from, product_form const& to) {
+        auto [slot, is_new] = ways_.try_emplace(t);
+        auto& way = slot->second;
+        auto const all = forms(t);
+        if (is_new) {
+            for (auto const& f : all)
+                for (auto const& g : all) {
+                    double cost = f == g ? 0 : infinite;
+                    for (axis_number a = 0; a < 2; ++a)
+                        if (f.with(a, g[a]) == g && find_conversion(f, a, g[a], p_.tensors[t]))
+                            cost = price(mesh_instruction::convert(t, f, a, g[a]));
+                    way[{f, g}] = cost;
+                }
+            for (auto const& via : all)
+                for (auto const& f : all)
+                    for (auto const& g : all) way[{f, g}] = std::min((way[{f, g}]), way[{f, via}] + way[{via, g}]);
+        }
+        return way.at({from, to});
+    }
+    double bring(tensor_id t, std::map<tensor_id, product_form> const& held, product_form const& f) {
+        auto const& tensor = p_.tensors[t];
+        if (!tensor.is_source()) return between(t, held.at(t), f);
+        auto const [slot, is_new] = read_.try_emplace({t, f}, infinite);
+        double& best = slot->second;
+        if (!is_new) return best;
+        auto const readable = readable_forms(tensor);
+        auto const may_read = [&](tensor_form from, tensor_form to) {
+            bool const is_read = std::ranges::find(readable, to) != readable.end();
+            return is_read && (from == to || (tensor.has_cotangent && from.is_shard() && to.is_whole()));
+        };
+        for (auto const& from : forms(t))
+            for (auto const& to : forms(t)) {
+                if (!may_read(from[0], to[0]) || !may_read(from[1], to[1])) continue;
+                auto const halfway = from.with(1, to[1]);
+                if (from[1] != to[1] && !find_conversion(from, 1, to[1], tensor)) continue;
+                if (from[0] != to[0] && !find_conversion(halfway, 0, to[0], tensor)) continue;
+                best = std::min(best, price(mesh_instruction::read(t, from, to)) + between(t, to, f));
+            }
+        return best;
+    }
+
+    indexed_program const& p_;
+    mesh const& mesh_;
+    training_options const& training_;
+    cost_model model_;
+    equal_shares shares_;
+    std::map<tensor_id, std::map<std::pair<product_form, product_form>, double>> ways_;
+    std::map<std::pair<tensor_id, product_form>, double> read_;
+};
+
+struct no_solver {
+    [[nodiscard]] ratio_solution solve(ratio_problem const&) const { return {}; }
+};
+
+} // namespace
+
+TEST_CASE("what the search of two axes finds and proves of small programs, against all product forms") {
+    constexpr std::uint64_t cases = 500;
+    int best = 0, proven = 0, run = 0;
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        test::random_source random(seed);
+        auto const model = random_tree(random);
+        auto const indexed = index_program(model);
+        int const machines = random.between(2, 3), devices = random.between(2, 3);
+        auto const c = random_cluster(random, machines, devices);
+        mesh const m({static_cast<std::size_t>(machines), static_cast<std::size_t>(devices)});
+        mesh_search_options options;
+        options.training.bucket = bytes(0);
+        CAPTURE(seed);
+        auto const found = search_mesh(indexed, c, m, no_solver{}, options);
+        REQUIRE(found.program);
+        double const least = optimum(indexed, c, m, options.training).find();
+        CHECK(found.cost >= least * (1 - 1e-9));
+        CHECK(found.lower_bound <= least * (1 + 1e-9));
+        best += found.cost <= least * (1 + 1e-9);
+        proven += found.lower_bound >= found.cost * (1 - 1e-3);
+        auto const verified = verify(indexed, *found.program);
+        CHECK_MESSAGE(verified, verified.problem);
+        if (seed % 5 != 0 || !verified) continue;
+        auto const shown = prove(model, *found.program, eigen_kernels<double>());
+        CHECK_MESSAGE(shown, shown.problem);
+        ++run;
+    }
+    MESSAGE("best " << best << ", proven to 0.1 % " << proven << " of " << cases << ", run " << run);
+}
