@@ -166,6 +166,7 @@
 #include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
 #include <heddle/synthesis/mesh_bound.hpp>
+#include <heddle/synthesis/mesh_choices.hpp>
 #include <heddle/synthesis/mesh_realise.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
 #include <heddle/synthesis/pins.hpp>

@@ -64,11 +64,12 @@ cluster random_cluster(test::random_source& random, int machines, int devices) {
     return c;
 }
 
-/// The least cost of any program in which every value has one form where it is made and one where it is used.
+/// The least cost of programs in which every value has one form where it is made and one where it is used: of all, with
+/// any lists of conversions, or of those in which each axis converts as it does in the search of one axis.
 class optimum {
 public:
-    optimum(indexed_program const& p, cluster const& c, mesh const& m, training_options const& training)
-        : p_(p), mesh_(m), training_(training),
+    optimum(indexed_program const& p, cluster const& c, mesh const& m, training_options const& training, bool all)
+        : p_(p), mesh_(m), training_(training), all_(all),
           model_(c, {{0, static_cast<int>(m.size(0)), static_cast<int>(m.size(1))}}),
           shares_({1.0 / static_cast<double>(m.size(0))}) {}
 
@@ -141,9 +142,70 @@ private:
         }
         return way.at({from, to});
     }
+    using list = std::vector<tensor_form>;
+    /// How one axis brings a form from another: straight or, where nothing leads there straight, by a whole copy.
+    [[nodiscard]] std::vector<list> routes(tensor_id t, tensor_form from, tensor_form to) const {
+        if (from == to) return {{}};
+        if (find_conversion(from, to)) return {{to}};
+        std::vector<list> result;
+        for (tensor_form hub : {tensor_form::replicated(), tensor_form::mirrored()})
+            if (is_possible(hub, p_.tensors[t]) && find_conversion(from, hub) && find_conversion(hub, to))
+                result.push_back({hub, to});
+        return result;
+    }
+    /// The least cost of making these conversions in some order.
+    double interleaved(tensor_id t, product_form const& from, list const& outer, std::size_t done_outer,
+                       list const& inner, std::size_t done_inner) const {
+        if (done_outer == outer.size() && done_inner == inner.size()) return 0;
+        double best = infinite;
+        auto const make = [&](axis_number a, tensor_form to, std::size_t then_outer, std::size_t then_inner) {
+            if (!find_conversion(from, a, to, p_.tensors[t])) return;
+            best = std::min(best, price(mesh_instruction::convert(t, from, a, to)) +
+                                      interleaved(t, from.with(a, to), outer, then_outer, inner, then_inner));
+        };
+        if (done_outer < outer.size()) make(0, outer[done_outer], done_outer + 1, done_inner);
+        if (done_inner < inner.size()) make(1, inner[done_inner], done_outer, done_inner + 1);
+        return best;
+    }
+    double as_axes_do(tensor_id t, product_form const& from, product_form const& to) const {
+        double best = infinite;
+        for (auto const& outer : routes(t, from[0], to[0]))
+            for (auto const& inner : routes(t, from[1], to[1]))
+                best = std::min(best, interleaved(t, from, outer, 0, inner, 0));
+        return best;
+    }
+    /// A parameter is read in the form needed or, where that is whole, along its finest factor, and gathered when it is
+    /// read or after it.
+    double read_as_axes_do(tensor_id t, product_form const& f) const {
+        auto const& tensor = p_.tensors[t];
+        struct way {
+            tensor_form from, to;
+            list then{};
+        };
+        auto const ways = [&](tensor_form needed) {
+            std::vector<way> result{{needed, needed}};
+            if (!needed.is_whole() || tensor.factors.empty()) return result;
+            auto const finest = std::ranges::max_element(tensor.factors, {}, &factor::extent);
+            auto const stored = tensor_form::shard(static_cast<factor_number>(finest - tensor.factors.begin()));
+            result.push_back({stored, needed});
+            result.push_back({stored, stored, {needed}});
+            return result;
+        };
+        double best = infinite;
+        for (auto const& outer : ways(f[0]))
+            for (auto const& inner : ways(f[1])) {
+                product_form from(outer.from), to(outer.to);
+                from.push_back(inner.from), to.push_back(inner.to);
+                auto const read = mesh_instruction::read(t, from, to);
+                if (is_read_together(tensor, read))
+                    best = std::min(best, price(read) + interleaved(t, to, outer.then, 0, inner.then, 0));
+            }
+        return best;
+    }
     double bring(tensor_id t, std::map<tensor_id, product_form> const& held, product_form const& f) {
         auto const& tensor = p_.tensors[t];
-        if (!tensor.is_source()) return between(t, held.at(t), f);
+        if (!tensor.is_source()) return all_ ? between(t, held.at(t), f) : as_axes_do(t, held.at(t), f);
+        if (!all_ && tensor.is_parameter()) return read_as_axes_do(t, f);
         auto const [slot, is_new] = read_.try_emplace({t, f}, infinite);
         double& best = slot->second;
         if (!is_new) return best;
@@ -166,6 +228,7 @@ private:
     indexed_program const& p_;
     mesh const& mesh_;
     training_options const& training_;
+    bool all_;
     cost_model model_;
     equal_shares shares_;
     std::map<tensor_id, std::map<std::pair<product_form, product_form>, double>> ways_;
@@ -180,7 +243,7 @@ struct no_solver {
 
 TEST_CASE("what the search of two axes finds and proves of small programs, against all product forms") {
     constexpr std::uint64_t cases = 500;
-    int best = 0, proven = 0, run = 0;
+    int best = 0, best_of_all = 0, proven = 0, run = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
         test::random_source random(seed);
         auto const model = random_tree(random);
@@ -193,10 +256,13 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
         CAPTURE(seed);
         auto const found = search_mesh(indexed, c, m, no_solver{}, options);
         REQUIRE(found.program);
-        double const least = optimum(indexed, c, m, options.training).find();
+        double const least = optimum(indexed, c, m, options.training, true).find(),
+                     of_axes = optimum(indexed, c, m, options.training, false).find();
+        CHECK(least <= of_axes * (1 + 1e-9));
         CHECK(found.cost >= least * (1 - 1e-9));
-        CHECK(found.lower_bound <= least * (1 + 1e-9));
-        best += found.cost <= least * (1 + 1e-9);
+        CHECK(found.lower_bound <= std::min(of_axes, found.cost) * (1 + 1e-9));
+        best += found.cost <= of_axes * (1 + 1e-9);
+        best_of_all += found.cost <= least * (1 + 1e-9);
         proven += found.lower_bound >= found.cost * (1 - 1e-3);
         auto const verified = verify(indexed, *found.program);
         CHECK_MESSAGE(verified, verified.problem);
@@ -205,5 +271,8 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
         CHECK_MESSAGE(shown, shown.problem);
         ++run;
     }
-    MESSAGE("best " << best << ", proven to 0.1 % " << proven << " of " << cases << ", run " << run);
+    CHECK(best >= cases * 19 / 20);
+    CHECK(proven >= cases * 17 / 20);
+    MESSAGE("best " << best << ", of all forms " << best_of_all << ", proven to 0.1 % " << proven << " of " << cases
+                    << ", run " << run);
 }

@@ -265,7 +265,7 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
         if (auto const* read = i.as<instruction::read>()) return is_trained(*read) && !read->to.is_shard() ? 1.0 : 0.0;
         return i.is<instruction::compute>() ? of_computation(i) : 0.01;
     });
-    for (axis_number axis : {0, 1})
+    for (axis_number axis = 0; axis < 2; ++axis)
         for (auto const* other : {&data, &tensors}) take_turns(axis, *other);
     mesh_search_result result;
     result.space = "programs on a mesh of two axes, each of which keeps to the programs of one axis that are not "
@@ -279,7 +279,7 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
     for (int n = 0; n < options_.rounds && !until_.is_over() && balance(); ++n) {
         double const before = best_.cost.seconds;
         auto const list = best_.list;
-        for (axis_number axis : {0, 1}) take_turns(axis, on_axis(searched_.program(), list, 1 - axis));
+        for (axis_number axis = 0; axis < 2; ++axis) take_turns(axis, on_axis(searched_.program(), list, 1 - axis));
         if (best_.cost.seconds >= before * (1 - 1e-7)) break;
     }
     result.cost = best_.cost.seconds;
@@ -292,8 +292,9 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
     result.steps = steps_of(program.steps).steps;
     if (graph_.is_complete && space_.is_complete() && best_.weights &&
         Accumulator::relaxation == relaxation_kind::clocks) {
-        mesh_bound bound(searched_, mesh_, space_, graph_, model_, best_ratios_, options_.training,
-                         best_.weights->time);
+        equal_shares const shares(best_ratios_);
+        mesh_prices const prices{searched_, mesh_, model_, shares, options_.training, best_.weights->time};
+        mesh_bound bound(space_, graph_, prices);
         result.lower_bound = std::min(result.cost, bound.improve(best_.cost.added, options_.bound_rounds));
     }
     statistics_.seconds = until_.elapsed();

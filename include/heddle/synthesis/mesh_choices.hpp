@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the two axes of a mesh may do at an operator, and tables of what it costs together.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/cost/relaxation_weights.hpp>
+#include <heddle/synthesis/mesh_axis.hpp>
+#include <heddle/theory/axis_program.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// Prices of a searched program's instructions on a mesh, in weighted seconds of serial time.
+struct mesh_prices {
+    searched_program const& searched;
+    heddle::mesh const& mesh;
+    cost_model const& model;
+    equal_shares const& shares;
+    training_options const& training;
+    relaxation_weights const& weights;
+
+    [[nodiscard]] double operator()(mesh_instruction const& in_searched) const;
+};
+
+/// Alternatives at an operator, of which each axis takes one, by number; and what each pair costs at least, by the outer
+/// axis's. What cannot be costs `never`.
+struct mesh_choice {
+    std::vector<std::size_t> items;
+    std::vector<std::vector<double>> cost;
+};
+
+/// Stands for what is impossible: no program takes as many seconds.
+inline constexpr double never = 1e6;
+
+/// The moves of a kind of operators of one axis: each takes one item of every choice, which are the computation and,
+/// for each operand, how it is brought there.
+struct mesh_choices {
+    std::vector<cut_space::action> moves;
+    std::vector<std::vector<std::size_t>> items;
+    std::vector<mesh_choice> choices;
+    std::size_t item_count = 0;
+};
+
+/// Returns the choices of every kind of a space's operators, and of the end.
+[[nodiscard]] std::vector<mesh_choices> choices_of(cut_space const& space, mesh_prices const& price);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+/// What bringing a tensor costs on both axes.
+class mesh_conversions {
+public:
+    mesh_conversions(indexed_tensor const& tensor, tensor_id t, mesh_prices const& price);
+
+    /// How an axis brings a tensor: it reads it, or has it; converts it; and uses it in a form.
+    struct way {
+        std::optional<instruction> read{};
+        std::vector<instruction> conversions{};
+        tensor_form use{};
+        /// The operator has it in several places, maybe in several forms.
+        bool has_several_uses = false;
+        friend bool operator==(way const&, way const&) = default;
+    };
+    /// Returns what two ways cost together at least: the least of any list of conversions, from whatever is held, that
+    /// has those of both. An axis may have made a form that it uses before, or convert once more to it.
+    [[nodiscard]] double cost(way const& outer, way const& inner) const;
+
+private:
+    using node = std::pair<std::uint16_t, std::uint16_t>; // codes of the forms, outer first
+    /// Forms that can be reached, and what that costs at least; if it is empty, all are there for nothing.
+    using reached = std::vector<std::pair<std::size_t, double>>;
+
+    /// The sum over the conversions of a way on an axis, each where the other axis makes it cheapest.
+    [[nodiscard]] double apart(way const& w, axis_number axis) const;
+    [[nodiscard]] std::optional<std::size_t> number(tensor_form outer, tensor_form inner) const {
+        auto const found = number_.find({outer.code(), inner.code()});
+        return found == number_.end() ? std::nullopt : std::optional(found->second);
+    }
+    [[nodiscard]] double to(reached const& from, std::size_t n) const;
+    [[nodiscard]] reached after(reached const& from, instruction const& conversion, axis_number axis) const;
+    [[nodiscard]] double finish(reached const& from, way const& outer, std::size_t done_outer, way const& inner,
+                                std::size_t done_inner) const;
+
+    tensor_id t_;
+    indexed_tensor const& tensor_;
+    mesh_prices const& price_;
+    std::map<node, std::size_t> number_;
+    /// The cost of one conversion, and of any list of them, by the number of the forms.
+    std::vector<std::vector<double>> one_, any_;
+};
+
+HEDDLE_INLINE mesh_conversions::mesh_conversions(indexed_tensor const& tensor, tensor_id t, mesh_prices const& price)
+    : t_(t), tensor_(tensor), price_(price) {
+    std::vector<product_form> forms;
+    auto const codes = static_cast<std::uint16_t>(3 + tensor.factors.size());
+    for (std::uint16_t outer = 0; outer < codes; ++outer)
+        for (std::uint16_t inner = 0; inner < codes; ++inner) {
+            product_form f(tensor_form::from_code(outer));
+            f.push_back(tensor_form::from_code(inner));
+            if (!is_possible(f, tensor)) continue;
+            number_.emplace(node{outer, inner}, forms.size());
+            forms.push_back(f);
+        }
+    one_.assign(forms.size(), std::vector<double>(forms.size(), never));
+    for (std::size_t n = 0; n < forms.size(); ++n)
+        for (axis_number a = 0; a < 2; ++a)
+            for (std::uint16_t code = 0; code < codes; ++code) {
+                auto const g = tensor_form::from_code(code);
+                if (!find_conversion(forms[n], a, g, tensor)) continue;
+                auto const to = forms[n].with(a, g);
+                one_[n][*number(to[0], to[1])] = price(mesh_instruction::convert(t, forms[n], a, g));
+            }
+    any_ = one_;
+    for (std::size_t n = 0; n < forms.size(); ++n) any_[n][n] = 0;
+    for (std::size_t via = 0; via < forms.size(); ++via)
+        for (std::size_t n = 0; n < forms.size(); ++n) {
+            if (any_[n][via] >= never) continue;
+            for (std::size_t m = 0; m < forms.size(); ++m)
+                any_[n][m] = std::min(any_[n][m], any_[n][via] + any_[via][m]);
+        }
+}
+
+HEDDLE_INLINE double mesh_conversions::to(reached const& from, std::size_t n) const {
+    if (from.empty()) return 0;
+    double least = never;
+    for (auto const& [at, cost] : from) least = std::min(least, cost + any_[at][n]);
+    return least;
+}
+
+HEDDLE_INLINE mesh_conversions::reached mesh_conversions::after(reached const& from, instruction const& conversion,
+                                                                axis_number axis) const {
+    reached result;
+    auto const& change = *conversion.change();
+    for (std::uint16_t code = 0; code < 3 + tensor_.factors.size(); ++code) {
+        auto const other = tensor_form::from_code(code);
+        auto const before = axis == 0 ? number(change.from, other) : number(other, change.from),
+                   then = axis == 0 ? number(change.to, other) : number(other, change.to);
+        if (before && then && one_[*before][*then] < never)
+            result.push_back({*then, to(from, *before) + one_[*before][*then]});
+    }
+    if (result.empty()) result.push_back({0, never});
+    return result;
+}
+
+HEDDLE_INLINE double mesh_conversions::finish(reached const& from, way const& outer, std::size_t done_outer,
+                                              way const& inner, std::size_t done_inner) const {
+    double least = never;
+    if (done_outer < outer.conversions.size())
+        least = std::min(
+            least, finish(after(from, outer.conversions[done_outer], 0), outer, done_outer + 1, inner, done_inner));
+    if (done_inner < inner.conversions.size())
+        least = std::min(
+            least, finish(after(from, inner.conversions[done_inner], 1), outer, done_outer, inner, done_inner + 1));
+    if (done_outer < outer.conversions.size() || done_inner < inner.conversions.size()) return least;
+    auto const end = number(outer.use, inner.use);
+    return end ? to(from, *end) : never;
+}
+
+HEDDLE_INLINE double mesh_conversions::apart(way const& w, axis_number axis) const {
+    double sum = 0;
+    for (auto const& conversion : w.conversions) {
+        double least = never;
+        for (auto const& [n, cost] : after({}, conversion, axis)) least = std::min(least, cost);
+        sum += least;
+    }
+    return sum;
+}
+
+HEDDLE_INLINE double mesh_conversions::cost(way const& outer, way const& inner) const {
+    double const several = outer.has_several_uses ? apart(outer, 0) + apart(inner, 1) : 0;
+    if (!tensor_.is_parameter() || !outer.read || !inner.read)
+        return outer.has_several_uses ? several : finish({}, outer, 0, inner, 0);
+    mesh_instruction const read({*outer.read, *inner.read});
+    if (!is_read_together(tensor_, read)) return never;
+    if (outer.has_several_uses) return price_(read) + several;
+    auto const at = read.to();
+    return finish({{*number(at[0], at[1]), price_(read)}}, outer, 0, inner, 0);
+}
+
+[[nodiscard]] inline bool go_together(searched_program const& searched, instruction const& outer,
+                                      instruction const& inner) {
+    return goes_together(searched.program(), mesh_instruction({outer, inner})) &&
+           goes_together(searched.given(), mesh_instruction({searched.part_of(outer), searched.part_of(inner)}));
+}
+
+HEDDLE_INLINE void add_choices(cut_space const& space, mesh_prices const& price, mesh_choices& kind) {
+    auto const& program = space.program();
+    std::vector<instruction> computations;
+    std::map<tensor_id, std::vector<mesh_conversions::way>> ways;
+    std::map<tensor_id, std::vector<std::size_t>> items_of;
+    mesh_choice chosen;
+    auto const number_in = [&](auto& list, auto const& what, std::vector<std::size_t>& items) {
+        auto const found = static_cast<std::size_t>(algorithm::find(list, what) - list.begin());
+        if (found == list.size()) {
+            list.push_back(what);
+            items.push_back(kind.item_count++);
+        }
+        return items[found];
+    };
+    for (auto a : kind.moves) {
+        auto& items = kind.items.emplace_back();
+        std::map<tensor_id, mesh_conversions::way> brought;
+        for (auto n : space.moves()[a].instructions) {
+            auto const& i = space.instructions()[n];
+            if (auto const* compute = i.as<instruction::compute>()) {
+                items.push_back(number_in(computations, i, chosen.items));
+                auto const& op = program.operators[compute->op];
+                for (std::size_t k = 0; k < op.operands.size(); ++k)
+                    if (program.tensors[op.operands[k]].at_cuts == tensor_at_cuts::held)
+                        brought[op.operands[k]].use = compute->operands[k];
+                for (auto& [t, way] : brought) way.has_several_uses = algorithm::count(op.operands, t) > 1;
+            } else if (program.tensors[i.change()->tensor].at_cuts == tensor_at_cuts::held) {
+                auto& way = brought[i.change()->tensor];
+                way.use = i.change()->to; // if nothing computes with it
+                if (i.is<instruction::read>()) way.read = i;
+                else way.conversions.push_back(i);
+            }
+        }
+        for (auto const& [t, way] : brought) items.push_back(number_in(ways[t], way, items_of[t]));
+    }
+    for (auto const& outer : computations) {
+        auto& row = chosen.cost.emplace_back();
+        for (auto const& inner : computations)
+            row.push_back(go_together(price.searched, outer, inner) ? price(mesh_instruction({outer, inner})) : never);
+    }
+    if (!computations.empty()) kind.choices.push_back(std::move(chosen));
+    for (auto const& [t, list] : ways) {
+        mesh_choice choice{items_of[t], {}};
+        mesh_conversions const conversions(program.tensors[t], t, price);
+        for (auto const& outer : list) {
+            auto& row = choice.cost.emplace_back();
+            for (auto const& inner : list) row.push_back(conversions.cost(outer, inner));
+        }
+        kind.choices.push_back(std::move(choice));
+    }
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE double mesh_prices::operator()(mesh_instruction const& in_searched) const {
+    mesh_instruction on = in_searched;
+    for (auto& of_axis : on.axes) {
+        auto const there = searched.in_given(of_axis);
+        if (!there) return 0;
+        of_axis = *there;
+    }
+    return weights.price(model.price(make_step(searched.given(), on, mesh, training), shares), 0);
+}
+
+HEDDLE_INLINE std::vector<mesh_choices> choices_of(cut_space const& space, mesh_prices const& price) {
+    std::vector<mesh_choices> kinds(space.level_count());
+    for (cut_space::action a = 0; a < space.moves().size(); ++a) kinds[space.moves()[a].kind].moves.push_back(a);
+    for (auto& kind : kinds) detail::add_choices(space, price, kind);
+    return kinds;
+}
+
+} // namespace heddle
+
+#endif
