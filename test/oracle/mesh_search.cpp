@@ -2,7 +2,8 @@
 // The search of programs on meshes against a dynamic programme over all product forms of small random programs: no
 // program is cheaper than the optimum or than the bound, and every program found computes what a single device does.
 #include <heddle/execute/eigen_kernels.hpp>
-#include <heddle/execute/prove_mesh.hpp>
+#include <heddle/execute/prove.hpp>
+#include <heddle/plan/mesh_program.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
 #include <support/random_programs.hpp>
 
@@ -243,7 +244,7 @@ struct no_solver {
 
 TEST_CASE("what the search of two axes finds and proves of small programs, against all product forms") {
     constexpr std::uint64_t cases = 500;
-    int best = 0, best_of_all = 0, proven = 0, run = 0;
+    int best = 0, proven = 0, run = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
         test::random_source random(seed);
         auto const model = random_tree(random);
@@ -256,23 +257,24 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
         CAPTURE(seed);
         auto const found = search_mesh(indexed, c, m, no_solver{}, options);
         REQUIRE(found.program);
-        double const least = optimum(indexed, c, m, options.training, true).find(),
-                     of_axes = optimum(indexed, c, m, options.training, false).find();
-        CHECK(least <= of_axes * (1 + 1e-9));
-        CHECK(found.cost >= least * (1 - 1e-9));
+        bool const is_tried_further = seed % 5 == 0; // which takes as long as the rest
+        double const of_axes = optimum(indexed, c, m, options.training, false).find();
         CHECK(found.lower_bound <= std::min(of_axes, found.cost) * (1 + 1e-9));
         best += found.cost <= of_axes * (1 + 1e-9);
-        best_of_all += found.cost <= least * (1 + 1e-9);
         proven += found.lower_bound >= found.cost * (1 - 1e-3);
+        if (is_tried_further) {
+            double const least = optimum(indexed, c, m, options.training, true).find();
+            CHECK(least <= of_axes * (1 + 1e-9));
+            CHECK(found.cost >= least * (1 - 1e-9));
+        }
         auto const verified = verify(indexed, *found.program);
         CHECK_MESSAGE(verified, verified.problem);
-        if (seed % 5 != 0 || !verified) continue;
-        auto const shown = prove(model, *found.program, eigen_kernels<double>());
+        if (!is_tried_further || !verified) continue;
+        auto const shown = prove(model, plan_on_mesh(indexed, *found.program), eigen_kernels<double>());
         CHECK_MESSAGE(shown, shown.problem);
         ++run;
     }
     CHECK(best >= cases * 19 / 20);
     CHECK(proven >= cases * 17 / 20);
-    MESSAGE("best " << best << ", of all forms " << best_of_all << ", proven to 0.1 % " << proven << " of " << cases
-                    << ", run " << run);
+    MESSAGE("best " << best << ", proven to 0.1 % " << proven << " of " << cases << ", run " << run);
 }

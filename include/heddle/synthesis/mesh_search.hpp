@@ -24,9 +24,7 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -216,22 +214,12 @@ template <time_accumulator Accumulator>
 program_steps mesh_searcher<Accumulator>::steps_of(mesh_instructions const& given) const {
     program_steps result;
     auto const& p = searched_.given();
-    std::set<std::pair<tensor_id, product_form>> saved;
-    std::map<tensor_id, product_form> stored;
-    auto const save = [&](tensor_id t, product_form const& f) {
-        if (auto const at = stored.find(t); at != stored.end() && at->second == f) return;
-        if (!saved.insert({t, f}).second) return;
-        result.saved.push_back(
-            {held_bytes(p.tensors[t], f, mesh_), f[0].is_shard() ? share_ref{t, f[0].factor()} : share_ref{}});
-    };
+    saved_so_far saved(p);
     for (auto const& i : given) {
         result.steps.push_back(make_step(p, i, mesh_, options_.training));
-        if (i.axes[0].is<instruction::read>() && p.tensors[i.tensor()].is_parameter())
-            stored.emplace(i.tensor(), i.to());
-        if (!i.axes[0].is<instruction::compute>()) continue;
-        auto const& op = p.operators[i.axes[0].as<instruction::compute>()->op];
-        for (auto k : op.work.saved_operands) save(op.operands[k], i.operand(k));
-        for (auto k : op.work.saved_results) save(op.results[k], i.result(k));
+        for (auto const& [t, f] : saved.by(i))
+            result.saved.push_back(
+                {held_bytes(p.tensors[t], f, mesh_), f[0].is_shard() ? share_ref{t, f[0].factor()} : share_ref{}});
     }
     return result;
 }
