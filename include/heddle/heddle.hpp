@@ -65,6 +65,7 @@
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/instruction_filter.hpp>
+#include <heddle/theory/loose_links.hpp>
 #include <heddle/theory/loosened_program.hpp>
 #include <heddle/theory/mesh_instruction.hpp>
 #include <heddle/theory/micro_batch.hpp>
@@ -163,6 +164,7 @@
 #include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/layer_costs.hpp>
+#include <heddle/synthesis/linked_bound.hpp>
 #include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
 #include <heddle/synthesis/mesh_bound.hpp>

@@ -11,6 +11,7 @@
 #include <heddle/search/numbering.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/loose_links.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -69,6 +70,8 @@ struct move_price {
     /// If set, the collectives of its gradients follow all of its backward work.
     bool gradients_wait = true;
     bucket_kinds small_buckets = 0;
+    /// Sides of links, if the program is a loosened one.
+    std::span<std::uint32_t const> links{};
     [[nodiscard]] double backward_weight(side_weights const& side) const {
         return gradients_wait ? side.backward : side.beside;
     }
@@ -89,12 +92,13 @@ public:
     /// equal extent have equal shares.
     ///
     /// `held` says what a device holds of a tensor in a form, and of which it is a share, if not what it holds on one
-    /// axis.
+    /// axis. `links` are those of the space, if it has any.
     template <class Shares>
     priced_graph(cut_space const& space, cut_graph const& graph, std::span<step_work const> steps,
                  cost_model const& model, Shares const& shares, training_options const& training = {},
-                 holdings_at_cuts const& held = {})
-        : space_(space), graph_(graph), model_(model), training_(training), number_in_kind_(steps.size()) {
+                 holdings_at_cuts const& held = {}, loose_links const* links = nullptr)
+        : space_(space), graph_(graph), model_(model), training_(training), links_(links),
+          number_in_kind_(steps.size()) {
         auto const moves = moves_by_kind();
         search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
         share_numbers const same(space, shares);
@@ -177,6 +181,7 @@ private:
         double buffer = 0;
         bool gradients_wait = true;
         bucket_kinds small_buckets = 0;
+        std::span<std::uint32_t const> links{};
     };
     /// A gradient that is put into a bucket.
     struct bucketed_gradient {
@@ -329,6 +334,7 @@ private:
             }
             p.buffer = momentary.most();
             p.gradients_wait = gradients_follow_work(move.instructions, steps);
+            if (links_) p.links = links_->of(a);
         }
     }
 
@@ -341,6 +347,7 @@ private:
     cut_graph const& graph_;
     cost_model const& model_;
     training_options training_;
+    loose_links const* links_;
     /// The number of each instruction and of each move among those of its kind, in the order of moves.
     std::vector<std::uint32_t> number_in_kind_, move_in_kind_;
     std::vector<variant> variants_;
@@ -503,7 +510,8 @@ HEDDLE_INLINE move_price priced_graph::price_at(std::size_t place) const {
             of(memory_),
             prices_[place].buffer,
             prices_[place].gradients_wait,
-            prices_[place].small_buckets};
+            prices_[place].small_buckets,
+            prices_[place].links};
 }
 
 HEDDLE_INLINE search::shortest_paths priced_graph::least_memory(std::size_t k) const {

@@ -24,6 +24,8 @@ struct multipliers {
     /// If set, only programs with small buckets of just these kinds count, and the buckets' latencies with them; if
     /// absent, all programs count, without latencies.
     std::optional<bucket_kinds> begun{};
+    /// The prices of sides of links (see `loose_links`); none if links cost nothing.
+    std::vector<double> links{};
 };
 
 /// A relaxation: shortest paths under added costs.
@@ -97,6 +99,8 @@ HEDDLE_INLINE double weighted_price(move_price const& move, multipliers const& w
     for (std::size_t k = 0; k < move.work.size(); ++k)
         sum += w.clock[k] * (w.forward.work * move.work[k] + move.update[k] + backward * move.backward_work[k]) +
                weights.memory[k] * move.memory[k];
+    if (!weights.links.empty())
+        for (auto link : move.links) sum += weights.links[link];
     return sum;
 }
 

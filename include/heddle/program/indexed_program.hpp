@@ -57,7 +57,8 @@ inline constexpr factor_number no_factor = -1;
 enum class tensor_at_cuts : std::uint8_t {
     held,  ///< any of its forms may be held, and converted
     fixed, ///< it has a form for each way to compute an operator, and keeps it
-    free   ///< nothing is: it is had in any form, for nothing, where it is used
+    free,  ///< nothing is: it is had in any form, for nothing, where it is used
+    restored ///< as `held`, but it is had for nothing where it is used first, as another tensor was given up; see `loosened_program`
 };
 
 struct indexed_tensor {

@@ -72,7 +72,7 @@ HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, pla
       devices(parted(programs, p)), model(programs.cluster(), devices.classes, main_type(programs.program()),
                                           programs.training().bucket, most_clocks),
       priced(*programs.bounding()->space, programs.bounding()->graph, programs.bounding()->steps, model,
-             largest_shares(shares, devices.of_device), programs.training()) {}
+             largest_shares(shares, devices.of_device), programs.training(), {}, &*programs.bounding()->links) {}
 
 HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, device_types const& types) const {
     auto result = per_type;

@@ -8,6 +8,7 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/synthesis/alternation.hpp>
 #include <heddle/synthesis/global_bound.hpp>
+#include <heddle/synthesis/linked_bound.hpp>
 #include <heddle/synthesis/planned_prices.hpp>
 #include <heddle/synthesis/stage_run.hpp>
 
@@ -57,18 +58,19 @@ template <time_accumulator Accumulator>
 /// *Precondition:* there are such programs.
 template <time_accumulator Accumulator>
 [[nodiscard]] double bound_by_bounding(stage_run<Accumulator>& run) {
-    constexpr int rounds = 4;
+    constexpr int rounds = 4, rounds_of_links = 15;
     auto& programs = run.programs;
     double bound = 0;
     bool is_narrower = false;
     double const cost = run.record.best().cost();
     std::optional<multipliers> weights; // of the tightest relaxation so far
-    form_table forms;                   // of programs that fit
+    form_table forms;                   // of programs that fit, and of those that may be as fast
     for (int round = 0; round < rounds && programs.bounding(); ++round) {
+        auto const& bounding = *programs.bounding();
         planned_prices const at(programs, run.record.best(), planned_prices::of_bounding{});
         auto const improve = [&](std::optional<multipliers> const& start) {
-            return improve_bounds<Accumulator>(at.priced, 2 * run.options.synthesis.relaxation_rounds, start,
-                                               run.until);
+            int const most = run.options.synthesis.relaxation_rounds;
+            return improve_bounds<Accumulator>(at.priced, start ? most / 2 : 2 * most, start, run.until);
         };
         auto bounds = improve(weights);
         if (round == 0 && run.weights) // prices of memory may be far from those that go with these shares
@@ -80,17 +82,27 @@ template <time_accumulator Accumulator>
             programs.take_all();
             continue;
         }
-        bound = std::max(bound, std::min(with_whole_buckets<Accumulator>(at.priced, bounds, cost), cost));
-        if (bound >= cost * (1 - 1e-4) || bounds.tightest.empty() || run.until.is_over()) break;
-        program_clock<Accumulator> const clock(at.priced);
-        auto const& under = bounds.tightest.front();
+        bound = std::max(bound, std::min(bounds.lower_bound, cost));
+        if (bounds.tightest.empty()) break;
+        auto& under = bounds.tightest.front();
         weights = under.weights;
+        forms.clear();
+        if constexpr (Accumulator::relaxation == relaxation_kind::clocks) {
+            auto linked = improve_links(at.priced, *bounding.links, std::move(under), programs.potentials(), cost,
+                                        rounds_of_links, run.until);
+            under = std::move(linked.best);
+            for (auto const& path : linked.last) programs.add_forms(bounding, path, forms);
+            bound = std::max(bound, std::min(under.bound(), cost));
+        }
+        bound = std::max(bound, with_whole_buckets<Accumulator>(at.priced, bound, under, cost));
+        if (bound >= cost * (1 - 1e-4) || run.until.is_over()) break;
+        program_clock<Accumulator> const clock(at.priced);
         double offset = -std::numeric_limits<double>::infinity();
         if constexpr (Accumulator::relaxation != relaxation_kind::none)
             offset = clock.time().relaxed(clock.time().initial(), under.weights.time, 0) - under.credit;
-        forms.clear();
-        if (bounds.path) programs.add_forms(*programs.bounding(), *bounds.path, forms);
-        is_narrower |= programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)));
+        if (bounds.path) programs.add_forms(bounding, *bounds.path, forms);
+        if (!programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)))) break;
+        is_narrower = true;
     }
     if (is_narrower) programs.keep_to_forms(std::move(forms));
     return bound;
@@ -131,14 +143,17 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
     if (!searches) options.search.limits.labels = 0;
     constexpr bool is_relaxed = Accumulator::relaxation != relaxation_kind::none;
     std::optional<double> at_any_ratios;
-    bool is_reduced = false;
+    bool is_reduced = false, at_equal_shares = false; // what was left out, then, is no part of cheaper plans either
+    double bounded = 0;
     for (int left = 4;; --left) {
         if (run.memory_binds) programs.take_all(); // a bound that prices memory is for programs of the graph alone
-        if (std::exchange(is_reduced, false)) programs.take_again();
-        double bounded = 0;
+        if (!std::exchange(at_equal_shares, false)) {
+            bounded = 0;
+            if (std::exchange(is_reduced, false)) programs.take_again();
+        }
         if (programs.bounding() && !run.until.is_over()) {
-            if (is_relaxed && run.weights) at_any_ratios = detail::bound_at_any_ratios(run);
-            bounded = detail::bound_by_bounding(run);
+            if (is_relaxed && run.weights && !is_reduced) at_any_ratios = detail::bound_at_any_ratios(run);
+            bounded = std::max(bounded, detail::bound_by_bounding(run));
             is_reduced = true; // at these shares
             left = std::min(left, 2);
         }
@@ -155,12 +170,15 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
         if (searches) run.which_limit = found.which_limit;
         double const cost = record.best().cost();
         assert(is_reduced || found.lower_bound <= cost * (1 + 1e-9));
-        record.best().lower_bound = std::max(bounded, programs.is_complete() ? std::min(found.lower_bound, cost) : 0);
+        record.best().lower_bound = std::min(cost, std::max(bounded, programs.is_complete() ? found.lower_bound : 0));
         if (left == 0 || !found.path || found.cost.seconds >= cost * (1 - 1e-9)) break;
         auto [p, now] = programs.realise_on_devices(*found.path, record.best().ratios, run.options.training);
         if (!now.fits || p.cost() >= cost) break;
         std::string const origin = "integral shares, round " + std::to_string(5 - left);
         record.take(origin, std::move(p), *found.path, ratio_table(record.ratios()));
+        auto const& best = record.best();
+        at_equal_shares = is_reduced && are_equal(programs.program(), at.shares,
+                                                  integral_shares(programs.program(), best.ratios, best.cuts));
         if (!searches) continue;
         if (auto const balanced = by.balance_at(record.path(), record.ratios()))
             record.consider(origin + ", ratios", record.path(), *balanced);

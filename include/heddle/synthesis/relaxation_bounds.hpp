@@ -273,15 +273,13 @@ template <time_accumulator Accumulator = serial>
     return result;
 }
 
-/// Returns these bounds' lower bound, raised by what buckets are left empty if gradients follow the backward pass; at
+/// Returns a bound raised by what buckets are left empty if gradients follow the backward pass, under a relaxation; at
 /// most `most`.
 template <time_accumulator Accumulator>
-[[nodiscard]] double with_whole_buckets(priced_graph const& priced, relaxation_bounds const& bounds, double most) {
-    double const bound = std::max(0.0, bounds.lower_bound);
-    if (Accumulator::relaxation != relaxation_kind::clocks || !priced.has_buckets() || bounds.tightest.empty() ||
-        bound >= most)
-        return bound;
-    return std::max(bound, bound_with_whole_buckets(priced, bounds.tightest.front(), most));
+[[nodiscard]] double with_whole_buckets(priced_graph const& priced, double bound, relaxation const& under,
+                                        double most) {
+    if (Accumulator::relaxation != relaxation_kind::clocks || !priced.has_buckets() || bound >= most) return bound;
+    return std::max(bound, bound_with_whole_buckets(priced, under, most));
 }
 
 } // namespace heddle

@@ -10,11 +10,13 @@
 #include <heddle/search/state_graph.hpp>
 #include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/linked_bound.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/planning_options.hpp>
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/factor_set.hpp>
+#include <heddle/theory/loose_links.hpp>
 #include <heddle/theory/loosened_program.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
@@ -45,6 +47,7 @@ struct bounding_programs {
     std::optional<cut_space> space;
     cut_graph graph;
     std::vector<step_work> steps;
+    std::optional<loose_links> links;
 };
 
 /// Computations worth having, by kind of operators: forms of operands and results by their codes.
@@ -110,6 +113,8 @@ public:
     [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete() && !bounding_; }
     /// If it has not, programs that bound those of the space; none where time was over, or their cuts are too wide yet.
     [[nodiscard]] bounding_programs const* bounding() const { return bounding_.get(); }
+    /// The potentials of links of bounding programs, as far as they are known.
+    [[nodiscard]] known_potentials& potentials() { return potentials_; }
     /// Adds the forms that a program of the bounding ones has tensors in.
     void add_forms(bounding_programs const& bounding, move_list const& path, form_table& forms) const;
     [[nodiscard]] bool has_bound() const { return is_complete() || bounding_; }
@@ -178,7 +183,7 @@ private:
     /// Loosens tensors until cuts are narrow.
     [[nodiscard]] std::unique_ptr<bounding_programs> loosen(instruction_filter const& allowed);
     /// Some forms of tensors, and those in which the fastest and the smallest of the bounding programs have them.
-    [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table forms) const;
+    [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table forms);
     /// The costs of an instruction of the searched program.
     [[nodiscard]] step_work step_of(instruction const& i) const;
 
@@ -193,6 +198,7 @@ private:
     cost_model model_;
     /// The bounding programs, and those of before `take_only`.
     std::unique_ptr<bounding_programs> bounding_, bounding_all_;
+    known_potentials potentials_;
     instruction_filter taken_ = instruction_filter::everything();
     std::optional<computation_set> useful_;
     bool has_all_ = false;
@@ -327,28 +333,40 @@ HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
 
 HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruction_filter const& allowed) {
     std::size_t const most = std::max<std::size_t>(1, options_.width / 5);
+    // Restrictions tell the operators of these kinds apart, so a program with more of one kind must too.
+    auto const kinds = operator_kinds(program());
+    auto const kept = converting_before_views(program(), allowed);
     auto result = std::make_unique<bounding_programs>(program());
     for (auto& loose = result->program; !until_.is_over();) {
-        auto& space = result->space.emplace(loose.program(), operator_kinds(loose.program()), options_.cuts);
+        auto& space = result->space.emplace(loose.program(), alike_in_both(operator_kinds(loose.program()), kinds), 1);
         if (options_.training.interleaves()) space.divide_into_stages();
-        space.restrict_to(converting_before_views(loose.program(), loose.as_loosened(allowed)));
+        space.restore(loose.restorations());
+        space.restrict_to(loose.as_loosened(kept));
         result->graph = search::explore(space, [&] { return most; }, 1);
         if (!space.is_complete()) return nullptr;
         if (result->graph.is_complete) {
             for (auto const& i : space.instructions()) {
                 auto& s = result->steps.emplace_back();
-                auto const* const change = i.change();
-                if (!change || !loose.is_late(change->tensor)) s = step_of(i);
-                if (change) continue;
-                auto const& op = loose.program().operators[i.as<instruction::compute>()->op];
+                auto of_given = i;
+                auto* const change = of_given.change();
+                std::vector<tensor_id> tensors; // in place of which its costs name others
+                if (change) {
+                    if (loose.is_free(change->tensor)) continue;
+                    tensors.push_back(change->tensor);
+                    change->tensor = loose.of(change->tensor);
+                } else {
+                    tensors = loose.program().operators[i.as<instruction::compute>()->op].operands;
+                }
+                s = step_of(of_given);
                 auto const replace = [&](share_ref& ref) {
                     if (!ref.is_split()) return;
-                    auto const late = loose.late(ref.tensor);
-                    if (late && algorithm::find(op.operands, *late) != op.operands.end()) ref.tensor = *late;
+                    for (auto t : tensors)
+                        if (loose.is_late(t) && loose.of(t) == ref.tensor) ref.tensor = t;
                 };
                 replace(s.share);
                 for_each_transfer(s, [&](transfer& t) { replace(t.from), replace(t.to); });
             }
+            result->links.emplace(loose, space);
             return result;
         }
         auto const& first = result->graph.first_of_level;
@@ -377,7 +395,7 @@ HEDDLE_INLINE void stage_programs::add_forms(bounding_programs const& bounding, 
     }
 }
 
-HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bounding, form_table forms) const {
+HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bounding, form_table forms) {
     auto const& loose = bounding.program;
     forms.resize(program().tensors.size());
     auto const batch = batch_factors(given());
@@ -385,7 +403,8 @@ HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bound
         if (auto const f = batch.first_of(t); f != no_factor) forms[t].insert(tensor_form::shard(f).code());
     auto const ratios = types_.per_device(compute_proportional_ratios());
     largest_shares const shares(integral_shares(loose.program(), ratios), types_.of_device);
-    priced_graph const priced(*bounding.space, bounding.graph, bounding.steps, model_, shares, options_.training);
+    priced_graph const priced(*bounding.space, bounding.graph, bounding.steps, model_, shares, options_.training, {},
+                              &*bounding.links);
     auto const mean = [&](auto const& of_classes) {
         double sum = 0;
         for (double v : of_classes) sum += v;
@@ -400,6 +419,16 @@ HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bound
         if (std::isfinite(paths.to_goal())) add_forms(bounding, search::follow(bounding.graph, paths), forms);
     };
     take(fastest);
+    constexpr int rounds = 25;
+    std::vector<double> const even(model_.class_count(), 1.0 / static_cast<double>(model_.class_count()));
+    auto start = relax(priced, {{even}, std::vector<double>(model_.class_count(), 0.0)});
+    if (std::isfinite(start.bound())) {
+        constexpr double more = 1.3; // what links may cost, about
+        double const most = more * start.bound();
+        for (auto const& path :
+             improve_links(priced, *bounding.links, std::move(start), potentials_, most, rounds, until_).last)
+            add_forms(bounding, path, forms);
+    }
     take(smallest);
     if (has_all_ && smallest.to_goal() > 0)
         for (double const part : {0.1, 0.3, 1.0, 3.0}) { // and some between

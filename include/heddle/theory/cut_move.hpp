@@ -30,6 +30,9 @@ struct cut_move {
     boost::container::small_vector<formed_tensor, 4> saved;
     /// The move begins a stage, if micro-batches take turns.
     bool begins_stage = false;
+    /// The forms in which tensors are given up that others restore, and those that are restored; see
+    /// `cut_space::restore`.
+    boost::container::small_vector<formed_tensor, 4> given_up{}, restored{};
 };
 
 /// An instruction for operator `from` as one for operator `to`, which is of the same kind.
@@ -94,7 +97,10 @@ HEDDLE_INLINE std::uint32_t move_table::intern(cut_move const& move) {
     auto const add = [&](std::initializer_list<std::uint32_t> words) { key_.insert(key_.end(), words); };
     key_.assign(move.instructions.begin(), move.instructions.end());
     add({~0u, move.kind, static_cast<std::uint32_t>(move.ahead), std::uint32_t{move.begins_stage}});
-    for (auto const& [t, f] : move.saved) add({t, f.code()});
+    for (auto const* list : {&move.saved, &move.given_up, &move.restored}) {
+        add({static_cast<std::uint32_t>(list->size())});
+        for (auto const& [t, f] : *list) add({t, f.code()});
+    }
     auto const [slot, is_new] = number_of_move_.try_emplace(key_, static_cast<std::uint32_t>(moves_.size()));
     if (is_new) moves_.push_back(move);
     return slot->second;

@@ -16,10 +16,13 @@
 #include <heddle/theory/theory.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -56,9 +59,18 @@ public:
     /// unshards one always begins a stage, for as long as the copies stay.
     void divide_into_stages();
 
+    /// A tensor that is given up after its last use, and the one that is had again in the same forms at its first.
+    struct restoration {
+        tensor_id early, late;
+    };
+    /// Makes moves say in which forms tensors are given up, and restores others in all the ways in which these may have
+    /// been. One that has one use is restored in one of those forms. *Precondition:* there is one order, and what
+    /// restores is `tensor_at_cuts::restored`.
+    void restore(std::vector<restoration> const& list);
+
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
     [[nodiscard]] state initial() const { return {}; }
-    [[nodiscard]] std::uint64_t alike(std::size_t level) const { return alike_.level(level); }
+    [[nodiscard]] std::uint64_t alike(std::size_t level);
     /// Returns the kind of an operator; the number of operators at the end.
     [[nodiscard]] operator_id kind(std::size_t op) const { return kinds_[op]; }
     /// Returns the operator that a move leads over at a level; the number of operators at the end.
@@ -133,6 +145,12 @@ private:
     /// that of the computation.
     void make_move(passage const& p, instruction::compute const& computation, std::uint32_t number,
                    preparation const& prepared);
+    /// Visits the ways to restore the tensors that an operator restores, from number `from` on, with what is restored
+    /// in `held_` and `restored_`.
+    template <class Visit>
+    void for_each_restoration(passage const& p, std::size_t from, Visit const& visit);
+    /// Notes in `move_` what it gives up and restores.
+    void note_restorations(passage const& p, instruction::compute const& computation, preparation const& prepared);
     /// What reads the loss off, if it can be.
     [[nodiscard]] std::optional<action> finish(passage const& p);
 
@@ -154,11 +172,19 @@ private:
     /// The key is what is alike and what is held of the operator's tensors.
     std::unordered_map<std::vector<std::uint32_t>, std::vector<way>, search::list_hash<std::uint32_t>> ways_from_;
     bool has_stages_ = false;
+    /// By tensor, the number of where it is given up, and of where what it restores is, or none; by operator, the
+    /// tensors that it restores.
+    static constexpr std::uint32_t none = ~std::uint32_t{0};
+    std::vector<std::uint32_t> given_up_at_, restored_from_;
+    std::vector<std::vector<tensor_id>> restores_;
+    /// By where tensors are given up, the forms in which they are.
+    std::vector<std::vector<std::vector<std::uint16_t>>> given_up_;
+    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> restoring_levels_;
     // Scratch data of the current enumeration, kept for its memory.
     state next_;
     held_codes own_, other_, left_;
     std::vector<std::uint32_t> key_;
-    std::vector<formed_tensor> held_;
+    std::vector<formed_tensor> held_, restored_;
     cut_move move_;
 };
 
@@ -190,6 +216,33 @@ HEDDLE_INLINE void cut_space::divide_into_stages() {
     ways_from_.clear();
 }
 
+HEDDLE_INLINE void cut_space::restore(std::vector<restoration> const& list) {
+    ways_from_.clear();
+    given_up_at_.assign(program_.tensors.size(), none);
+    restored_from_ = given_up_at_;
+    restores_.assign(program_.operators.size() + 1, {});
+    std::map<std::pair<operator_id, tensor_id>, std::uint32_t> numbers; // alike where operators of one kind do it
+    for (auto const& [early, late] : list) {
+        auto const& uses = program_.tensors[early].consumers;
+        auto o = static_cast<operator_id>(uses.empty() ? 0 : uses.back());
+        while (uses.empty() &&
+               algorithm::find(program_.operators[o].results, early) == program_.operators[o].results.end())
+            ++o;
+        auto const place = std::pair(kinds_[o], counterpart(program_, early, o, kinds_[o]));
+        auto const number = numbers.try_emplace(place, static_cast<std::uint32_t>(numbers.size())).first->second;
+        given_up_at_[early] = restored_from_[late] = number;
+        restores_[program_.tensors[late].consumers.front()].push_back(late);
+    }
+    given_up_.assign(numbers.size(), {});
+}
+
+HEDDLE_INLINE std::uint64_t cut_space::alike(std::size_t level) {
+    if (level >= restores_.size() || restores_[level].empty()) return alike_.level(level);
+    std::vector<std::uint64_t> key{alike_.level(level)};
+    for (auto t : restores_[level]) key.insert(key.end(), {restored_from_[t], given_up_[restored_from_[t]].size()});
+    return (std::uint64_t{1} << 32) + restoring_levels_.insert(std::move(key)).first;
+}
+
 HEDDLE_INLINE void cut_space::split_off_own(state const& s, operator_cuts::advance const& over) {
     own_.clear();
     other_.clear();
@@ -202,6 +255,11 @@ HEDDLE_INLINE void cut_space::split_off_own(state const& s, operator_cuts::advan
 
 HEDDLE_INLINE std::vector<cut_space::way> const& cut_space::ways_from_own(passage const& p, std::uint64_t alike) {
     key_.assign({static_cast<std::uint32_t>(alike)});
+    if (p.over && !restores_.empty())
+        for (auto t : restores_[p.over->op]) {
+            auto const at = restored_from_[t];
+            key_.insert(key_.end(), {at, static_cast<std::uint32_t>(given_up_[at].size())});
+        }
     key_.insert(key_.end(), own_.begin(), own_.end());
     auto const [slot, is_new] = ways_from_.try_emplace(key_);
     if (is_new) list_ways(p, slot->second);
@@ -229,23 +287,51 @@ HEDDLE_INLINE void cut_space::list_ways(passage const& p, std::vector<way>& ways
         move_.begins_stage = begins_stage;
         bundles_[ways[slot->second].bundle].push_back(table_.intern(move_));
     };
-    for (auto const& of_kind : computations_[kinds_[p.over->op]]) {
-        instruction const there = at(p.over->op, of_kind);
-        if (!preparations_.allowed()(there)) continue;
-        auto const& computation = *there.as<instruction::compute>();
-        auto const number = intern(p.over->op, there);
-        preparations_.for_each(computation, held_, [&](preparation const& prepared) {
-            make_move(p, computation, number, prepared);
-            if (!has_stages_) return add(false);
-            bool const unshards =
-                algorithm::any_of(prepared.before, [](auto const& i) { return i.template is<instruction::unshard>(); });
-            add(unshards);
-            bool const takes_parameter = algorithm::any_of(prepared.gained, [&](formed_tensor const& made) {
-                return program_.tensors[made.first].is_parameter();
+    for_each_restoration(p, 0, [&] {
+        for (auto const& of_kind : computations_[kinds_[p.over->op]]) {
+            instruction const there = at(p.over->op, of_kind);
+            if (!preparations_.allowed()(there)) continue;
+            auto const& computation = *there.as<instruction::compute>();
+            auto const number = intern(p.over->op, there);
+            preparations_.for_each(computation, held_, [&](preparation const& prepared) {
+                make_move(p, computation, number, prepared);
+                if (!has_stages_) return add(false);
+                bool const unshards = algorithm::any_of(
+                    prepared.before, [](auto const& i) { return i.template is<instruction::unshard>(); });
+                add(unshards);
+                bool const takes_parameter = algorithm::any_of(prepared.gained, [&](formed_tensor const& made) {
+                    return program_.tensors[made.first].is_parameter();
+                });
+                if (takes_parameter && !unshards) add(true);
             });
-            if (takes_parameter && !unshards) add(true);
-        });
+        }
+    });
+}
+
+template <class Visit>
+void cut_space::for_each_restoration(passage const& p, std::size_t from, Visit const& visit) {
+    if (restores_.empty() || from == restores_[p.over->op].size()) return visit();
+    auto const t = restores_[p.over->op][from];
+    auto const before = held_.size(), restored = restored_.size();
+    auto const restore_in = [&](std::vector<std::uint16_t> const& forms) {
+        for (auto code : forms) {
+            held_.push_back({t, tensor_form::from_code(code)});
+            restored_.push_back(held_.back());
+        }
+        for_each_restoration(p, from + 1, visit);
+        held_.resize(before);
+        restored_.resize(restored);
+    };
+    auto const sets = given_up_[restored_from_[t]]; // a copy: the operator may give up others there
+    auto const& operands = program_.operators[p.over->op].operands;
+    bool const is_last = !slot_of(p.to->live, t) && given_up_at_[t] == none;
+    if (!is_last || algorithm::count(operands, t) > 1) {
+        for (auto const& forms : sets) restore_in(forms);
+        return;
     }
+    std::set<std::uint16_t> forms;
+    for (auto const& of_set : sets) forms.insert(of_set.begin(), of_set.end());
+    for (auto code : forms) restore_in({code});
 }
 
 HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute const& computation, std::uint32_t number,
@@ -267,7 +353,8 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
         if (auto const slot = p.over->slot[held.slot()]; slot != operator_cuts::gone)
             left_.push_back(held.at(slot).code());
     }
-    for (auto const& [t, f] : prepared.gained) keep(t, f, false);
+    for (auto const* list : {&std::as_const(restored_), &prepared.gained})
+        for (auto const& [t, f] : *list) keep(t, f, false);
     // The forms that a parameter is stored in count as saved from the start; its whole copies are of one size.
     auto const is_stored = [](tensor_form read, tensor_form f) {
         return read == f || (read.is_whole() && f.is_whole());
@@ -278,8 +365,10 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
                 if (is_stored(read->to, f)) keep(read->tensor, f, true);
     for (std::size_t k = 0; k < computation.results.size(); ++k)
         keep(program_.operators[op].results[k], computation.results[k], false);
+    constexpr std::array uncounted{tensor_at_cuts::free, tensor_at_cuts::restored};
     for_each_saved(program_, computation, [&](tensor_id t, tensor_form f) {
-        if (program_.tensors[t].at_cuts == tensor_at_cuts::free) return;
+        // What is restored was saved when it was made, or is not counted.
+        if (algorithm::find(uncounted, program_.tensors[t].at_cuts) != uncounted.end()) return;
         if (algorithm::any_of(prepared.after, [&](auto const& i) { return i.change()->tensor == t; })) return;
         bool const stored =
             program_.tensors[t].is_parameter() && algorithm::any_of(prepared.before, [&](auto const& i) {
@@ -294,6 +383,32 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
     });
     algorithm::sort(left_);
     left_.erase(std::unique(left_.begin(), left_.end()), left_.end());
+    if (!restores_.empty()) note_restorations(p, computation, prepared);
+}
+
+HEDDLE_INLINE void cut_space::note_restorations(passage const& p, instruction::compute const& computation,
+                                                preparation const& prepared) {
+    operator_id const op = p.over->op;
+    auto const of_kind = [&](tensor_id t) { return counterpart(program_, t, op, kinds_[op]); };
+    move_.given_up.clear();
+    move_.restored.clear();
+    for (auto const& [t, f] : restored_) move_.restored.push_back({of_kind(t), f});
+    std::set<std::pair<tensor_id, std::uint16_t>> given_up;
+    auto const note = [&](tensor_id t, tensor_form f) {
+        if (given_up_at_[t] != none && !slot_of(p.to->live, t)) given_up.insert({t, f.code()});
+    };
+    for (auto const& [t, f] : held_) note(t, f);
+    for (auto const& [t, f] : prepared.gained) note(t, f);
+    for (std::size_t k = 0; k < computation.results.size(); ++k)
+        note(program_.operators[op].results[k], computation.results[k]);
+    for (auto at = given_up.begin(); at != given_up.end();) {
+        auto const t = at->first;
+        std::vector<std::uint16_t> forms;
+        for (; at != given_up.end() && at->first == t; ++at) forms.push_back(at->second);
+        for (auto code : forms) move_.given_up.push_back({of_kind(t), tensor_form::from_code(code)});
+        auto& sets = given_up_[given_up_at_[t]];
+        if (algorithm::find(sets, forms) == sets.end()) sets.push_back(std::move(forms));
+    }
 }
 
 HEDDLE_INLINE std::optional<cut_space::action> cut_space::finish(passage const& p) {

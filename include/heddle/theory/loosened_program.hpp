@@ -22,9 +22,10 @@
 
 namespace heddle {
 
-/// A program that costs no more than another, whatever its forms: late uses of some tensors have them in any form, for
-/// nothing. What such a tensor costs as it is made and first used stays, and so do its uses' own costs; what brings it
-/// from the form in which it was made to those in which it is used late does not.
+/// A program whose cuts are narrower than another's, with all of its programs: some tensors are given up before their
+/// late uses, which have another tensor in its place. One that is computed, or a parameter, is *restored* at the first
+/// of these, in forms in which it may have been given up; if they are those in which it was, that is the other's
+/// program, at its cost. What can be read anew is had late in any form, for nothing.
 ///
 /// Operators have the numbers of the other program, and so have tensors but for those of late uses, which come after.
 class loosened_program {
@@ -34,9 +35,16 @@ public:
 
     [[nodiscard]] indexed_program const& program() const { return program_; }
     /// The tensor of the other program.
-    [[nodiscard]] tensor_id of(tensor_id t) const { return t < count_ ? t : late_of_[t - count_]; }
+    [[nodiscard]] tensor_id of(tensor_id t) const {
+        while (is_late(t)) t = late_of_[t - count_];
+        return t;
+    }
     [[nodiscard]] bool is_late(tensor_id t) const { return t >= count_; }
-    /// The tensors with late uses.
+    /// Tells whether a tensor is for late uses, which have it for nothing.
+    [[nodiscard]] bool is_free(tensor_id t) const {
+        return is_late(t) && program_.tensors[t].at_cuts == tensor_at_cuts::free;
+    }
+    /// The tensors with late uses, which may be those of late uses of others.
     [[nodiscard]] std::vector<tensor_id> const& loosened() const { return late_of_; }
     /// The one for late uses of a tensor that has some.
     [[nodiscard]] std::optional<tensor_id> late(tensor_id t) const {
@@ -49,7 +57,7 @@ public:
     template <class Cuts>
     [[nodiscard]] Cuts with_late(Cuts cuts) const {
         for (auto& cut : cuts)
-            for (std::size_t n = cut.members.size(); n-- > 0;)
+            for (std::size_t n = 0; n < cut.members.size(); ++n) // with those that are added
                 if (auto const t = late(cut.members[n].tensor)) {
                     auto member = cut.members[n];
                     member.tensor = *t;
@@ -62,7 +70,16 @@ public:
     /// and used alike. False if there is none.
     bool loosen_at(std::size_t level);
 
-    /// A filter of instructions of the other program as one for this. *Lifetime:* refers to this.
+    /// Returns the tensors that are given up and restored.
+    [[nodiscard]] std::vector<cut_space::restoration> restorations() const {
+        std::vector<cut_space::restoration> result;
+        for (auto t : late_of_)
+            if (program_.tensors[*late(t)].at_cuts == tensor_at_cuts::restored) result.push_back({t, *late(t)});
+        return result;
+    }
+
+    /// A filter of instructions of the other program as one for this, which has what becomes of every program that the
+    /// filter leaves. *Lifetime:* refers to this.
     [[nodiscard]] instruction_filter as_loosened(instruction_filter allowed) const;
 
 private:
@@ -88,17 +105,18 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
     // When a tensor is there, by level: after its operator, or its first use.
     auto const begins = [&](tensor_id t) {
         auto const& tensor = program_.tensors[t];
-        return tensor.is_source() ? std::size_t{tensor.consumers.front()} : made[t];
+        bool const is_there = tensor.is_source() || is_late(t);
+        return is_there ? std::size_t{tensor.consumers.front()} : made[t];
     };
     auto const can_be = [&](tensor_id t) {
         auto const& tensor = program_.tensors[t];
-        if (is_late(t) || t == program_.loss || tensor.consumers.empty() || late(t)) return false;
-        if (tensor.at_cuts != tensor_at_cuts::held) return false;
+        if (t == program_.loss || tensor.consumers.empty() || late(t)) return false;
+        if (tensor.at_cuts != tensor_at_cuts::held && tensor.at_cuts != tensor_at_cuts::restored) return false;
         return begins(t) + 1 < std::size_t{tensor.consumers.back()};
     };
     std::optional<tensor_id> best;
     auto const span_of = [&](tensor_id t) { return program_.tensors[t].consumers.back() - begins(t); };
-    for (tensor_id t = 0; t < count_; ++t) {
+    for (tensor_id t = 0; t < program_.tensors.size(); ++t) {
         if (!can_be(t) || begins(t) >= level || program_.tensors[t].consumers.back() < level) continue;
         // A parameter's gradient is reduced once, however it is used: it is the last to be loosened.
         auto const rank = [&](tensor_id u) { return std::pair(!program_.tensors[u].is_parameter(), span_of(u)); };
@@ -107,7 +125,7 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
     if (!best) return false;
     // How it is made and used: kinds of operators, from where it is there on.
     auto const looks = [&](tensor_id t) {
-        std::vector<std::size_t> list{program_.tensors[t].is_source(), kinds_[begins(t)]};
+        std::vector<std::size_t> list{program_.tensors[t].is_source(), is_late(t), kinds_[begins(t)]};
         for (auto o : program_.tensors[t].consumers) list.insert(list.end(), {kinds_[o], o - begins(t)});
         return list;
     };
@@ -115,7 +133,7 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
     // Uses that begin before this level keep it.
     auto const first = static_cast<operator_id>(level) - static_cast<operator_id>(begins(*best));
     std::vector<std::pair<tensor_id, operator_id>> all;
-    for (tensor_id t = 0; t < count_; ++t)
+    for (tensor_id t = 0; t < program_.tensors.size(); ++t)
         if (can_be(t) && looks(t) == wanted) all.push_back({t, static_cast<operator_id>(begins(t)) + first});
     for (auto const& [t, from] : all) loosen(t, from);
     count_uses(program_);
@@ -124,8 +142,9 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
 
 HEDDLE_INLINE void loosened_program::loosen(tensor_id t, operator_id first_late) {
     auto late = program_.tensors[t];
-    late.info.role = tensor_role::buffer;
-    late.at_cuts = tensor_at_cuts::free;
+    bool const is_read_anew = late.is_source() && !late.is_parameter();
+    late.info.role = is_read_anew ? tensor_role::buffer : tensor_role::value;
+    late.at_cuts = is_read_anew ? tensor_at_cuts::free : tensor_at_cuts::restored;
     auto const number = static_cast<tensor_id>(program_.tensors.size());
     program_.tensors.push_back(std::move(late));
     late_of_.push_back(t);
@@ -137,12 +156,17 @@ HEDDLE_INLINE void loosened_program::loosen(tensor_id t, operator_id first_late)
 
 HEDDLE_INLINE instruction_filter loosened_program::as_loosened(instruction_filter allowed) const {
     auto const allows = [this, allowed](instruction const& i) {
-        auto const* const change = i.change();
-        return (change && is_late(change->tensor)) || allowed(i);
+        auto given = i;
+        if (auto* const change = given.change()) {
+            if (is_free(change->tensor)) return true;
+            change->tensor = of(change->tensor);
+        }
+        return allowed(given);
     };
     if (!allowed.mark) return allows;
     std::vector<std::uint64_t> marks;
-    for (tensor_id t = 0; t < program_.tensors.size(); ++t) marks.push_back(2 * allowed.mark(of(t)) + is_late(t));
+    for (tensor_id t = 0; t < program_.tensors.size(); ++t)
+        marks.push_back(4 * allowed.mark(of(t)) + 2 * std::uint64_t{late(t).has_value()} + std::uint64_t{is_late(t)});
     return {allows, [marks = std::move(marks)](tensor_id t) { return marks[t]; }};
 }
 
