@@ -119,7 +119,9 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
     for (tensor_id t = 0; t < program_.tensors.size(); ++t) {
         if (!can_be(t) || begins(t) >= level || program_.tensors[t].consumers.back() < level) continue;
         // A parameter's gradient is reduced once, however it is used: it is the last to be loosened.
-        auto const rank = [&](tensor_id u) { return std::pair(!program_.tensors[u].is_parameter(), span_of(u)); };
+        auto const rank = [&](tensor_id u) {
+            return std::pair(!program_.tensors[u].is_parameter() || is_late(u), span_of(u));
+        };
         if (!best || rank(t) > rank(*best)) best = t;
     }
     if (!best) return false;
@@ -142,9 +144,12 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
 
 HEDDLE_INLINE void loosened_program::loosen(tensor_id t, operator_id first_late) {
     auto late = program_.tensors[t];
-    bool const is_read_anew = late.is_source() && !late.is_parameter();
-    late.info.role = is_read_anew ? tensor_role::buffer : tensor_role::value;
-    late.at_cuts = is_read_anew ? tensor_at_cuts::free : tensor_at_cuts::restored;
+    if (late.is_source() && !late.is_parameter()) {
+        late.info.role = tensor_role::buffer;
+        late.at_cuts = tensor_at_cuts::free;
+    } else { // a parameter, too: it is held in some form, so it is not read again
+        late.at_cuts = tensor_at_cuts::restored;
+    }
     auto const number = static_cast<tensor_id>(program_.tensors.size());
     program_.tensors.push_back(std::move(late));
     late_of_.push_back(t);
