@@ -228,7 +228,7 @@ TEST_CASE("a searched program has programs that cost what those of the given one
 
 TEST_CASE("a loosened program costs no more than the given one, whatever the potentials of its links") {
     int loosened = 0, restored_twice = 0, late_parameters = 0, at_one_cut = 0, restricted = 0, raised = 0, exact = 0;
-    for (std::uint64_t seed = 1; seed <= 250; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
         random_source random(seed + 840000);
         auto const made = random.chance(0.75) ? streams(random) : random_case(random, 9).made;
         auto const p = index_program(made);
@@ -242,7 +242,7 @@ TEST_CASE("a loosened program costs no more than the given one, whatever the pot
         loosened_program loose(p);
         for (int n = 0, count = random.between(1, 8); n < count; ++n) {
             auto const level = static_cast<std::size_t>(random.between(1, static_cast<int>(p.operators.size())));
-            for (int times = random.chance(0.3) ? 6 : 1; times > 0 && loose.loosen_at(level); --times) {}
+            for (int times = random.chance(0.3) ? 3 : 1; times > 0 && loose.loosen_at(level); --times) {}
         }
         if (loose.loosened().empty()) continue;
         ++loosened;
@@ -289,7 +289,8 @@ TEST_CASE("a loosened program costs no more than the given one, whatever the pot
         space.restore(loose.restorations());
         space.restrict_to(loose.as_loosened(filter));
         auto const all_programs = search::explore(all);
-        auto const graph = search::explore(space);
+        auto const graph = search::explore(space, 1000);
+        if (!graph.is_complete) continue; // it takes too long
         std::vector<step_work> steps;
         for (auto i : space.instructions()) {
             auto* const change = i.change();
@@ -328,9 +329,10 @@ TEST_CASE("a loosened program costs no more than the given one, whatever the pot
     MESSAGE("loosened " << loosened << ", again " << restored_twice << ", parameters " << late_parameters
                         << ", at one cut " << at_one_cut << ", restricted " << restricted << ", raised " << raised
                         << ", exact " << exact);
-    CHECK(loosened > 100);
+    CHECK(loosened > 60);
     CHECK(restored_twice > 0);
     CHECK(late_parameters > 0);
+    CHECK(at_one_cut > 0);
     CHECK(raised > 0);
     CHECK(exact > 0);
 }
@@ -365,7 +367,7 @@ TEST_CASE("a plan does not depend on the order in which operators are given") {
 
 TEST_CASE("a narrow width leaves a bound that no program undercuts") {
     int bounded = 0;
-    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 80; ++seed) {
         random_source random(seed + 830000);
         auto const made = random.chance(0.75) ? streams(random) : random_case(random).made;
         auto const p = index_program(made);
@@ -377,11 +379,13 @@ TEST_CASE("a narrow width leaves a bound that no program undercuts") {
         hap_options options;
         options.training.overlaps_gradients = random.chance(0.5);
         auto narrow = options;
-        narrow.width = static_cast<std::size_t>(random.between(100, 1000));
+        narrow.width =
+            static_cast<std::size_t>(random.chance(0.5) ? random.between(2, 100) : random.between(100, 1000));
         auto const found = plan_hap(made, c, solver, options), other = plan_hap(made, c, solver, narrow);
         CHECK((found.exists() || memory == test::memory_kind::tight));
         if (!found.exists()) continue;
-        if (!other.exists() || other.lower_bound <= 0) continue;
+        if (!other.exists()) continue;
+        CHECK(other.lower_bound > 0);
         bounded += std::ranges::any_of(
             other.warnings, [](auto const& text) { return text.find("holds for them too") != std::string::npos; });
         auto const checked = verify(p, other);

@@ -332,7 +332,8 @@ HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
 }
 
 HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruction_filter const& allowed) {
-    std::size_t const most = std::max<std::size_t>(1, options_.width / 5);
+    constexpr std::size_t least = 8; // states of a cut at which nothing is left to be loosened are fewer
+    std::size_t const most = std::max(least, options_.width / 5);
     // Restrictions tell the operators of these kinds apart, so a program with more of one kind must too.
     auto const kinds = operator_kinds(program());
     auto const kept = converting_before_views(program(), allowed);
@@ -341,9 +342,9 @@ HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruct
         auto& space = result->space.emplace(loose.program(), alike_in_both(operator_kinds(loose.program()), kinds), 1);
         if (options_.training.interleaves()) space.divide_into_stages();
         space.restore(loose.restorations());
+        space.bound_what_is_left_out();
         space.restrict_to(loose.as_loosened(kept));
         result->graph = search::explore(space, [&] { return most; }, 1);
-        if (!space.is_complete()) return nullptr;
         if (result->graph.is_complete) {
             for (auto const& i : space.instructions()) {
                 auto& s = result->steps.emplace_back();

@@ -64,8 +64,8 @@ public:
         tensor_id early, late;
     };
     /// Makes moves say in which forms tensors are given up, and restores others in all the ways in which these may have
-    /// been. One that has one use is restored in one of those forms. *Precondition:* there is one order, and what
-    /// restores is `tensor_at_cuts::restored`.
+    /// been. One that has one use is restored in one of those forms. *Precondition:* there is one order, in which what
+    /// restores comes later, and nothing that restores can be read anew.
     void restore(std::vector<restoration> const& list);
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
@@ -91,6 +91,8 @@ public:
     }
     /// Is false once an operator had more ways to bring its operands than are tried.
     [[nodiscard]] bool is_complete() const { return preparations_.is_complete(); }
+    /// Has a move instead that is no dearer; see `preparations`. Then the space is for bounds alone.
+    void bound_what_is_left_out() { preparations_.bound_what_is_left_out(); }
 
     /// Returns the moves that lead from a state to the same state.
     [[nodiscard]] std::vector<action> const& bundle(std::uint32_t number) const { return bundles_[number]; }

@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -74,7 +75,7 @@ public:
     [[nodiscard]] std::vector<cut_space::restoration> restorations() const {
         std::vector<cut_space::restoration> result;
         for (auto t : late_of_)
-            if (program_.tensors[*late(t)].at_cuts == tensor_at_cuts::restored) result.push_back({t, *late(t)});
+            if (!is_free(*late(t))) result.push_back({t, *late(t)});
         return result;
     }
 
@@ -110,17 +111,18 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
     };
     auto const can_be = [&](tensor_id t) {
         auto const& tensor = program_.tensors[t];
-        if (t == program_.loss || tensor.consumers.empty() || late(t)) return false;
-        if (tensor.at_cuts != tensor_at_cuts::held && tensor.at_cuts != tensor_at_cuts::restored) return false;
-        return begins(t) + 1 < std::size_t{tensor.consumers.back()};
+        return t != program_.loss && !tensor.consumers.empty() && !late(t) && tensor.at_cuts != tensor_at_cuts::free;
     };
     std::optional<tensor_id> best;
     auto const span_of = [&](tensor_id t) { return program_.tensors[t].consumers.back() - begins(t); };
     for (tensor_id t = 0; t < program_.tensors.size(); ++t) {
         if (!can_be(t) || begins(t) >= level || program_.tensors[t].consumers.back() < level) continue;
-        // A parameter's gradient is reduced once, however it is used: it is the last to be loosened.
+        // A parameter's gradient is reduced once, however it is used: it comes after others. What is at this cut alone,
+        // or a way to compute an operator, comes last.
         auto const rank = [&](tensor_id u) {
-            return std::pair(!program_.tensors[u].is_parameter() || is_late(u), span_of(u));
+            auto const& tensor = program_.tensors[u];
+            bool const is_last = span_of(u) == 1 || tensor.at_cuts == tensor_at_cuts::fixed;
+            return std::tuple(!is_last, !tensor.is_parameter() || is_late(u), span_of(u));
         };
         if (!best || rank(t) > rank(*best)) best = t;
     }
@@ -147,8 +149,8 @@ HEDDLE_INLINE void loosened_program::loosen(tensor_id t, operator_id first_late)
     if (late.is_source() && !late.is_parameter()) {
         late.info.role = tensor_role::buffer;
         late.at_cuts = tensor_at_cuts::free;
-    } else { // a parameter, too: it is held in some form, so it is not read again
-        late.at_cuts = tensor_at_cuts::restored;
+    } else if (late.at_cuts == tensor_at_cuts::held) {
+        late.at_cuts = tensor_at_cuts::restored; // a parameter, too: it is held in some form, so it is not read again
     }
     auto const number = static_cast<tensor_id>(program_.tensors.size());
     program_.tensors.push_back(std::move(late));

@@ -10,6 +10,7 @@
 #include <heddle/theory/theory.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <optional>
@@ -38,7 +39,10 @@ public:
 
     void restrict_to(instruction_filter allowed) { allowed_ = std::move(allowed); }
     [[nodiscard]] instruction_filter const& allowed() const { return allowed_; }
-    /// False once a computation had more ways than are tried.
+    /// Adds, where a computation has more ways than are tried, one that is no dearer than any of them: its operands are
+    /// there in all forms, for nothing. Then no program is lost.
+    void bound_what_is_left_out() { bounds_ = true; }
+    /// False once ways were lost.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
     /// Calls `visit` for every way, in the order in which it is found; what it gets is good until it returns. `held`:
@@ -56,6 +60,7 @@ private:
         std::span<formed_tensor const> held;
         std::function<void(preparation const&)> const& visit;
         std::size_t ways = 0;
+        bool is_cut_short = false;
     };
 
     /// Tries every way to hold the needs from number `at` on.
@@ -77,7 +82,7 @@ private:
 
     indexed_program const& program_;
     instruction_filter allowed_ = instruction_filter::everything();
-    bool is_complete_ = true;
+    bool is_complete_ = true, bounds_ = false;
     preparation way_; // the one under way
 };
 
@@ -95,11 +100,22 @@ HEDDLE_INLINE void preparations::for_each(instruction::compute const& computatio
         if (algorithm::find(r.needs, wanted) == r.needs.end()) r.needs.push_back(wanted);
     }
     fulfil(r, 0);
+    if (!r.is_cut_short) return;
+    is_complete_ = is_complete_ && bounds_;
+    if (!bounds_) return;
+    preparation all;
+    for (auto t : program_.operators[computation.op].operands) {
+        auto const& tensor = program_.tensors[t];
+        if (tensor.at_cuts == tensor_at_cuts::fixed) continue; // there already
+        for (std::uint16_t code = 0; code < tensor_form::shard(0).code() + tensor.factors.size(); ++code)
+            if (auto const f = tensor_form::from_code(code); is_possible(f, tensor)) all.gained.push_back({t, f});
+    }
+    visit(all);
 }
 
 HEDDLE_INLINE void preparations::fulfil(request& r, std::size_t at) {
     if (r.ways == most_ways) {
-        is_complete_ = false;
+        r.is_cut_short = true;
         return;
     }
     if (at == r.needs.size()) {
