@@ -176,12 +176,12 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
         if (!now.fits || p.cost() >= cost) break;
         std::string const origin = "integral shares, round " + std::to_string(5 - left);
         record.take(origin, std::move(p), *found.path, ratio_table(record.ratios()));
+        if (auto const balanced = by.balance_at(record.path(), record.ratios()))
+            record.consider(origin + ", ratios", record.path(), *balanced);
+        move_atoms_of_candidates(record, programs, run.until);
         auto const& best = record.best();
         at_equal_shares = is_reduced && are_equal(programs.program(), at.shares,
                                                   integral_shares(programs.program(), best.ratios, best.cuts));
-        if (!searches) continue;
-        if (auto const balanced = by.balance_at(record.path(), record.ratios()))
-            record.consider(origin + ", ratios", record.path(), *balanced);
     }
     if (!is_relaxed || !programs.has_bound() || !run.weights || run.until.is_over()) return;
     if (!at_any_ratios) at_any_ratios = detail::bound_at_any_ratios(run);
