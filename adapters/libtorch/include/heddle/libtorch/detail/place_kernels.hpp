@@ -326,7 +326,7 @@ inline void add_lookup_kernels(kernel_table& table) {
     auto const expert = [&](at::Tensor const& rows, extent place) {
         auto const made = product(rows, 3, "up_bias", place);
         auto const halves = !call.flag("gated")        ? std::vector{made}
-                            : call.flag("interleaved") ? made.reshape({made.size(0), -1, 2}).unbind(2)
+                            : call.flag("interleaved") ? made.reshape({made.size(0), made.size(1) / 2, 2}).unbind(2)
                                                        : made.chunk(2, 1);
         auto inside = activated(alpha * halves[0].clamp_max(limit)) / alpha;
         if (halves.size() > 1) inside = inside * (halves[1].clamp(-limit, limit) + offset);
