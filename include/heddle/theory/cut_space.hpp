@@ -181,7 +181,8 @@ private:
     std::vector<std::vector<tensor_id>> restores_;
     /// By where tensors are given up, the forms in which they are.
     std::vector<std::vector<std::vector<std::uint16_t>>> given_up_;
-    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> restoring_levels_;
+    /// Numbers for levels that restore tensors, which are alike if as much may be restored.
+    std::map<std::vector<std::uint64_t>, std::uint64_t> restoring_levels_;
     // Scratch data of the current enumeration, kept for its memory.
     state next_;
     held_codes own_, other_, left_;
@@ -242,7 +243,8 @@ HEDDLE_INLINE std::uint64_t cut_space::alike(std::size_t level) {
     if (level >= restores_.size() || restores_[level].empty()) return alike_.level(level);
     std::vector<std::uint64_t> key{alike_.level(level)};
     for (auto t : restores_[level]) key.insert(key.end(), {restored_from_[t], given_up_[restored_from_[t]].size()});
-    return (std::uint64_t{1} << 32) + restoring_levels_.insert(std::move(key)).first;
+    auto const number = restoring_levels_.try_emplace(std::move(key), restoring_levels_.size()).first->second;
+    return (std::uint64_t{1} << 32) + number;
 }
 
 HEDDLE_INLINE void cut_space::split_off_own(state const& s, operator_cuts::advance const& over) {
