@@ -16,7 +16,7 @@ double stored_bytes(element_type type, training_options const& training) {
     auto const w = b.parameter("w", {3, 4}, type);
     auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w});
     auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
-    return detail::step_of(p, instruction::read(w, tensor_form::replicated()), training).stored.whole.value;
+    return make_step(p, instruction::read(w, tensor_form::replicated()), training).stored.whole.value;
 }
 
 } // namespace
