@@ -18,6 +18,8 @@ enum exit_status { done = 0, bad_input = 1, usage = 2, infeasible = 3, nothing_f
 struct hap_arguments {
     std::string trace, segments, solver = "clp";
     std::vector<std::string> pins;
+    /// The sizes of a mesh's axes, outermost first; empty for one axis.
+    std::vector<std::size_t> mesh{};
     bool group_machines = false, overlap = false;
     double bucket = training_options{}.bucket.value;
 };

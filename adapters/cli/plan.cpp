@@ -83,7 +83,8 @@ int run_plan(plan_arguments const& arguments) {
     auto const& asked = arguments.hap;
     auto input = read_input(arguments);
     auto& model = input.model;
-    cluster const c = asked.group_machines ? with_grouped_machines(input.cluster) : input.cluster;
+    bool const is_on_mesh = !asked.mesh.empty();
+    cluster const c = asked.group_machines || is_on_mesh ? with_grouped_machines(input.cluster) : input.cluster;
 
     for (auto const& file : {arguments.out, asked.trace})
         if (!file.empty()) json::require_writable(file);
@@ -104,8 +105,12 @@ int run_plan(plan_arguments const& arguments) {
     attended->show(arguments.planner);
     options.limits.stop = attended->stop();
     options.progress = shown_by(*attended, arguments.planner);
-    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup, solver)
-                                               : plan_whole(model.program, c, options, solver);
+    auto const found = [&] {
+        if (arguments.planner == "hidup") return plan_interleaved(model.program, c, options, arguments.hidup, solver);
+        if (is_on_mesh) return plan_on_axes(model.program, input.cluster, mesh(asked.mesh), options, solver);
+        return plan_whole(model.program, c, options, solver);
+    };
+    plan result = found();
     bool const asks_others = arguments.asks_others && !attended->stop().stop_requested();
     attended.reset();
     double const took = clock.elapsed();

@@ -56,6 +56,10 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
 
     auto* const hap = command.add_option_group("hap", "Options of the planner hap");
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");
+    hap->add_option("--mesh", plan.hap.mesh,
+                    "Plan machines and their devices as the axes of a mesh, such as 8x4: 8 machines of 4")
+        ->delimiter('x')
+        ->check(positive);
     hap->add_option(
         "--segments", plan.hap.segments,
         "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
@@ -165,14 +169,17 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->check(positive);
 
     command.parse_complete_callback([&command, &plan, hap, forms, hidup, limited, pipelines, amp, ditto] {
-        plan.asks_others =
-            command.count("--planner") == 0 && plan.times; // what they find in a given time differs from run to run
+        plan.asks_others = command.count("--planner") == 0 && plan.hap.mesh.empty() &&
+                           plan.times; // what they find in a given time differs from run to run
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
             if (std::ranges::find(planners, plan.planner) != planners.end()) return;
             for (auto const* option : group.get_options())
                 if (option->count() > 0) throw CLI::ValidationError(option->get_name(), "is no option of this planner");
         };
         allow(*hap, {"hap"});
+        for (char const* name : {"--group-machines", "--segments", "--pin", "--bucket", "--label-limit"})
+            if (!plan.hap.mesh.empty() && command.count(name) > 0)
+                throw CLI::ValidationError(name, "is no option of plans on meshes");
         allow(*forms, {"hap", "hidup"});
         allow(*hidup, {"hidup"});
         allow(*limited, {"hap", "hidup", "ditto"});

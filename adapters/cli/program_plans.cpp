@@ -4,11 +4,17 @@
 
 #include <heddle/plan/simulate.hpp>
 #include <heddle/planner/hidup.hpp>
+#include <heddle/planner/mesh.hpp>
 
 namespace heddle::cli {
 
 plan plan_whole(program const& p, cluster const& c, hap_options const& options, chosen_ratio_solver const& solver) {
     return find_plan(p, c, solver, options);
+}
+
+plan plan_on_axes(program const& p, cluster const& c, mesh const& m, hap_options const& options,
+                  chosen_ratio_solver const& solver) {
+    return plan_mesh(p, c, m, solver, {.training = options.training, .limits = options.limits});
 }
 
 plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments,

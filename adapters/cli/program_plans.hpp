@@ -14,6 +14,9 @@ namespace heddle::cli {
 
 /// *Throws* what `plan_hap` does.
 plan plan_whole(program const& p, cluster const& c, hap_options const& options, chosen_ratio_solver const& solver);
+/// *Throws* what `plan_mesh` does.
+plan plan_on_axes(program const& p, cluster const& c, mesh const& m, hap_options const& options,
+                  chosen_ratio_solver const& solver);
 /// *Throws* what `plan_hidup` does.
 plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments,
                       chosen_ratio_solver const& solver);

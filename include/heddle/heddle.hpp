@@ -194,6 +194,7 @@
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/hidup.hpp>
+#include <heddle/planner/mesh.hpp>
 
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/in_process.hpp>

@@ -128,6 +128,25 @@ class Plan(CommandLine):
         cluster["collectives"] = {"all_reduce": {"latency": 1e-4, "seconds_per_byte": 1e-9}}
         self.refused(run("plan", "--model", MODEL, "--cluster", self.write("measured.json", cluster), "--group-machines"), "measured on all devices")
 
+    def test_machines_as_an_axis_of_a_mesh(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["machines"] = [{"type": "P100", "devices": 2, "count": 3}]
+        cluster["links"]["intra"] = {"bandwidth": 12e9, "latency": 1e-5}
+        machines, out = self.write("cluster.json", cluster), self.path / "plan.json"
+        planned = run("plan", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", "--out", out, "--json")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        summary = json.loads(planned.stdout)
+        self.assertEqual(json.loads(out.read_text())["mesh"], [3, 2])
+        self.assertLessEqual(summary["cost"], 1.0001 * json.loads(run("plan", "--model", MODEL, "--cluster", machines, "--group-machines", "--json").stdout)["cost"])
+        shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", "--cluster", machines).stdout)
+        self.assertTrue(shown["valid"] and shown["executed"] and shown["priced"], shown)
+        self.assertEqual(shown["ranks"], 6)
+        self.assertAlmostEqual(json.loads(run("cost", "--plan", out, "--cluster", machines, "--json").stdout)["cost"], summary["cost"], delta=1e-12)
+        self.assertIn("3 x 2", run("plan", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", "--no-times").stdout)
+        self.refused(run("plan", "--model", MODEL, "--cluster", machines, "--mesh", "2x3"), "expected as many machines")
+        for option in (("--group-machines",), ("--segments", "2")):
+            self.assertEqual(run("plan", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", *option).returncode, 2)
+
     def test_micro_batches_in_turn(self):
         model, out, trace = "examples/models/bert_moe_2.json.gz", self.path / "plan.json", self.path / "trace.json"
         planned = run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--out", out, "--trace", trace, "--json")
