@@ -305,7 +305,7 @@ struct made_problem {
                     bool const may_group = model.model(collective::broadcast).pieces.size() == 1 && random.chance(0.5);
                     if (has_grouped_kind(t.kind)) t.how = may_group ? uneven::grouped : uneven::padded;
                 });
-            for (auto const& [t, f] : s.saved) in_steps.saved.push_back({held_bytes(p.tensors[t], f)});
+            for (auto const& [t, f] : s.saved) in_steps.saved.push_back({held_bytes(p.tensors[t], f[0])});
         }
         problem = make_ratio_problem(in_steps, model, compute_proportional(model, element_type::float32));
     }

@@ -8,7 +8,7 @@
 #include <heddle/execute/tensor.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
-#include <heddle/theory/form.hpp>
+#include <heddle/theory/product_form.hpp>
 
 #include <algorithm>
 #include <cstdint>
