@@ -84,7 +84,7 @@ program_steps const& steps_of(fs::path const& file, fs::path const& on, cut how)
     if (!found.path) return made;
     for (auto const& s : heddle::steps_of(*found.path, space, steps)) {
         made.steps.push_back(costs.decided(s.step, shares));
-        for (auto const& [t, f] : s.saved) made.saved.push_back({held_bytes(p.tensors[t], f)});
+        for (auto const& [t, f] : s.saved) made.saved.push_back({held_bytes(p.tensors[t], f[0])});
     }
     return made;
 }

@@ -145,7 +145,7 @@ public:
             program_steps program;
             for (auto const& s : steps_of(*path, space_, steps_)) {
                 program.steps.push_back(model_.decided(s.step, uniform_shares(ratios)));
-                for (auto const& [t, f] : s.saved) program.saved.push_back({held_bytes(indexed_.tensors[t], f)});
+                for (auto const& [t, f] : s.saved) program.saved.push_back({held_bytes(indexed_.tensors[t], f[0])});
             }
             auto const balanced = clp::ratio_solver{}.solve(make_ratio_problem(program, model_, proportional()));
             if (!balanced.feasible) break;
