@@ -184,11 +184,12 @@ TEST_CASE("a plan on a mesh is written and read") {
     CHECK(json::write_plan(test::tiny_plan()).find("\"version\": 1,") != std::string::npos);
     auto const good = nlohmann::json::parse(text);
     std::vector<plan_change> const changes{
+        {"/version", 1, "version: is 1, expected 2, since there is a mesh"},
         {"/mesh", {2}, "mesh: is an array of 1, expected the sizes of 2 to 4 axes, outermost first"},
         {"/mesh", {3, 2}, "mesh[0]: is 3, expected the number of devices, 2"},
         {"/mesh", {2, 0}, "mesh[1]: is 0, expected an integer from 1 to 65536"},
         {"/mesh", {2, 1024, 65}, "mesh[2]: is 65, expected an integer from 1 to 64"},
-        {"/mesh", removed, "steps[2].saved_tensors[0]: is an array of 3, expected 2, a tensor and its form"},
+        {"/mesh", removed, "version: is 2, expected 1 without a mesh"},
         {"/group_sizes", {2, 2}, "group_sizes: is there, but a plan on a mesh has no groups"},
         {"/inner_ratios", removed, "lacks the field 'inner_ratios'"},
         {"/inner_ratios/0", {1}, "inner_ratios[0]: is an array of 1, expected 2, one per device"},
@@ -347,6 +348,7 @@ TEST_CASE("what is wrong with a plan is said, and where") {
     // Tensors: 0 x, 1 first weight, 4 second weight, 10 head's weight, 11 scores, 12 target, 13 loss.
     std::vector<plan_change> const changes{
         {"/format", "heddle.model", "p.json: format: is \"heddle.model\", expected heddle.plan up to version 2"},
+        {"/version", 2, "p.json: version: is 2, expected 1 without a mesh"},
         {"/version", 3, "heddle.plan version 3"},
         {"/version", removed, "'format' but no 'version'"},
         {"/status", "fine", "status: is \"fine\", expected one of optimal, feasible, limit, infeasible"},

@@ -31,7 +31,8 @@ namespace heddle {
 ///
 /// A collective along the outermost axis runs in all lines at once, on what the axes inside leave of the tensor. One
 /// along another axis is time of its class, linear in the share. On one axis it is the step of an instruction.
-/// *Preconditions.* `verify` has no complaint about the instruction. The program is not split inside device groups.
+/// *Preconditions.* `verify` has no complaint about the instruction. On several axes the program is not split inside
+/// device groups.
 [[nodiscard]] step_work make_step(indexed_program const& p, mesh_instruction const& i, mesh const& m,
                                   training_options const& options);
 
@@ -268,7 +269,7 @@ HEDDLE_INLINE double part_inside(product_form const& f, mesh const& m, std::opti
 
 HEDDLE_INLINE step_work make_step(indexed_program const& p, mesh_instruction const& i, mesh const& m,
                                   training_options const& options) {
-    return detail::mesh_step(p, i, m, options).made();
+    return m.axis_count() == 1 ? make_step(p, i.axes[0], options) : detail::mesh_step(p, i, m, options).made();
 }
 
 } // namespace heddle

@@ -33,6 +33,12 @@ public:
     plan read() {
         if (auto const stages = root_.find("pipeline"))
             stages->fail("is there, but plans of several stages on meshes are not read yet");
+        if (auto const version = root_.find("version")) {
+            int const needed = root_.find("mesh") ? 2 : 1;
+            if (version->integer(1, 2) != needed)
+                version->expected(std::to_string(needed) +
+                                  (needed == 2 ? ", since there is a mesh" : " without a mesh"));
+        }
         read_outcome();
         read_provenance();
         read_devices();
