@@ -33,6 +33,7 @@
 #include <heddle/search/properties/property_space.hpp>
 #include <heddle/search/properties/property_task.hpp>
 #include <heddle/search/properties/stubborn_set.hpp>
+#include <heddle/search/repeated_levels.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/search/state_table.hpp>
@@ -67,6 +68,7 @@
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/loose_links.hpp>
 #include <heddle/theory/loosened_program.hpp>
+#include <heddle/theory/loosened_space.hpp>
 #include <heddle/theory/mesh_instruction.hpp>
 #include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/operator_cuts.hpp>

@@ -244,7 +244,7 @@ struct no_solver {
 
 TEST_CASE("what the search of two axes finds and proves of small programs, against all product forms") {
     constexpr std::uint64_t cases = 500;
-    int best = 0, proven = 0, run = 0;
+    int best = 0, proven = 0, loosened = 0, run = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
         test::random_source random(seed);
         auto const model = random_tree(random);
@@ -254,6 +254,8 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
         mesh const m({static_cast<std::size_t>(machines), static_cast<std::size_t>(devices)});
         mesh_search_options options;
         options.training.bucket = bytes(0);
+        bool const is_loosened = seed % 4 == 0; // cuts are that narrow nowhere else
+        if (is_loosened) options.bound_width = static_cast<std::size_t>(random.between(8, 16));
         CAPTURE(seed);
         auto const found = search_mesh(indexed, c, m, no_solver{}, options);
         REQUIRE(found.program);
@@ -261,7 +263,7 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
         double const of_axes = optimum(indexed, c, m, options.training, false).find();
         CHECK(found.lower_bound <= std::min(of_axes, found.cost) * (1 + 1e-9));
         best += found.cost <= of_axes * (1 + 1e-9);
-        proven += found.lower_bound >= found.cost * (1 - 1e-3);
+        (is_loosened ? loosened : proven) += found.lower_bound >= found.cost * (1 - 1e-3);
         if (is_tried_further) {
             double const least = optimum(indexed, c, m, options.training, true).find();
             CHECK(least <= of_axes * (1 + 1e-9));
@@ -275,6 +277,7 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
         ++run;
     }
     CHECK(best >= cases * 19 / 20);
-    CHECK(proven >= cases * 17 / 20);
-    MESSAGE("best " << best << ", proven to 0.1 % " << proven << " of " << cases << ", run " << run);
+    CHECK(proven >= cases * 3 / 4 * 17 / 20);
+    MESSAGE("best " << best << ", proven to 0.1 % " << proven << " of " << cases * 3 / 4 << ", with loosened tensors "
+                    << loosened << " of " << cases / 4 << ", run " << run);
 }

@@ -5,6 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/search/repeated_levels.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/synthesis/mesh_choices.hpp>
 
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -30,12 +32,13 @@ namespace heddle {
 /// both sides of an edge, with a shortest path for the tree on each side.
 class mesh_bound {
 public:
-    /// `space` is that of the searched program on one axis, explored as `graph`. Prices are at given shares of the
-    /// outermost axis and weights of classes.
-    mesh_bound(cut_space const& space, cut_graph const& graph, mesh_prices const& price);
+    /// `programs` are those of one axis of the searched program, or loosened ones that bound these. Prices are at given
+    /// shares of the outermost axis and weights of classes.
+    mesh_bound(loosened_space const& programs, mesh_prices const& price);
 
     /// Splits costs anew for so many rounds, and returns the best bound so far. It ends early when that reaches
-    /// `target`, less one part in `10'000`, or rises by less than that in ten rounds.
+    /// `target`, less one part in `10'000`, or rises by less than that in ten rounds. What repeats in the program is
+    /// split once first, in as many rounds; all layers begin with what one ends with.
     /// *Complexity.* Linear in the links of the graph, per round.
     [[nodiscard]] double improve(double target, int rounds);
 
@@ -43,7 +46,7 @@ private:
     using numbers = std::vector<double>;
     /// What is known of an axis while a round is at a level.
     struct side {
-        std::vector<numbers> to_end; ///< by level and position
+        std::vector<numbers> to_end; ///< by place of the level among those at hand, and position
         numbers here;                ///< from the start, by position
         numbers around;              ///< by move of the kind: the least rest of a path with it
         numbers of_move;             ///< by move of the kind
@@ -54,18 +57,22 @@ private:
     /// The least cost of a bundle of a level.
     [[nodiscard]] double of_bundle(std::uint32_t bundle, numbers const& of_move);
     void find_ends(axis_number axis);
-    void look_around(std::size_t level, axis_number axis);
+    void look_around(std::size_t place, axis_number axis);
     void split(std::size_t level, mesh_choice const& c);
-    void pass(std::size_t level, axis_number axis);
+    void pass(std::size_t place, axis_number axis);
     [[nodiscard]] double round();
+    /// Makes rounds until a bound reaches the target, or has hardly risen in some of them, and returns the best.
+    [[nodiscard]] double improve_at_hand(double target, int rounds, int patience);
 
     cut_space const& space_;
-    cut_graph const& graph_;
+    search::state_graph<cut_space::action> const& graph_;
     std::vector<mesh_choices> kinds_;
     /// The place of each move among those of its kind.
     std::vector<std::size_t> place_of_move_;
     /// By level and axis, the numbers of the kind's items.
     std::vector<std::array<numbers, 2>> numbers_;
+    /// The levels at hand.
+    std::vector<std::size_t> levels_;
     std::array<side, 2> sides_;
     /// By bundle: when it was made, and its number then.
     std::vector<std::pair<std::size_t, double>> bundles_;
@@ -79,12 +86,12 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE mesh_bound::mesh_bound(cut_space const& space, cut_graph const& graph, mesh_prices const& price)
-    : space_(space), graph_(graph), kinds_(choices_of(space, price)), place_of_move_(space.moves().size()),
-      bundles_(graph.bundle_count()) {
+HEDDLE_INLINE mesh_bound::mesh_bound(loosened_space const& programs, mesh_prices const& price)
+    : space_(*programs.space), graph_(programs.graph), kinds_(choices_of(programs, price)),
+      place_of_move_(space_.moves().size()), bundles_(graph_.bundle_count()) {
     for (auto const& kind : kinds_)
         for (std::size_t n = 0; n < kind.moves.size(); ++n) place_of_move_[kind.moves[n]] = n;
-    for (std::size_t level = 0; level + 1 < graph.level_count(); ++level) {
+    for (std::size_t level = 0; level + 1 < graph_.level_count(); ++level) {
         numbers const none(kind_at(level).item_count);
         numbers_.push_back({none, none});
     }
@@ -108,34 +115,33 @@ HEDDLE_INLINE double mesh_bound::of_bundle(std::uint32_t bundle, numbers const& 
 }
 
 HEDDLE_INLINE void mesh_bound::find_ends(axis_number axis) {
-    std::size_t const last = graph_.level_count() - 1;
     auto& to_end = sides_[axis].to_end;
-    to_end.resize(last + 1);
-    to_end[last].assign(graph_.node_count() - graph_.first_of_level[last], 0);
-    for (std::size_t level = last; level-- > 0;) {
+    to_end.resize(levels_.size() + 1);
+    to_end.back().assign(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
+    for (std::size_t place = levels_.size(); place-- > 0;) {
         ++epoch_;
-        auto const of_move = moves_at(level, axis);
-        auto const& segment = graph_.from_level(level);
-        to_end[level].assign(segment.size(), never);
+        auto const of_move = moves_at(levels_[place], axis);
+        auto const& segment = graph_.from_level(levels_[place]);
+        to_end[place].assign(segment.size(), never);
         for (std::size_t n = 0; n < segment.size(); ++n)
             for (auto const& l : segment.out(n))
-                to_end[level][n] = std::min(to_end[level][n], of_bundle(l.bundle, of_move) + to_end[level + 1][l.to]);
+                to_end[place][n] = std::min(to_end[place][n], of_bundle(l.bundle, of_move) + to_end[place + 1][l.to]);
     }
     sides_[axis].here = {0};
 }
 
-HEDDLE_INLINE void mesh_bound::look_around(std::size_t level, axis_number axis) {
+HEDDLE_INLINE void mesh_bound::look_around(std::size_t place, axis_number axis) {
     auto& s = sides_[axis];
-    s.of_move = moves_at(level, axis);
+    s.of_move = moves_at(levels_[place], axis);
     s.around.assign(s.of_move.size(), never);
-    auto const& segment = graph_.from_level(level);
+    auto const& segment = graph_.from_level(levels_[place]);
     ++epoch_;
     std::vector<std::uint32_t> met;
     for (std::size_t n = 0; n < segment.size(); ++n)
         for (auto const& l : segment.out(n)) {
             auto& [made_for, least] = bundles_[l.bundle];
             if (std::exchange(made_for, epoch_) != epoch_) least = never, met.push_back(l.bundle);
-            least = std::min(least, s.here[n] + s.to_end[level + 1][l.to]);
+            least = std::min(least, s.here[n] + s.to_end[place + 1][l.to]);
         }
     for (auto b : met)
         for (auto a : graph_.bundle(b)) {
@@ -167,10 +173,10 @@ HEDDLE_INLINE void mesh_bound::split(std::size_t level, mesh_choice const& c) {
     for (axis_number a = 0; a < 2; ++a) sides_[a].of_move = moves_at(level, a);
 }
 
-HEDDLE_INLINE void mesh_bound::pass(std::size_t level, axis_number axis) {
+HEDDLE_INLINE void mesh_bound::pass(std::size_t place, axis_number axis) {
     auto& s = sides_[axis];
-    auto const& segment = graph_.from_level(level);
-    numbers next(s.to_end[level + 1].size(), never);
+    auto const& segment = graph_.from_level(levels_[place]);
+    numbers next(s.to_end[place + 1].size(), never);
     ++epoch_;
     for (std::size_t n = 0; n < segment.size(); ++n)
         for (auto const& l : segment.out(n))
@@ -180,24 +186,40 @@ HEDDLE_INLINE void mesh_bound::pass(std::size_t level, axis_number axis) {
 
 HEDDLE_INLINE double mesh_bound::round() {
     for (axis_number a = 0; a < 2; ++a) find_ends(a);
-    for (std::size_t level = 0; level < numbers_.size(); ++level) {
-        for (axis_number a = 0; a < 2; ++a) look_around(level, a);
-        for (auto const& c : kind_at(level).choices) split(level, c);
-        for (axis_number a = 0; a < 2; ++a) pass(level, a);
+    for (std::size_t place = 0; place < levels_.size(); ++place) {
+        for (axis_number a = 0; a < 2; ++a) look_around(place, a);
+        for (auto const& c : kind_at(levels_[place]).choices) split(levels_[place], c);
+        for (axis_number a = 0; a < 2; ++a) pass(place, a);
     }
     return sides_[0].here[0] + sides_[1].here[0];
 }
 
-HEDDLE_INLINE double mesh_bound::improve(double target, int rounds) {
-    constexpr int patience = 10;
-    double before = 0;
-    for (int n = 0; n < rounds && best_ < target * (1 - 1e-4); ++n) {
-        best_ = std::max(best_, round());
+HEDDLE_INLINE double mesh_bound::improve_at_hand(double target, int rounds, int patience) {
+    double best = 0, before = 0;
+    for (int n = 0; n < rounds && best < target * (1 - 1e-4); ++n) {
+        best = std::max(best, round());
         if (n % patience != patience - 1) continue;
-        if (best_ < before + 1e-4 * target) break;
-        before = best_;
+        if (best < before * (1 + 1e-4)) break;
+        before = best;
     }
-    return best_;
+    return best;
+}
+
+HEDDLE_INLINE double mesh_bound::improve(double target, int rounds) {
+    std::vector<std::pair<std::uint32_t, operator_id>> keys;
+    for (std::size_t level = 0; level < numbers_.size(); ++level)
+        keys.push_back({graph_.segment_of_level[level], space_.kind(level)});
+    auto const shorter = search::without_repetitions(keys);
+    int patience = 10;
+    if (best_ == 0 && shorter.kept.size() < keys.size()) {
+        levels_ = shorter.kept;
+        static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), rounds, patience));
+        for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
+        patience = 2;
+    }
+    levels_.resize(keys.size());
+    std::iota(levels_.begin(), levels_.end(), std::size_t{0});
+    return best_ = std::max(best_, improve_at_hand(target, rounds, patience));
 }
 
 } // namespace heddle

@@ -9,6 +9,7 @@
 #include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
 #include <heddle/theory/axis_program.hpp>
+#include <heddle/theory/loosened_space.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -51,8 +52,8 @@ struct mesh_choices {
     std::size_t item_count = 0;
 };
 
-/// Returns the choices of every kind of a space's operators, and of the end.
-[[nodiscard]] std::vector<mesh_choices> choices_of(cut_space const& space, mesh_prices const& price);
+/// Returns the choices of every kind of operators of a loosened searched program, and of the end.
+[[nodiscard]] std::vector<mesh_choices> choices_of(loosened_space const& programs, mesh_prices const& price);
 
 } // namespace heddle
 
@@ -196,8 +197,13 @@ HEDDLE_INLINE double mesh_conversions::cost(way const& outer, way const& inner) 
            goes_together(searched.given(), mesh_instruction({searched.part_of(outer), searched.part_of(inner)}));
 }
 
-HEDDLE_INLINE void add_choices(cut_space const& space, mesh_prices const& price, mesh_choices& kind) {
+HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const& price, mesh_choices& kind) {
+    auto const& space = *programs.space;
     auto const& program = space.program();
+    auto const is_brought = [&](tensor_id t) { // not where it is there, or had for nothing
+        auto const at_cuts = program.tensors[t].at_cuts;
+        return at_cuts == tensor_at_cuts::held || at_cuts == tensor_at_cuts::restored;
+    };
     std::vector<instruction> computations;
     std::map<tensor_id, std::vector<mesh_conversions::way>> ways;
     std::map<tensor_id, std::vector<std::size_t>> items_of;
@@ -219,14 +225,13 @@ HEDDLE_INLINE void add_choices(cut_space const& space, mesh_prices const& price,
                 items.push_back(number_in(computations, i, chosen.items));
                 auto const& op = program.operators[compute->op];
                 for (std::size_t k = 0; k < op.operands.size(); ++k)
-                    if (program.tensors[op.operands[k]].at_cuts == tensor_at_cuts::held)
-                        brought[op.operands[k]].use = compute->operands[k];
+                    if (is_brought(op.operands[k])) brought[op.operands[k]].use = compute->operands[k];
                 for (auto& [t, way] : brought) way.has_several_uses = algorithm::count(op.operands, t) > 1;
-            } else if (program.tensors[i.change()->tensor].at_cuts == tensor_at_cuts::held) {
-                auto& way = brought[i.change()->tensor];
+            } else if (auto const t = i.change()->tensor; is_brought(t)) {
+                auto& way = brought[t];
                 way.use = i.change()->to; // if nothing computes with it
-                if (i.is<instruction::read>()) way.read = i;
-                else way.conversions.push_back(i);
+                (i.is<instruction::read>() ? way.read.emplace(i) : way.conversions.emplace_back(i)).change()->tensor =
+                    programs.program.of(t);
             }
         }
         for (auto const& [t, way] : brought) items.push_back(number_in(ways[t], way, items_of[t]));
@@ -239,7 +244,7 @@ HEDDLE_INLINE void add_choices(cut_space const& space, mesh_prices const& price,
     if (!computations.empty()) kind.choices.push_back(std::move(chosen));
     for (auto const& [t, list] : ways) {
         mesh_choice choice{items_of[t], {}};
-        mesh_conversions const conversions(program.tensors[t], t, price);
+        mesh_conversions const conversions(program.tensors[t], programs.program.of(t), price);
         for (auto const& outer : list) {
             auto& row = choice.cost.emplace_back();
             for (auto const& inner : list) row.push_back(conversions.cost(outer, inner));
@@ -262,10 +267,11 @@ HEDDLE_INLINE double mesh_prices::operator()(mesh_instruction const& in_searched
     return weights.price(model.price(make_step(searched.given(), on, mesh, training), shares), 0);
 }
 
-HEDDLE_INLINE std::vector<mesh_choices> choices_of(cut_space const& space, mesh_prices const& price) {
+HEDDLE_INLINE std::vector<mesh_choices> choices_of(loosened_space const& programs, mesh_prices const& price) {
+    auto const& space = *programs.space;
     std::vector<mesh_choices> kinds(space.level_count());
     for (cut_space::action a = 0; a < space.moves().size(); ++a) kinds[space.moves()[a].kind].moves.push_back(a);
-    for (auto& kind : kinds) detail::add_choices(space, price, kind);
+    for (auto& kind : kinds) detail::add_choices(programs, price, kind);
     return kinds;
 }
 

@@ -18,6 +18,7 @@
 #include <heddle/synthesis/mesh_realise.hpp>
 #include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/instruction_filter.hpp>
+#include <heddle/theory/loosened_space.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -38,9 +39,11 @@ struct mesh_search_options {
     /// How many times an axis is planned anew from each start, and how many times shares and programs take turns.
     int turns = 8, rounds = 4;
     /// The rounds in which costs are split between axes for the bound.
-    int bound_rounds = 40;
+    int bound_rounds = 400;
     /// States kept per cut.
     std::size_t width = 20'000;
+    /// Where a cut has more, tensors are loosened for the bound.
+    std::size_t bound_width = 1'000;
     /// If set, shares stay at these, by type of devices.
     std::optional<std::vector<double>> ratios{};
     search::limits limits{};
@@ -278,11 +281,12 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
     for (auto k : types_.of_device) outer.push_back(best_ratios_[k]);
     program.cuts = mesh_cuts(searched_.given(), mesh_, program.steps, std::vector<ratio_table>{{outer}, {inner}});
     result.steps = steps_of(program.steps).steps;
-    if (graph_.is_complete && space_.is_complete() && best_.weights &&
-        Accumulator::relaxation == relaxation_kind::clocks) {
+    if (loosened_space bounding(searched_.program());
+        best_.weights && Accumulator::relaxation == relaxation_kind::clocks &&
+        loosen_until_narrow(bounding, allowed_, options_.bound_width, false, until_)) {
         equal_shares const shares(best_ratios_);
         mesh_prices const prices{searched_, mesh_, model_, shares, options_.training, best_.weights->time};
-        mesh_bound bound(space_, graph_, prices);
+        mesh_bound bound(bounding, prices);
         result.lower_bound = std::min(result.cost, bound.improve(best_.cost.added, options_.bound_rounds));
     }
     statistics_.seconds = until_.elapsed();

@@ -17,7 +17,7 @@
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/loose_links.hpp>
-#include <heddle/theory/loosened_program.hpp>
+#include <heddle/theory/loosened_space.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/searched_program.hpp>
@@ -39,13 +39,9 @@
 namespace heddle {
 
 /// Programs that bound those of a stage where these are too many: see `loosened_program`.
-struct bounding_programs {
-    explicit bounding_programs(indexed_program p) : program(std::move(p)) {}
-    bounding_programs(bounding_programs const&) = delete;
+struct bounding_programs : loosened_space {
+    using loosened_space::loosened_space;
 
-    loosened_program program;
-    std::optional<cut_space> space;
-    cut_graph graph;
     std::vector<step_work> steps;
     std::optional<loose_links> links;
 };
@@ -333,49 +329,34 @@ HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
 
 HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruction_filter const& allowed) {
     constexpr std::size_t least = 8; // states of a cut at which nothing is left to be loosened are fewer
-    std::size_t const most = std::max(least, options_.width / 5);
-    // Restrictions tell the operators of these kinds apart, so a program with more of one kind must too.
-    auto const kinds = operator_kinds(program());
-    auto const kept = converting_before_views(program(), allowed);
     auto result = std::make_unique<bounding_programs>(program());
-    for (auto& loose = result->program; !until_.is_over();) {
-        auto& space = result->space.emplace(loose.program(), alike_in_both(operator_kinds(loose.program()), kinds), 1);
-        if (options_.training.interleaves()) space.divide_into_stages();
-        space.restore(loose.restorations());
-        space.bound_what_is_left_out();
-        space.restrict_to(loose.as_loosened(kept));
-        result->graph = search::explore(space, [&] { return most; }, 1);
-        if (result->graph.is_complete) {
-            for (auto const& i : space.instructions()) {
-                auto& s = result->steps.emplace_back();
-                auto of_given = i;
-                auto* const change = of_given.change();
-                std::vector<tensor_id> tensors; // in place of which its costs name others
-                if (change) {
-                    if (loose.is_free(change->tensor)) continue;
-                    tensors.push_back(change->tensor);
-                    change->tensor = loose.of(change->tensor);
-                } else {
-                    tensors = loose.program().operators[i.as<instruction::compute>()->op].operands;
-                }
-                s = step_of(of_given);
-                auto const replace = [&](share_ref& ref) {
-                    if (!ref.is_split()) return;
-                    for (auto t : tensors)
-                        if (loose.is_late(t) && loose.of(t) == ref.tensor) ref.tensor = t;
-                };
-                replace(s.share);
-                for_each_transfer(s, [&](transfer& t) { replace(t.from), replace(t.to); });
-            }
-            result->links.emplace(loose, space);
-            return result;
+    if (!loosen_until_narrow(*result, converting_before_views(program(), allowed), std::max(least, options_.width / 5),
+                             options_.training.interleaves(), until_))
+        return nullptr;
+    auto const& loose = result->program;
+    for (auto const& i : result->space->instructions()) {
+        auto& s = result->steps.emplace_back();
+        auto of_given = i;
+        auto* const change = of_given.change();
+        std::vector<tensor_id> tensors; // in place of which its costs name others
+        if (change) {
+            if (loose.is_free(change->tensor)) continue;
+            tensors.push_back(change->tensor);
+            change->tensor = loose.of(change->tensor);
+        } else {
+            tensors = loose.program().operators[i.as<instruction::compute>()->op].operands;
         }
-        auto const& first = result->graph.first_of_level;
-        std::size_t level = 0;
-        while (first[level + 1] - first[level] < most) ++level;
-        if (!loose.loosen_at(level)) return nullptr;
+        s = step_of(of_given);
+        auto const replace = [&](share_ref& ref) {
+            if (!ref.is_split()) return;
+            for (auto t : tensors)
+                if (loose.is_late(t) && loose.of(t) == ref.tensor) ref.tensor = t;
+        };
+        replace(s.share);
+        for_each_transfer(s, [&](transfer& t) { replace(t.from), replace(t.to); });
     }
-    return nullptr;
+    result->links.emplace(loose, *result->space);
+    return result;
 }
 
 HEDDLE_INLINE void stage_programs::add_forms(bounding_programs const& bounding, move_list const& path,

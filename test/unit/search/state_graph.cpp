@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support/random_programs.hpp"
 
+#include <heddle/search/repeated_levels.hpp>
 #include <heddle/search/state_graph.hpp>
 
 #include <doctest/doctest.h>
@@ -186,4 +187,31 @@ TEST_CASE("levels that are alike are explored and searched once, with the same o
     }
     CHECK(reached > 100);
     CHECK(calls * 3 < calls_apart);
+}
+
+TEST_CASE("a list without repetitions goes on as the list does") {
+    std::vector<int> const layers{7, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 4, 4, 4, 9};
+    auto const shorter = search::without_repetitions(layers);
+    CHECK(shorter.kept == std::vector<std::size_t>{0, 1, 2, 3, 10, 11, 12, 15});
+    std::size_t left_out = 0;
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        std::vector<int> keys;
+        while (keys.size() < 30) { // parts of one to three keys, each a few times
+            std::vector<int> part;
+            for (int n = random.between(1, 3); n > 0; --n) part.push_back(random.between(0, 2));
+            for (int n = random.between(1, 4); n > 0; --n) keys.insert(keys.end(), part.begin(), part.end());
+        }
+        auto const [kept, like] = search::without_repetitions(keys);
+        left_out += keys.size() - kept.size();
+        CHECK(kept.front() == 0);
+        CHECK(keys[kept.back()] == keys.back());
+        for (std::size_t n = 1; n < kept.size(); ++n) CHECK(keys[kept[n] - 1] == keys[kept[n - 1]]);
+        for (std::size_t n = 0; n < keys.size(); ++n) {
+            CHECK(keys[like[n]] == keys[n]);
+            CHECK(std::ranges::binary_search(kept, like[n]));
+        }
+    }
+    CHECK(left_out > 2000);
 }
