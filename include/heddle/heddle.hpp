@@ -216,4 +216,6 @@
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/execute/stage_rank.hpp>
+#include <heddle/execute/stored_parts.hpp>
 #include <heddle/execute/tensor.hpp>
+#include <heddle/execute/tensor_part.hpp>

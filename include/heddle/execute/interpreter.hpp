@@ -227,9 +227,7 @@ private:
             reads_.push_back(step);
             auto const t = step->instruction.change()->tensor;
             if (!common_.of.is_parameter(t)) continue;
-            auto& stored = stored_as_[t] = step->from();
-            for (axis_number a = 0; a < stored.size(); ++a)
-                if (!stored[a].is_shard()) stored = stored.with(a, tensor_form::replicated());
+            stored_as_[t] = detail::stored_form(step->from());
         }
     }
 

@@ -116,6 +116,15 @@ public:
         }
     }
 
+    /// The steps that were made, and the moments of each parameter that was stepped, which have its form.
+    [[nodiscard]] std::uint64_t steps() const { return steps_; }
+    [[nodiscard]] std::map<tensor_id, std::vector<Tensor>> const& moments() const { return state_; }
+    /// Goes on from what those two have returned. *Precondition:* there are `Rule::moments` of each parameter.
+    void resume(std::uint64_t steps, std::map<tensor_id, std::vector<Tensor>> moments) {
+        steps_ = steps;
+        state_ = std::move(moments);
+    }
+
 private:
     template <std::size_t... Moment>
     void step(Tensor& x, Tensor const& gradient, std::vector<Tensor>& state, std::index_sequence<Moment...>) const {

@@ -8,6 +8,7 @@
 #include <heddle/cluster/mesh.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/execute/tensor.hpp>
+#include <heddle/execute/tensor_part.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/product_form.hpp>
 
@@ -24,11 +25,6 @@
 
 namespace heddle::detail {
 
-/// Places of a factor, [begin, begin + count).
-struct place_range {
-    extent begin = 0, count = 0;
-};
-
 /// Calls `visit(form)` for each factor that a form cuts, once, outermost first.
 template <class Visit>
 void for_each_cut(product_form const& f, Visit&& visit) {
@@ -39,6 +35,9 @@ void for_each_cut(product_form const& f, Visit&& visit) {
 /// Restricts a tensor to some places of a factor, and its factors to what is left of them; of factors that overlap it,
 /// nothing is left.
 void restrict_to(tensor_shape& shape, std::vector<factor>& factors, factor_number number, extent count);
+
+/// Returns the form in which a rank stores a parameter that it reads in this one: on each axis a shard, or replicated.
+[[nodiscard]] product_form stored_form(product_form read);
 
 /// Tells which part of each tensor a device of a mesh holds in a form. It keeps references to what it is given.
 class mesh_layout {
@@ -68,10 +67,10 @@ public:
     [[nodiscard]] tensor_shape held_shape(tensor_id t, product_form const& f) const;
     /// Returns a factor of a tensor within what this device holds of it.
     [[nodiscard]] factor held_factor(tensor_id t, product_form const& f, factor of) const;
-    /// Returns this device's part of a whole tensor. *Precondition:* no axis has it partial.
-    template <rank_tensor Tensor>
-    [[nodiscard]] Tensor cut(tensor_id t, product_form const& f, Tensor const& whole) const {
-        std::optional<Tensor> part;
+    /// Calls `visit(factor, begin, count)` for each step from a whole tensor to this device's part, which takes some
+    /// places of a factor of what is left. *Precondition:* no axis has it partial.
+    template <class Visit>
+    void for_each_take(tensor_id t, product_form const& f, Visit&& visit) const {
         auto factors = program_.tensors[t].factors;
         auto shape = program_.tensors[t].info.shape;
         auto so_far = product_form(f.size(), tensor_form::replicated());
@@ -80,12 +79,21 @@ public:
             extent const before = range(t, so_far, f[a]).begin;
             so_far = so_far.with(a, f[a]);
             auto const [begin, count] = range(t, so_far, f[a]);
-            auto const& cut = factors[static_cast<std::size_t>(f[a].factor())];
-            part = take(part ? *part : whole, cut, begin - before, count);
+            visit(factors[static_cast<std::size_t>(f[a].factor())], begin - before, count);
             restrict_to(shape, factors, f[a].factor(), count);
         }
+    }
+    /// Returns this device's part of a whole tensor. *Precondition:* no axis has it partial.
+    template <rank_tensor Tensor>
+    [[nodiscard]] Tensor cut(tensor_id t, product_form const& f, Tensor const& whole) const {
+        std::optional<Tensor> part;
+        for_each_take(t, f, [&](factor const& cut, extent begin, extent count) {
+            part = take(part ? *part : whole, cut, begin, count);
+        });
         return part ? std::move(*part) : whole;
     }
+    /// Returns the places that this device's part has in the whole tensor. *Precondition:* no axis has it partial.
+    [[nodiscard]] tensor_part part(tensor_id t, product_form const& f) const;
 
 private:
     indexed_program const& program_;
@@ -175,6 +183,12 @@ HEDDLE_INLINE void restrict_to(tensor_shape& shape, std::vector<factor>& factors
     factors[static_cast<std::size_t>(number)].extent = count;
 }
 
+HEDDLE_INLINE product_form stored_form(product_form read) {
+    for (axis_number a = 0; a < read.size(); ++a)
+        if (!read[a].is_shard()) read = read.with(a, tensor_form::replicated());
+    return read;
+}
+
 HEDDLE_INLINE mesh_layout::mesh_layout(indexed_program const& program, std::span<atom_class const> cuts, heddle::mesh m,
                                        std::size_t device)
     : program_(program), mesh_(std::move(m)), here_(mesh_.place_of(device)) {
@@ -221,6 +235,13 @@ HEDDLE_INLINE factor mesh_layout::held_factor(tensor_id t, product_form const& f
         restrict_to(shape, factors, cut.factor(), held);
     });
     return of;
+}
+
+HEDDLE_INLINE tensor_part mesh_layout::part(tensor_id t, product_form const& f) const {
+    auto result = tensor_part::whole(program_.tensors[t].info.shape);
+    for_each_take(t, f,
+                  [&](factor const& cut, extent begin, extent count) { result = result.take(cut, begin, count); });
+    return result;
 }
 
 HEDDLE_INLINE tensor_id line_layout::view(tensor_id t, product_form const& f,

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What each rank of a plan keeps between iterations, and what has to move when another plan goes on.
+#pragma once
+
+#include <heddle/base/definitions.hpp>
+#include <heddle/execute/detail/mesh_layout.hpp>
+#include <heddle/execute/pipeline_layout.hpp>
+#include <heddle/execute/size.hpp>
+#include <heddle/execute/tensor_part.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+#include <heddle/theory/batch_split.hpp>
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The parts of parameters and buffers that a rank keeps; see `interpreter::place`.
+using stored_parts = std::map<tensor_id, tensor_part>;
+
+/// Returns what each rank of a plan stores. *Precondition:* `verify` accepts the plan.
+[[nodiscard]] std::vector<stored_parts> stored_parts_of(program const& p, plan const& what);
+/// As above. *Throws* `input_error` if the plan is none of the program; see `pipeline_layout`.
+[[nodiscard]] std::vector<stored_parts> stored_parts_of(program const& p, pipeline_plan const& what);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+namespace detail {
+
+/// Returns what a device stores of the tensors that some steps read, each in a form.
+[[nodiscard]] inline stored_parts parts_read(program const& p,
+                                             std::span<std::pair<tensor_id, product_form> const> reads,
+                                             mesh_layout const& layout) {
+    stored_parts parts;
+    for (auto const& [t, f] : reads) {
+        auto const& info = p.tensor(t);
+        if (info.role == tensor_role::input) continue;
+        bool const may_be_cut = info.role == tensor_role::parameter;
+        parts.emplace(t, may_be_cut ? layout.part(t, stored_form(f)) : tensor_part::whole(info.shape));
+    }
+    return parts;
+}
+
+} // namespace detail
+
+HEDDLE_INLINE std::vector<stored_parts> stored_parts_of(program const& p, plan const& what) {
+    auto const indexed = index_for(p, what);
+    std::vector<std::pair<tensor_id, product_form>> reads;
+    for (auto const& s : what.steps)
+        if (s.instruction.is<instruction::read>()) reads.emplace_back(s.instruction.change()->tensor, s.from());
+    std::vector<stored_parts> ranks;
+    auto const m = what.mesh();
+    for (std::size_t device = 0; device < m.device_count(); ++device) {
+        detail::mesh_layout const layout(indexed, what.cuts, m, device);
+        auto const copies = what.has_groups() ? static_cast<std::size_t>(what.devices[device].group_size) : 1;
+        ranks.insert(ranks.end(), copies, detail::parts_read(p, reads, layout));
+    }
+    return ranks;
+}
+
+HEDDLE_INLINE std::vector<stored_parts> stored_parts_of(program const& p, pipeline_plan const& what) {
+    auto const indexed = index_program(p);
+    auto const split = split_along_batch(indexed);
+    pipeline_layout const layout(indexed, what, split);
+    std::vector<stored_parts> ranks;
+    for (std::size_t rank = 0; rank < layout.ranks(); ++rank) {
+        auto const at = layout.place_of(rank);
+        std::vector<std::pair<tensor_id, product_form>> reads;
+        for (auto const& i : layout.computation(at.stage).once)
+            if (auto const* const read = i.as<instruction::read>()) reads.emplace_back(read->tensor, read->from);
+        detail::mesh_layout const devices(indexed, layout.group_plan(at.stage).cuts, mesh({layout.degree(at.stage)}),
+                                          at.part);
+        ranks.push_back(detail::parts_read(p, reads, devices));
+    }
+    return ranks;
+}
+
+} // namespace heddle
+
+#endif
