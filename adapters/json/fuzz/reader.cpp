@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
 /// @brief Feeds arbitrary bytes to one reader, HEDDLE_FUZZED; anything but an `error` is a failure.
+#include <heddle/json/checkpoint.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/fitted.hpp>
 #include <heddle/json/layer_profile.hpp>

@@ -3,9 +3,11 @@
 /// @brief Every reader and writer of files, except for what a fit prints (`fit_report.hpp`, which includes Eigen).
 #pragma once
 
+#include <heddle/json/checkpoint.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/digest.hpp>
 #include <heddle/json/document.hpp>
+#include <heddle/json/durable_file.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/json/fitted.hpp>
 #include <heddle/json/layer_profile.hpp>
@@ -14,6 +16,7 @@
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/plan.hpp>
 #include <heddle/json/safetensors.hpp>
+#include <heddle/json/safetensors_writer.hpp>
 #include <heddle/json/samples.hpp>
 #include <heddle/json/templates.hpp>
 #include <heddle/json/theory.hpp>
