@@ -118,6 +118,9 @@ struct train_arguments {
     std::string kernels = "reference", device = "cpu";
     /// Files of parameters and of inputs; what they lack is random.
     std::string weights, data;
+    /// Folders of checkpoints: to save at the end, or so many steps apart, and to go on from. Their steps are among `steps`.
+    std::string save, resume;
+    std::optional<std::uint64_t> save_every;
     std::uint64_t steps = 10, accumulate = 1, seed = 1;
     /// The optimiser's own rate if none is given.
     std::optional<double> rate;
@@ -131,5 +134,11 @@ struct train_arguments {
 /// Becomes the program heddle-train, which lies beside this one, with the same arguments. *Throws* `file_error` if it
 /// cannot.
 int run_train(char** argv);
+
+struct reshard_arguments {
+    std::string from, plan, model, to;
+    bool json = false;
+};
+int run_reshard(reshard_arguments const& arguments);
 
 } // namespace heddle::cli

@@ -133,6 +133,19 @@ int run(int argc, char** argv) {
     train_arguments train;
     add_train_options(app, train)->final_callback([&] { status = run_train(argv); });
 
+    reshard_arguments reshard;
+    auto* const reshard_command =
+        app.add_subcommand("reshard", "Save a checkpoint as another plan's ranks would, and count the bytes that move");
+    reshard_command->add_option("--from", reshard.from, "Folder of the checkpoint")->required();
+    reshard_command->add_option("--plan", reshard.plan, "Plan file")->required();
+    reshard_command->add_option("--model", reshard.model, "Model file")->required();
+    reshard_command->add_option("--to", reshard.to, "Folder to save it in")->required();
+    reshard_command->add_flag("--json", reshard.json, "Print one JSON object");
+    reshard_command->final_callback([&] {
+        status = of_files(reshard.plan, {reshard.plan, reshard.model, reshard.from, reshard.to},
+                          [&] { return run_reshard(reshard); });
+    });
+
     add_help(app);
 
     try {

@@ -10,12 +10,19 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
         app.add_subcommand("train", "Train a model as a plan says: in threads, or in the processes that mpirun starts");
     command->add_option("--plan", a.plan, "Plan file")->required();
     command->add_option("--model", a.model, "Model file")->required();
+    auto* const save = command->add_option("--save", a.save, "Folder to save a checkpoint in, after the last step");
+    command->add_option("--save-every", a.save_every, "Save it every so many steps too")->check(positive)->needs(save);
+    auto* const resume =
+        command->add_option("--resume", a.resume, "Folder of a checkpoint to go on from, by this plan or any other");
     command
         ->add_option("--data", a.data, "Safetensors file of inputs, of one iteration or of several; others are random")
         ->check(CLI::ExistingFile);
     command->add_option("--weights", a.weights, "Safetensors file of first parameters; others are random")
-        ->check(CLI::ExistingFile);
-    command->add_option("--steps", a.steps, "Steps to make")->check(positive)->capture_default_str();
+        ->check(CLI::ExistingFile)
+        ->excludes(resume);
+    command->add_option("--steps", a.steps, "Steps to make, with those before a checkpoint")
+        ->check(positive)
+        ->capture_default_str();
     command->add_option("--optimizer", a.optimizer, "sgd, adam or adamw")
         ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
         ->capture_default_str();
@@ -41,7 +48,7 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
     command->add_option("--device", a.device, "cpu, or cuda: a GPU for each process, by libtorch and NCCL")
         ->check(CLI::IsMember({"cpu", "cuda"}))
         ->capture_default_str();
-    command->add_option("--seed", a.seed, "Seed of what is random")->capture_default_str();
+    command->add_option("--seed", a.seed, "Seed of what is random")->capture_default_str()->excludes(resume);
     command->add_option("--time-out", a.time_out, "Seconds that a process waits for others")
         ->check(positive)
         ->capture_default_str();

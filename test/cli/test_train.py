@@ -3,104 +3,13 @@
 Usage: test_train.py HEDDLE [MPIRUN...], from the repository root. Models come from Debian's PyTorch.
 """
 import json
-import math
 import os
-import struct
-import subprocess
-import sys
+import unittest
 
-MPIRUN = sys.argv[2:]
-del sys.argv[2:]
-
-try:
-    import torch
-    from torch import nn
-except ImportError:
-    print("skipped: there is no PyTorch to make models with")
-    sys.exit(77)
-
-sys.path[:0] = ["adapters/libtorch", "examples/models"]
-import definitions  # noqa: E402
-import export_fx  # noqa: E402
-from command_line import CommandLine, run  # noqa: E402
-import unittest  # noqa: E402
-
-SIZES = dict(layers=2, batch=8, length=6, vocabulary=50, d=16, ff=32, heads=4, dropout=0.1)
+from training_case import HEDDLE, MODELS, MPIRUN, TrainingCase, run, torch, write_safetensors
 
 
-class Convolutions(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.features = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
-        self.head = nn.Linear(8 * 16, 10)
-
-    def forward(self, x, y):
-        return definitions.sum_loss(self.head(torch.flatten(self.features(x), 1)), y)
-
-
-MODELS = {
-    "gpt": lambda: definitions.gpt2(**SIZES),
-    "experts": lambda: definitions.bert_moe(experts=4, **SIZES),
-    "convolutions": lambda: (Convolutions(), {"x": torch.rand(16, 3, 8, 8), "y": torch.randint(10, (16,))}),
-}
-# Fast links, so that small models are worth dividing, and devices three times as fast as others.
-CLUSTER = {
-    "format": "heddle.cluster", "version": 1, "name": "small",
-    "device_types": [{"name": "fast", "memory": 1e9, "bandwidth": 1e10, "rates": {"float32": 3e9}},
-                     {"name": "slow", "memory": 1e9, "bandwidth": 1e10, "rates": {"float32": 1e9}}],
-    "machines": [{"type": "fast", "count": 2}, {"type": "slow", "count": 2}],
-    "links": {"intra": {"bandwidth": 1e12, "latency": 1e-9}, "inter": {"bandwidth": 1e12, "latency": 1e-9}},
-}
-
-
-TYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.int32: "I32", torch.int64: "I64", torch.bool: "BOOL"}
-
-
-def write_safetensors(path, tensors):
-    header, data = {}, b""
-    for name, t in tensors.items():
-        t = t.detach().contiguous()
-        raw = bytes(t.view(torch.int16).numpy()) if t.dtype == torch.bfloat16 else bytes(t.numpy())
-        header[name] = {"dtype": TYPES[t.dtype], "shape": list(t.shape), "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return path
-
-
-class Train(CommandLine):
-    def setUp(self):
-        super().setUp()
-        self.cluster = self.write("cluster.json", CLUSTER)
-        self.models = {}
-
-    def model(self, name):
-        path = self.path / f"{name}.json.gz"
-        if not path.exists():
-            module, inputs = MODELS[name]()
-            export_fx.write(export_fx.export(module, inputs, name), str(path))
-        return path
-
-    def plan(self, name, *options):
-        out = self.path / "plan.json"
-        planned = run("plan", "--model", self.model(name), "--cluster", self.cluster, "--out", out, *options)
-        self.assertEqual(planned.returncode, 0, planned.stderr)
-        return out, json.loads(out.read_text())
-
-    def train(self, plan, name, *options, ranks=None, steps=50):
-        arguments = ["train", "--plan", plan, "--model", self.model(name), "--steps", steps, "--json", *options]
-        if not ranks:
-            return run(*arguments)
-        from command_line import HEDDLE
-        return subprocess.run([*MPIRUN, "-n", str(ranks), HEDDLE, *map(str, arguments)], capture_output=True, text=True, timeout=120)
-
-    def equals_single_device(self, result, most=1e-9):
-        self.assertEqual(result.returncode, 0, result.stderr)
-        told = json.loads(result.stdout)
-        self.assertLessEqual(told["max_relative_difference"], most)
-        self.assertNotAlmostEqual(told["losses"][0], told["losses"][-1])
-        return told["losses"]
-
+class Train(TrainingCase):
     def test_plans_of_all_planners_train_as_a_single_device_does(self):
         pipelines = 0
         for name in MODELS:
@@ -184,7 +93,6 @@ class Train(CommandLine):
             self.assertRegex(told[0], r"the loss of step \d+ is no finite number")
 
     def test_kernels_of_libtorch(self):
-        from command_line import HEDDLE
         plan, _ = self.plan("gpt", "--planner", "hap")
         training = ("--check", "--optimizer", "adamw", "--clip", "1")
         options = (*training, "--kernels", "libtorch")

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // The command `heddle-train`, which `heddle train` becomes: trains a model as a plan says, in threads of one process
 // or, started by mpirun, as one rank of a job.
+#include "checkpoints.hpp"
 #include "given_values.hpp"
 #include "train.hpp"
 
-#include "../plan_input.hpp"
 #include "../program_beside.hpp"
 #include "../torchscript.hpp"
 #include "../train_options.hpp"
@@ -12,15 +12,7 @@
 
 #include <heddle/base/error.hpp>
 #include <heddle/base/printable.hpp>
-#include <heddle/execute/pipeline_layout.hpp>
-#include <heddle/execute/size.hpp>
 #include <heddle/execute/tensor.hpp>
-#include <heddle/json/digest.hpp>
-#include <heddle/json/file.hpp>
-#include <heddle/json/pipeline_plan.hpp>
-#include <heddle/json/plan.hpp>
-#include <heddle/plan/evaluate.hpp>
-#include <heddle/plan/verify.hpp>
 #include <heddle/theory/batch_split.hpp>
 
 #ifdef HEDDLE_HAS_MPI
@@ -36,7 +28,6 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,34 +41,13 @@ json::model read_torchscript(std::string const& path, std::vector<torchscript_in
                             "adapters/libtorch/export_pt2.py");
 }
 
-std::size_t training::ranks() const {
-    if (auto const* const spmd = std::get_if<plan>(&planned)) return ranks_of(*spmd);
-    auto const& pipeline = std::get<pipeline_plan>(planned);
-    return std::accumulate(pipeline.stages.begin(), pipeline.stages.end(), std::size_t{0},
-                           [&](std::size_t sum, auto const& s) { return sum + pipeline.copies() * s.degree(); });
-}
-
 namespace {
 
-/// Reads a plan and its model, and checks them and the files of given values.
+/// Reads a plan and its model, and checks them and the files of given values and of the checkpoint.
 training read(train_arguments const& a) {
-    auto const text = json::read_text(a.plan);
-    training result;
-    verification checked;
-    if (is_pipeline_plan(a.plan, text)) {
-        auto p = json::parse_pipeline_plan(text, a.plan);
-        result.model = read_planned_model(a.model, {}, p.provenance);
-        checked = verify(result.model.program, p);
-        result.planned = std::move(p);
-    } else {
-        auto p = json::parse_plan(text, a.plan);
-        result.model = read_planned_model(a.model, {}, p.provenance);
-        checked = verify(result.model.program, p);
-        result.planned = std::move(p);
-    }
-    if (!checked) throw input_error(a.plan, checked.problem);
+    auto result = read_training(a.plan, a.model);
     given_values const checked_files(a, result.model.program);
-    result.plan_digest = json::digest(text);
+    checkpoints const checked_folders(a, result);
     return result;
 }
 

@@ -4,18 +4,12 @@
 #pragma once
 
 #include "../commands.hpp"
+#include "../planned_training.hpp"
 
-#include <heddle/json/model.hpp>
-#include <heddle/plan/pipeline_plan.hpp>
-#include <heddle/plan/plan.hpp>
-
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <variant>
 
 #ifdef HEDDLE_HAS_MPI
 namespace heddle::mpi {
@@ -24,16 +18,6 @@ class communicator;
 #endif
 
 namespace heddle::cli {
-
-/// A plan of either kind with its model.
-struct training {
-    json::model model;
-    std::variant<plan, pipeline_plan> planned;
-    std::string plan_digest;
-
-    /// Returns the number of processes or threads that run the plan.
-    [[nodiscard]] std::size_t ranks() const;
-};
 
 /// One step, as the first rank tells it.
 struct train_step {

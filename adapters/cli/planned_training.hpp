@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A plan of either kind with the model that it trains.
+#pragma once
+
+#include <heddle/execute/stored_parts.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace heddle::cli {
+
+struct training {
+    json::model model;
+    std::variant<plan, pipeline_plan> planned;
+    std::string plan_digest;
+
+    /// Returns the number of processes or threads that run the plan.
+    [[nodiscard]] std::size_t ranks() const;
+    /// Returns what each of them stores.
+    [[nodiscard]] std::vector<stored_parts> stored() const;
+};
+
+/// Reads a plan and its model, and verifies it. *Throws* `error` if it cannot be read or is none of the model.
+[[nodiscard]] training read_training(std::string const& plan, std::string const& model);
+
+} // namespace heddle::cli
