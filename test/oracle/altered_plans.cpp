@@ -5,6 +5,7 @@
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
 #include <support/block_programs.hpp>
+#include <support/cases.hpp>
 #include <support/device_groups.hpp>
 #include <support/random_programs.hpp>
 
@@ -475,7 +476,7 @@ TEST_CASE("plans that planners make say what is so, where memory binds too") {
         CHECK_MESSAGE(checked, checked.problem);
         ++found;
     };
-    for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    for (std::uint64_t seed = 0; seed < test::cases(25u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
         auto c = two_and_two(random.chance(0.5) ? 1 : 2);
@@ -498,7 +499,7 @@ TEST_CASE("plans that planners make say what is so, where memory binds too") {
         auto const of_groups = hap(grouped.program, groups);
         hold(of_groups, verify_figures(of_groups, groups));
     }
-    CHECK(found > 75);
+    CHECK(found > test::cases(75u));
 }
 
 } // namespace altered

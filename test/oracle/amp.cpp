@@ -3,6 +3,7 @@
 // itself on changed ones.
 #include <heddle/pipeline/strategy_baselines.hpp>
 #include <heddle/planner/amp.hpp>
+#include <support/cases.hpp>
 
 #include <support/random_programs.hpp>
 
@@ -294,7 +295,7 @@ TEST_CASE("a strategy costs what the plain model says") {
 
 TEST_CASE("the bound is below, and what is found above, the best of all strategies") {
     int infeasible = 0, met = 0, all = 0;
-    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
         random_source random(seed);
         auto const p = random_problem(random, {});
         CAPTURE(seed);
@@ -320,7 +321,7 @@ TEST_CASE("the bound is below, and what is found above, the best of all strategi
     }
     MESSAGE("best of all found in ", met, " of ", all, ", none in ", infeasible);
     CHECK(met * 10 >= all * 9);
-    CHECK(infeasible > 3);
+    CHECK(infeasible > test::cases(3));
 }
 
 TEST_CASE("without gradients and boundaries on one type of device the best of all is found") {

@@ -13,6 +13,7 @@
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/cut_space.hpp>
+#include <support/cases.hpp>
 
 #include <doctest/doctest.h>
 
@@ -165,7 +166,7 @@ void check_global_bounds(std::uint64_t first_seed, int count, bool saturates) {
 
 TEST_CASE("no program at given shares costs less than the bound or the program found") {
     outcomes one_after_the_other, overlapping;
-    for (std::uint64_t seed = 1, checked = 0; checked < 300; ++seed) {
+    for (std::uint64_t seed = 1, checked = 0; checked < test::cases(300u); ++seed) {
         random_source random(seed + 640000);
         small_case const x(random);
         if (count_paths(x.graph) > 2000) continue;
@@ -189,7 +190,7 @@ TEST_CASE("no program at given shares costs less than the bound or the program f
 
 TEST_CASE("no program costs less than the bound if gradients are in buckets, which a graph prices as plans do") {
     int small = 0, optimal = 0, bounded = 0, best_found = 0, with_buckets = 0;
-    for (std::uint64_t seed = 1, checked = 0; checked < 300; ++seed) {
+    for (std::uint64_t seed = 1, checked = 0; checked < test::cases(300u); ++seed) {
         random_source random(seed + 650000);
         small_case const x(random);
         if (count_paths(x.graph) > 2000) continue;
@@ -241,7 +242,7 @@ TEST_CASE("no program costs less than the bound if gradients are in buckets, whi
 
 TEST_CASE("no program costs less than a bound that counts whole buckets, whatever its weights and labels") {
     int raised = 0, exact = 0, joined = 0;
-    for (std::uint64_t seed = 1, checked = 0; checked < 1500; ++seed) {
+    for (std::uint64_t seed = 1, checked = 0; checked < test::cases(1500u); ++seed) {
         random_source random(seed + 660000);
         small_case const x(random);
         if (count_paths(x.graph) > 2000) continue;
@@ -274,15 +275,15 @@ TEST_CASE("no program costs less than a bound that counts whole buckets, whateve
         joined += of_one < whole * (1 - 1e-9);
     }
     MESSAGE(raised << " bounds raised, " << exact << " exact, " << joined << " lower where labels were joined");
-    CHECK(raised > 100);
-    CHECK(exact > 100);
+    CHECK(raised > test::cases(100));
+    CHECK(exact > test::cases(100));
     CHECK(joined > 0);
 }
 
 TEST_CASE("no program costs less than the bound at any ratios, whatever they are") {
-    check_global_bounds(610000, 150, false);
+    check_global_bounds(610000, test::cases(150), false);
 }
 
 TEST_CASE("no program costs less than the bound at any ratios if efficiency depends on the size of kernels") {
-    check_global_bounds(620000, 80, true);
+    check_global_bounds(620000, test::cases(80), true);
 }

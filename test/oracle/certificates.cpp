@@ -7,6 +7,7 @@
 #include <heddle/planner/hidup.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/theory/micro_batch.hpp>
+#include <support/cases.hpp>
 
 #include <doctest/doctest.h>
 
@@ -159,8 +160,9 @@ TEST_CASE("bounds hold for plans of fewer choices, and what is cheaper among the
             ++tried;
         };
         for (std::uint64_t seed : {3u, 18u, 145u, 663u, 888u}) try_one(seed); // were dearer once, or undercut
-        search::deadline const until({.seconds = 12});
-        for (std::uint64_t seed = 1; tried < 500 && (tried < 30 || !until.is_over()); ++seed) try_one(seed);
+        search::deadline const until({.seconds = test::cases(12.0)});
+        for (std::uint64_t seed = 1; tried < 500 && (tried < test::cases(30u) || !until.is_over()); ++seed)
+            try_one(seed);
         CHECK(dearer <= 5 + tried / 50);
         CHECK(3 * at_equal_shares > plans);
         MESSAGE(tried << " programs, " << dearer << " plans dearer than one of fewer choices, by at most "

@@ -13,6 +13,7 @@
 #include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/theory.hpp>
+#include <support/cases.hpp>
 
 #include <doctest/doctest.h>
 
@@ -225,7 +226,7 @@ instance random_instance(random_source& random, int least, int most) {
 
 TEST_CASE("under added costs the shortest path over cuts is the cheapest program of all") {
     int checked = 0;
-    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
         random_source random(seed);
         auto const [made, p] = random_instance(random, 2, 5);
         if (choices(p) > 20000) continue;
@@ -238,7 +239,7 @@ TEST_CASE("under added costs the shortest path over cuts is the cheapest program
         CHECK(shortest_path(space, graph, prices) == doctest::Approx(cheapest_program(p, prices)).epsilon(1e-9));
         ++checked;
     }
-    CHECK(checked > 250);
+    CHECK(checked > test::cases(250));
 }
 
 namespace {
@@ -521,7 +522,7 @@ exhaustive enumerate(priced_instance const& x) {
 TEST_CASE("under serial costs the theory searched in any order is never dearer than the cuts, and mostly equal") {
     int checked = 0, limited = 0, equal = 0;
     std::size_t blindly = 0, with_cuts = 0;
-    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(60u); ++seed) {
         random_source random(seed + 500);
         priced_instance const x(random, {}, 3);
         if (path_count(x.graph) > 20'000) continue;

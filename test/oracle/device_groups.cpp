@@ -8,6 +8,7 @@
 #include <support/device_groups.hpp>
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include <heddle/clp/ratio_solver.hpp>
+#include <support/cases.hpp>
 #define HEDDLE_TEST_HAS_SOLVER 1
 #endif
 
@@ -487,7 +488,7 @@ TEST_CASE("a group of one device is planned as the plain device, bit for bit") {
 }
 
 TEST_CASE("plans on groups fit, are verified and bounded") {
-    for_each_case(25, [](test::grouped_case const& made) {
+    for_each_case(test::cases(25u), [](test::grouped_case const& made) {
         auto const c = test::cluster_of(made.plan);
         auto const p = find_plan(made.program, c, clp::ratio_solver{});
         REQUIRE(p.exists());

@@ -4,6 +4,7 @@
 #include "support/random_programs.hpp"
 
 #include <heddle/cost/duplex.hpp>
+#include <support/cases.hpp>
 
 #include <doctest/doctest.h>
 
@@ -258,7 +259,7 @@ TEST_CASE("dominance on psi and psi + phi is exact, and the paper's, which impli
 }
 
 TEST_CASE("under duplex the total of a label is the time of the explicit schedule") {
-    for (std::uint64_t seed = 1; seed <= 6000; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(6000u); ++seed) {
         random_source random(seed);
         auto const classes = static_cast<std::size_t>(random.between(1, 3));
         int const count = random.between(2, 4);
@@ -302,7 +303,7 @@ TEST_CASE(
 TEST_CASE(
     "duplex: no continuation is cheaper after a label that is dominated; at the end of a stage, if it is not, one is") {
     int dominates = 0, does_not = 0, exact = 0, unshown = 0;
-    for (std::uint64_t seed = 1; seed <= 6000; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(6000u); ++seed) {
         random_source random(seed);
         auto const classes = static_cast<std::size_t>(random.between(1, 2));
         int const count = random.between(2, 3);
@@ -339,9 +340,9 @@ TEST_CASE(
         for (auto const& rest : telling_continuations(classes)) run_on(rest);
         if (at_end && !holds) (shown ? exact : unshown)++;
     }
-    CHECK(dominates > 500);
-    CHECK(does_not > 500);
-    CHECK(exact > 500);
+    CHECK(dominates > test::cases(500));
+    CHECK(does_not > test::cases(500));
+    CHECK(exact > test::cases(500));
     CHECK(unshown == 0);
 }
 

@@ -13,6 +13,7 @@
 #endif
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/verify.hpp>
+#include <support/cases.hpp>
 
 #include <doctest/doctest.h>
 
@@ -249,7 +250,7 @@ void check_plan(program const& made, cluster const& c, plan const& p) {
 
 TEST_CASE("plan_hap keeps its promises on random programs") {
     int optimal = 0, feasible = 0, limit = 0;
-    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {
         random_source random(seed + 60000);
         auto const made = test::random_program(random);
         auto const c = test::random_cluster(random);
@@ -266,7 +267,7 @@ TEST_CASE("plan_hap keeps its promises on random programs") {
 
 TEST_CASE("plan_hap stays within memory or says that it cannot") {
     int found = 0, impossible = 0;
-    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {
         random_source random(seed + 70000);
         auto const made = test::random_program(random);
         auto const c = test::random_cluster(random, {.memory = test::memory_kind::tight});
@@ -278,8 +279,8 @@ TEST_CASE("plan_hap stays within memory or says that it cannot") {
         ++(p.exists() ? found : impossible);
     }
     MESSAGE("fits " << found << ", does not " << impossible);
-    CHECK(found > 20);
-    CHECK(impossible > 20);
+    CHECK(found > test::cases(20));
+    CHECK(impossible > test::cases(20));
 }
 
 TEST_CASE("plan_hap says that no memory at all is infeasible, and why") {
@@ -300,7 +301,7 @@ TEST_CASE("plan_hap says that no memory at all is infeasible, and why") {
 }
 
 TEST_CASE("plan_hap doubles the plan's time if every time doubles") {
-    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(60u); ++seed) {
         random_source random(seed + 90000);
         auto const made = test::random_program(random);
         auto const c = test::random_cluster(random, {.most_devices = 6});
@@ -331,7 +332,7 @@ TEST_CASE("plan_hap is deterministic") {
 
 TEST_CASE("a plan's bound holds for every program at its integral shares") {
     int checked = 0, beaten = 0;
-    for (std::uint64_t seed = 1; checked < 200 && seed <= 2000; ++seed) {
+    for (std::uint64_t seed = 1; checked < test::cases(200) && seed <= 2000; ++seed) {
         random_source random(seed + 97000);
         auto const made = test::random_program(random, {.most_operators = 4, .most_extent = 4});
         auto const c = test::random_cluster(
@@ -388,7 +389,7 @@ TEST_CASE("a plan's bound holds for every program at its integral shares") {
             CHECK(best == std::numeric_limits<double>::infinity());
         }
     }
-    CHECK(checked == 200);
+    CHECK(checked == test::cases(200));
     CHECK(beaten > 0);
 }
 

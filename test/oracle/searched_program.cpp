@@ -12,6 +12,7 @@
 #include <heddle/theory/view_conversions.hpp>
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include <heddle/clp/ratio_solver.hpp>
+#include <support/cases.hpp>
 #define HEDDLE_TEST_HAS_SOLVER 1
 #endif
 
@@ -181,7 +182,7 @@ made_program random_case(random_source& random, int most_operators = 6) {
 
 TEST_CASE("a searched program has programs that cost what those of the given one do") {
     int divided = 0, free = 0;
-    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(200u); ++seed) {
         random_source random(seed + 810000);
         auto const [made, p] = random_case(random);
         auto const c = test::random_cluster(random);
@@ -222,13 +223,13 @@ TEST_CASE("a searched program has programs that cost what those of the given one
         CHECK_MESSAGE(checked.valid, checked.problem);
     }
     MESSAGE("divided " << divided << ", with free tensors " << free);
-    CHECK(divided > 60);
-    CHECK(free > 20);
+    CHECK(divided > test::cases(60));
+    CHECK(free > test::cases(20));
 }
 
 TEST_CASE("a loosened program costs no more than the given one, whatever the potentials of its links") {
     int loosened = 0, restored_twice = 0, late_parameters = 0, at_one_cut = 0, restricted = 0, raised = 0, exact = 0;
-    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {
         random_source random(seed + 840000);
         auto const made = random.chance(0.75) ? streams(random) : random_case(random, 9).made;
         auto const p = index_program(made);
@@ -329,7 +330,7 @@ TEST_CASE("a loosened program costs no more than the given one, whatever the pot
     MESSAGE("loosened " << loosened << ", again " << restored_twice << ", parameters " << late_parameters
                         << ", at one cut " << at_one_cut << ", restricted " << restricted << ", raised " << raised
                         << ", exact " << exact);
-    CHECK(loosened > 60);
+    CHECK(loosened > test::cases(60));
     CHECK(restored_twice > 0);
     CHECK(late_parameters > 0);
     CHECK(at_one_cut > 0);
@@ -341,7 +342,7 @@ TEST_CASE("a loosened program costs no more than the given one, whatever the pot
 
 TEST_CASE("a plan does not depend on the order in which operators are given") {
     int optimal = 0;
-    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(100u); ++seed) {
         random_source random(seed + 820000);
         auto const [made, p] = random_case(random);
         auto const c = test::random_cluster(random);
@@ -367,7 +368,7 @@ TEST_CASE("a plan does not depend on the order in which operators are given") {
 
 TEST_CASE("a narrow width leaves a bound that no program undercuts") {
     int bounded = 0;
-    for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(80u); ++seed) {
         random_source random(seed + 830000);
         auto const made = random.chance(0.75) ? streams(random) : random_case(random).made;
         auto const p = index_program(made);
@@ -402,7 +403,7 @@ TEST_CASE("a narrow width leaves a bound that no program undercuts") {
         if (best.path) CHECK(other.lower_bound <= best.cost.seconds * (1 + 1e-9));
     }
     MESSAGE("bounded " << bounded);
-    CHECK(bounded > 10);
+    CHECK(bounded > test::cases(10));
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include "emulation.hpp"
 
 #include <heddle/plan/verify.hpp>
+#include <support/cases.hpp>
 #include <support/device_groups.hpp>
 
 #include <doctest/doctest.h>

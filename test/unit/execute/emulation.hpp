@@ -28,12 +28,4 @@ namespace heddle::test {
 /// A plan's instructions, one a line.
 [[nodiscard]] std::string describe(plan const& what);
 
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool sanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool sanitized = __has_feature(address_sanitizer);
-#else
-inline constexpr bool sanitized = false;
-#endif
-
 } // namespace heddle::test

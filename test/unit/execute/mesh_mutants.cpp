@@ -5,6 +5,7 @@
 #include "instruction_mutation.hpp"
 
 #include <heddle/plan/verify.hpp>
+#include <support/cases.hpp>
 #include <support/catalogue_programs.hpp>
 #include <support/random_mesh_programs.hpp>
 

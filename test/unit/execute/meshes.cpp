@@ -3,6 +3,7 @@
 // `HEDDLE_MESH_SEED` where they begin; a failure prints what repeats it.
 #include "emulation.hpp"
 
+#include <support/cases.hpp>
 #include <support/catalogue_programs.hpp>
 #include <support/random_mesh_programs.hpp>
 

@@ -5,6 +5,7 @@
 #include "trap.hpp"
 
 #include <heddle/execute/prove_pieces.hpp>
+#include <support/cases.hpp>
 #include <support/catalogue_programs.hpp>
 #include <support/device_groups.hpp>
 #include <support/forms.hpp>

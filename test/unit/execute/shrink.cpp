@@ -5,6 +5,7 @@
 
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/shrink.hpp>
+#include <support/cases.hpp>
 #include <support/catalogue_programs.hpp>
 #include <support/interleaved_plans.hpp>
 #include <support/random_plans.hpp>

@@ -3,6 +3,7 @@
 #include "emulation.hpp"
 #include "trap.hpp"
 
+#include <support/cases.hpp>
 #include <support/forms.hpp>
 
 #include <heddle/plan/verify.hpp>
