@@ -36,11 +36,16 @@ public:
     /// shares of the outermost axis and weights of classes.
     mesh_bound(loosened_space const& programs, mesh_prices const& price);
 
+    /// Takes other prices; costs are split from where they are.
+    void reprice(mesh_prices const& price);
+
     /// Splits costs anew for so many rounds, and returns the best bound so far. It ends early when that reaches
     /// `target`, less one part in `10'000`, or rises by less than that in ten rounds. What repeats in the program is
     /// split once first, in as many rounds; all layers begin with what one ends with.
     /// *Complexity.* Linear in the links of the graph, per round.
     [[nodiscard]] double improve(double target, int rounds);
+    /// Returns the cheapest of an axis's programs as costs are split.
+    [[nodiscard]] std::vector<cut_space::action> cheapest(axis_number axis);
 
 private:
     using numbers = std::vector<double>;
@@ -64,6 +69,7 @@ private:
     /// Makes rounds until a bound reaches the target, or has hardly risen in some of them, and returns the best.
     [[nodiscard]] double improve_at_hand(double target, int rounds, int patience);
 
+    loosened_space const& programs_;
     cut_space const& space_;
     search::state_graph<cut_space::action> const& graph_;
     std::vector<mesh_choices> kinds_;
@@ -77,7 +83,6 @@ private:
     /// By bundle: when it was made, and its number then.
     std::vector<std::pair<std::size_t, double>> bundles_;
     std::size_t epoch_ = 0;
-    double best_ = 0;
 };
 
 } // namespace heddle
@@ -87,7 +92,7 @@ private:
 namespace heddle {
 
 HEDDLE_INLINE mesh_bound::mesh_bound(loosened_space const& programs, mesh_prices const& price)
-    : space_(*programs.space), graph_(programs.graph), kinds_(choices_of(programs, price)),
+    : programs_(programs), space_(*programs.space), graph_(programs.graph), kinds_(choices_of(programs, price)),
       place_of_move_(space_.moves().size()), bundles_(graph_.bundle_count()) {
     for (auto const& kind : kinds_)
         for (std::size_t n = 0; n < kind.moves.size(); ++n) place_of_move_[kind.moves[n]] = n;
@@ -96,6 +101,8 @@ HEDDLE_INLINE mesh_bound::mesh_bound(loosened_space const& programs, mesh_prices
         numbers_.push_back({none, none});
     }
 }
+
+HEDDLE_INLINE void mesh_bound::reprice(mesh_prices const& price) { kinds_ = choices_of(programs_, price); }
 
 HEDDLE_INLINE mesh_bound::numbers mesh_bound::moves_at(std::size_t level, axis_number axis) const {
     auto const& kind = kind_at(level);
@@ -211,7 +218,7 @@ HEDDLE_INLINE double mesh_bound::improve(double target, int rounds) {
         keys.push_back({graph_.segment_of_level[level], space_.kind(level)});
     auto const shorter = search::without_repetitions(keys);
     int patience = 10;
-    if (best_ == 0 && shorter.kept.size() < keys.size()) {
+    if (shorter.kept.size() < keys.size()) {
         levels_ = shorter.kept;
         static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), rounds, patience));
         for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
@@ -219,7 +226,24 @@ HEDDLE_INLINE double mesh_bound::improve(double target, int rounds) {
     }
     levels_.resize(keys.size());
     std::iota(levels_.begin(), levels_.end(), std::size_t{0});
-    return best_ = std::max(best_, improve_at_hand(target, rounds, patience));
+    return improve_at_hand(target, rounds, patience);
+}
+
+HEDDLE_INLINE std::vector<cut_space::action> mesh_bound::cheapest(axis_number axis) {
+    find_ends(axis);
+    std::vector<cut_space::action> path;
+    for (std::size_t place = 0, at = 0; place < levels_.size(); ++place) {
+        ++epoch_;
+        auto const of_move = moves_at(levels_[place], axis);
+        auto const links = graph_.from_level(levels_[place]).out(at);
+        auto const best = algorithm::min_element(links, {}, [&](auto const& l) {
+            return of_bundle(l.bundle, of_move) + sides_[axis].to_end[place + 1][l.to];
+        });
+        path.push_back(*algorithm::min_element(graph_.bundle(best->bundle), {},
+                                               [&](cut_space::action a) { return of_move[place_of_move_[a]]; }));
+        at = best->to;
+    }
+    return path;
 }
 
 } // namespace heddle

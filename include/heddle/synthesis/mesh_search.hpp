@@ -21,6 +21,7 @@
 #include <heddle/theory/loosened_space.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -43,7 +44,7 @@ struct mesh_search_options {
     /// States kept per cut.
     std::size_t width = 20'000;
     /// Where a cut has more, tensors are loosened for the bound.
-    std::size_t bound_width = 1'000;
+    std::size_t bound_width = 400;
     /// If set, shares stay at these, by type of devices.
     std::optional<std::vector<double>> ratios{};
     search::limits limits{};
@@ -92,14 +93,35 @@ private:
         std::optional<multipliers> weights;
     };
 
+    using number_of = std::function<double(instruction const&)>;
     /// Returns a program of one axis with the least of a number that is summed over instructions.
-    [[nodiscard]] one_axis least(std::function<double(instruction const&)> const& number) const;
+    [[nodiscard]] one_axis least(number_of const& number) const;
+    /// Few where data is cut, or parameters are.
+    [[nodiscard]] number_of cuts_data() const;
+    [[nodiscard]] number_of cuts_tensors() const;
+    /// Bounds programs at the shares at hand, and weights of classes.
+    [[nodiscard]] double bound_at(relaxation_weights const& weights, double target);
+    /// Explores the programs of one axis; where there are too many, those in the forms that its cheapest ones have as the
+    /// bound splits costs, or some that cut data or tensors.
+    void explore();
+    /// A program of one axis, and the other axis that is to be planned first.
+    using beginning = std::pair<axis_number, one_axis>;
+    /// The programs of least numbers, for each axis to be planned first.
+    [[nodiscard]] std::vector<beginning> beginnings(number_of const& number) const {
+        return {{0, least(number)}, {1, least(number)}};
+    }
+    /// The programs that agree most with the cheapest ones as the bound splits costs.
+    [[nodiscard]] std::vector<beginning> beginnings_of_bound();
     /// Plans one axis where the other's program is given.
     [[nodiscard]] found_program plan(axis_number axis, one_axis const& other);
     /// Plans the axes in turn, beginning with one of them, until nothing changes.
     void take_turns(axis_number axis, one_axis other);
+    /// Plans from each beginning, as long as the best program is not close to the bound.
+    void begin_from(std::vector<beginning> list);
     /// Balances the shares for the best program. Returns whether they changed.
     [[nodiscard]] bool balance();
+    /// Balances shares and plans in turn, until nothing changes.
+    void settle();
     [[nodiscard]] program_steps steps_of(mesh_instructions const& given) const;
 
     cluster const cluster_;
@@ -109,6 +131,10 @@ private:
     search::deadline until_;
     searched_program searched_;
     instruction_filter allowed_;
+    loosened_space bounding_;
+    bool is_narrow_ = false; ///< whether those are narrow enough to be bounded
+    std::optional<mesh_bound> bound_;
+    double lower_bound_ = 0; ///< at the shares at hand
     cut_space space_;
     cut_graph graph_;
     device_types types_;
@@ -125,8 +151,9 @@ private:
 
 /// Finds a program on a mesh of machines and their devices, for devices that are alike inside every machine.
 ///
-/// Each axis is planned at the other's fixed program, in turn, from both orders and from programs that cut data and
-/// tensors, until nothing changes; the outermost axis's shares are balanced between. Axes inside cut evenly.
+/// Each axis is planned at the other's fixed program, in turn, until nothing changes; the outermost axis's shares are
+/// balanced between. It begins with programs that cut data, with those that are cheapest as the bound splits costs between
+/// the axes, and with programs that cut tensors, in both orders, until one is close to the bound. Axes inside cut evenly.
 /// *Throws* `input_error` if the machines are not as many as the mesh's outer size, each with as many devices as its
 /// inner one.
 /// *Returns* status and bound at the program's shares; the bound is zero if gradients overlap.
@@ -152,7 +179,7 @@ template <time_accumulator Accumulator>
 mesh_searcher<Accumulator>::mesh_searcher(indexed_program const& program, cluster const& c, mesh const& m,
                                           mesh_search_options const& options, ratio_function const& solve)
     : cluster_(with_grouped_machines(c)), mesh_(m), options_(options), solve_(solve), until_(options.limits),
-      searched_(program), allowed_(searched_.as_searched(gathered_once())),
+      searched_(program), allowed_(searched_.as_searched(gathered_once())), bounding_(searched_.program()),
       space_(searched_.program(), operator_kinds(searched_.program())), types_(cluster_),
       model_(cluster_, types_.classes, main_type(searched_.given()), options.training.bucket),
       preferred_(compute_proportional(model_, main_type(searched_.given()))) {
@@ -163,13 +190,11 @@ mesh_searcher<Accumulator>::mesh_searcher(indexed_program const& program, cluste
         throw input_error("mesh", "is " + to_string(m) +
                                       ", expected as many machines as its outer axis has places, each of "
                                       "as many devices as its inner one");
-    space_.restrict_to(allowed_);
-    graph_ = search::explore(space_, options.width);
     ratios_ = options.ratios.value_or(preferred_);
 }
 
 template <time_accumulator Accumulator>
-auto mesh_searcher<Accumulator>::least(std::function<double(instruction const&)> const& number) const -> one_axis {
+auto mesh_searcher<Accumulator>::least(number_of const& number) const -> one_axis {
     std::vector<double> numbers;
     for (auto const& i : space_.instructions()) numbers.push_back(number(i));
     auto const paths = search::paths_to_goal(graph_, [&](cut_space::action a) {
@@ -183,6 +208,94 @@ auto mesh_searcher<Accumulator>::least(std::function<double(instruction const&)>
         for (auto i : space_.moves()[path[level]].instructions)
             result.push_back(space_.at(space_.operator_of(level, path[level]), space_.instructions()[i]));
     return result;
+}
+
+template <time_accumulator Accumulator>
+auto mesh_searcher<Accumulator>::cuts_data() const -> number_of {
+    return [this](instruction const& i) {
+        auto const* const read = i.as<instruction::read>();
+        if (!read) return !i.is<instruction::compute>() ? 1.0 : is_split(i) ? 0.0 : 0.1;
+        bool const is_trained = searched_.program().tensors[read->tensor].is_parameter();
+        return is_trained && (read->from != read->to || !read->to.is_whole()) ? 1.0 : 0.0;
+    };
+}
+
+template <time_accumulator Accumulator>
+auto mesh_searcher<Accumulator>::cuts_tensors() const -> number_of {
+    return [this](instruction const& i) {
+        auto const* const read = i.as<instruction::read>();
+        if (!read) return !i.is<instruction::compute>() ? 0.01 : is_split(i) ? 0.0 : 0.1;
+        return searched_.program().tensors[read->tensor].is_parameter() && !read->to.is_shard() ? 1.0 : 0.0;
+    };
+}
+
+template <time_accumulator Accumulator>
+double mesh_searcher<Accumulator>::bound_at(relaxation_weights const& weights, double target) {
+    equal_shares const shares(ratios_);
+    mesh_prices const prices{searched_, mesh_, model_, shares, options_.training, weights};
+    if (bound_) bound_->reprice(prices);
+    else bound_.emplace(bounding_, prices);
+    return bound_->improve(target, options_.bound_rounds);
+}
+
+template <time_accumulator Accumulator>
+void mesh_searcher<Accumulator>::explore() {
+    auto const explore_allowed = [this] {
+        space_.restrict_to(allowed_);
+        graph_ = search::explore(space_, options_.width);
+    };
+    if (!loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_)) return explore_allowed();
+    is_narrow_ = true;
+    auto const& loose = bounding_.program;
+    if (loose.loosened().empty()) return explore_allowed();
+    std::size_t const classes = model_.class_count();
+    relaxation_weights const even{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
+    lower_bound_ = bound_at(even, std::numeric_limits<double>::infinity());
+    form_table forms(searched_.program().tensors.size());
+    for (axis_number a = 0; a < 2; ++a) add_forms(bounding_, bound_->cheapest(a), forms);
+    auto const& space = *bounding_.space;
+    for (auto const& number : {cuts_data(), cuts_tensors()}) {
+        auto const paths = search::paths_to_goal(bounding_.graph, [&](cut_space::action a) {
+            double sum = 0;
+            for (auto n : space.moves()[a].instructions)
+                if (auto const& i = space.instructions()[n]; !i.change() || !loose.is_late(i.change()->tensor))
+                    sum += number(i);
+            return sum;
+        });
+        add_forms(bounding_, search::follow(bounding_.graph, paths), forms);
+    }
+    join_by_whole_copies(forms);
+    auto const all = allowed_;
+    for (bool everywhere : {false, true}) {
+        allowed_ = in_forms(searched_.program(), all, forms,
+                            [&](tensor_id t) { return everywhere || loose.late(t).has_value(); });
+        explore_allowed();
+        if (graph_.is_complete) break;
+    }
+}
+
+template <time_accumulator Accumulator>
+auto mesh_searcher<Accumulator>::beginnings_of_bound() -> std::vector<beginning> {
+    std::vector<beginning> list;
+    auto const& program = searched_.program();
+    for (axis_number axis = 0; axis < 2; ++axis) {
+        form_table forms(program.tensors.size());
+        add_forms(bounding_, bound_->cheapest(axis), forms);
+        auto const is_other = [&](tensor_id t, tensor_form f) { return forms[t].contains(f.code()) ? 0.0 : 1.0; };
+        list.push_back({1 - axis, least([&](instruction const& i) {
+                            if (auto const* change = i.change())
+                                return is_other(change->tensor, change->to) + (i.is<instruction::convert>() ? 0.01 : 0);
+                            auto const& compute = *i.as<instruction::compute>();
+                            auto const& op = program.operators[compute.op];
+                            double sum = 0;
+                            for (std::size_t k = 0; k < op.operands.size(); ++k)
+                                sum += is_other(op.operands[k], compute.operands[k]);
+                            for (std::size_t k = 0; k < op.results.size(); ++k)
+                                sum += is_other(op.results[k], compute.results[k]);
+                            return sum;
+                        })});
+    }
+    return list;
 }
 
 template <time_accumulator Accumulator>
@@ -200,13 +313,12 @@ auto mesh_searcher<Accumulator>::plan(axis_number axis, one_axis const& other) -
 template <time_accumulator Accumulator>
 void mesh_searcher<Accumulator>::take_turns(axis_number axis, one_axis other) {
     double before = std::numeric_limits<double>::infinity();
-    for (int turn = 0, idle = 0; turn < options_.turns && idle < 2 && !until_.is_over(); ++turn, axis = 1 - axis) {
+    for (int turn = 0; turn < options_.turns && !until_.is_over(); ++turn, axis = 1 - axis) {
         auto found = plan(axis, other);
-        if (found.list.empty()) return;
+        if (found.cost.seconds >= before * (1 - 1e-9)) return; // this axis did best already
+        before = found.cost.seconds;
         other = on_axis(searched_.program(), found.list, axis);
-        idle = found.cost.seconds < before * (1 - 1e-9) ? 0 : idle + 1;
-        before = std::min(before, found.cost.seconds);
-        if (found.cost.seconds < best_.cost.seconds * (1 - 1e-9)) {
+        if (before < best_.cost.seconds * (1 - 1e-9)) {
             best_ = std::move(found);
             best_ratios_ = ratios_;
         }
@@ -242,22 +354,28 @@ bool mesh_searcher<Accumulator>::balance() {
 }
 
 template <time_accumulator Accumulator>
+void mesh_searcher<Accumulator>::begin_from(std::vector<beginning> list) {
+    constexpr double is_close = 1.01;
+    for (auto& [axis, other] : list)
+        if (best_.cost.seconds > lower_bound_ * is_close) take_turns(axis, std::move(other));
+}
+
+template <time_accumulator Accumulator>
+void mesh_searcher<Accumulator>::settle() {
+    for (int n = 0; n < options_.rounds && !until_.is_over() && balance(); ++n) {
+        double const before = best_.cost.seconds;
+        auto const list = best_.list;
+        for (axis_number axis = 0; axis < 2; ++axis) take_turns(axis, on_axis(searched_.program(), list, 1 - axis));
+        if (best_.cost.seconds >= before * (1 - 1e-7)) break;
+    }
+    ratios_ = best_ratios_;
+}
+
+template <time_accumulator Accumulator>
 mesh_search_result mesh_searcher<Accumulator>::run() {
-    auto const is_trained = [&](form_change const& read) {
-        return searched_.program().tensors[read.tensor].is_parameter();
-    };
-    auto const of_computation = [](instruction const& i) { return is_split(i) ? 0.0 : 0.1; };
-    auto const data = least([&](instruction const& i) {
-        if (auto const* read = i.as<instruction::read>())
-            return is_trained(*read) && (read->from != read->to || !read->to.is_whole()) ? 1.0 : 0.0;
-        return i.is<instruction::compute>() ? of_computation(i) : 1.0;
-    });
-    auto const tensors = least([&](instruction const& i) {
-        if (auto const* read = i.as<instruction::read>()) return is_trained(*read) && !read->to.is_shard() ? 1.0 : 0.0;
-        return i.is<instruction::compute>() ? of_computation(i) : 0.01;
-    });
-    for (axis_number axis = 0; axis < 2; ++axis)
-        for (auto const* other : {&data, &tensors}) take_turns(axis, *other);
+    explore();
+    if (bound_) begin_from(beginnings_of_bound());
+    begin_from(beginnings(cuts_data()));
     mesh_search_result result;
     result.space = "programs on a mesh of two axes, each of which keeps to the programs of one axis that are not "
                    "slower for less memory, at these shares";
@@ -267,12 +385,24 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
         result.reason = "no program that was met fits into memory";
         return result;
     }
-    for (int n = 0; n < options_.rounds && !until_.is_over() && balance(); ++n) {
+    settle();
+    bool const has_bound = is_narrow_ && best_.weights && Accumulator::relaxation == relaxation_kind::clocks;
+    for (bool is_last = false;;) {
+        // Costs split at the shares found may have better programs, which may have other shares.
+        bool const is_split_anew = has_bound && (types_.classes.size() > 1 || !bound_);
+        if (is_split_anew) lower_bound_ = bound_at(best_.weights->time, best_.cost.added);
+        if (is_last || until_.is_over()) break;
         double const before = best_.cost.seconds;
-        auto const list = best_.list;
-        for (axis_number axis = 0; axis < 2; ++axis) take_turns(axis, on_axis(searched_.program(), list, 1 - axis));
-        if (best_.cost.seconds >= before * (1 - 1e-7)) break;
+        auto const is_better = [&] { return best_.cost.seconds < before * (1 - 1e-7); };
+        if (is_split_anew) begin_from(beginnings_of_bound());
+        if (!is_better()) {
+            begin_from(beginnings(cuts_tensors()));
+            is_last = true;
+        }
+        if (!is_better()) break;
+        settle();
     }
+    if (has_bound) result.lower_bound = std::min(best_.cost.seconds, lower_bound_);
     result.cost = best_.cost.seconds;
     result.memory = best_.cost.memory;
     result.ratios = best_ratios_;
@@ -281,14 +411,6 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
     for (auto k : types_.of_device) outer.push_back(best_ratios_[k]);
     program.cuts = mesh_cuts(searched_.given(), mesh_, program.steps, std::vector<ratio_table>{{outer}, {inner}});
     result.steps = steps_of(program.steps).steps;
-    if (loosened_space bounding(searched_.program());
-        best_.weights && Accumulator::relaxation == relaxation_kind::clocks &&
-        loosen_until_narrow(bounding, allowed_, options_.bound_width, false, until_)) {
-        equal_shares const shares(best_ratios_);
-        mesh_prices const prices{searched_, mesh_, model_, shares, options_.training, best_.weights->time};
-        mesh_bound bound(bounding, prices);
-        result.lower_bound = std::min(result.cost, bound.improve(best_.cost.added, options_.bound_rounds));
-    }
     statistics_.seconds = until_.elapsed();
     result.statistics = statistics_;
     search::conclude(result, result.cost, result.lower_bound);

@@ -55,9 +55,6 @@ using computation_set = std::map<operator_id, std::set<std::vector<std::uint16_t
     return codes;
 }
 
-/// Codes of forms for each tensor.
-using form_table = std::vector<std::set<std::uint16_t>>;
-
 /// The programs at hand are those of a graph, which is explored under restrictions that keep the pins. Ratios are those
 /// of device types.
 class stage_programs {
@@ -303,25 +300,10 @@ HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
     auto const all = taken();
     forms = forms_of(*bounding_, std::move(forms));
     for (bool everywhere : {false, true}) {
-        auto const is_kept = [&](tensor_id t) { return everywhere || bounding_->program.late(t); };
-        auto const has = [&](tensor_id t, tensor_form f) { return !is_kept(t) || forms[t].contains(f.code()); };
-        auto const allows = [&](instruction const& i) {
-            if (auto const* change = i.change()) return has(change->tensor, change->to) && all(i);
-            auto const& compute = *i.as<instruction::compute>();
-            auto const& op = program().operators[compute.op];
-            for (std::size_t k = 0; k < op.results.size(); ++k)
-                if (!has(op.results[k], compute.results[k])) return false;
-            return all(i);
-        };
-        search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
-        std::vector<std::uint64_t> marks;
-        for (tensor_id t = 0; t < program().tensors.size(); ++t) {
-            std::vector<std::uint64_t> key{all.mark(t), is_kept(t)};
-            if (is_kept(t)) key.insert(key.end(), forms[t].begin(), forms[t].end());
-            marks.push_back(numbers.insert(std::move(key)).first);
-        }
-        graph_ = explore(converting_before_views(program(), {allows, [&](tensor_id t) { return marks[t]; }}),
-                         everywhere ? std::numeric_limits<std::size_t>::max() : 1);
+        auto const kept =
+            in_forms(program(), all, forms, [&](tensor_id t) { return everywhere || bounding_->program.late(t); });
+        graph_ =
+            explore(converting_before_views(program(), kept), everywhere ? std::numeric_limits<std::size_t>::max() : 1);
         if (graph_.is_complete) break;
     }
     space_.restrict_to(all); // what was there is not referred to any more
@@ -361,20 +343,8 @@ HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruct
 
 HEDDLE_INLINE void stage_programs::add_forms(bounding_programs const& bounding, move_list const& path,
                                              form_table& forms) const {
-    auto const& loose = bounding.program;
     forms.resize(program().tensors.size());
-    auto const add = [&](tensor_id t, tensor_form f) { forms[loose.of(t)].insert(f.code()); };
-    for (auto const& s : steps_of(path, *bounding.space, bounding.steps)) {
-        auto const& i = s.instruction;
-        if (auto const* change = i.change()) {
-            add(change->tensor, change->from), add(change->tensor, change->to);
-            continue;
-        }
-        auto const& compute = *i.as<instruction::compute>();
-        auto const& op = loose.program().operators[compute.op];
-        for (std::size_t k = 0; k < op.operands.size(); ++k) add(op.operands[k], compute.operands[k]);
-        for (std::size_t k = 0; k < op.results.size(); ++k) add(op.results[k], compute.results[k]);
-    }
+    heddle::add_forms(bounding, path, forms);
 }
 
 HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bounding, form_table forms) {
@@ -417,15 +387,7 @@ HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bound
             double const price = part * fastest.to_goal() / smallest.to_goal();
             take(priced.shortest_under([&](move_price const& m) { return time(m) + price * memory(m); }));
         }
-    // What leads from one of them to another, if only by a whole copy.
-    for (auto& of_tensor : forms)
-        for (auto from : of_tensor)
-            if (!algorithm::all_of(of_tensor, [&](auto to) {
-                    return from == to || find_conversion(tensor_form::from_code(from), tensor_form::from_code(to));
-                })) {
-                of_tensor.insert(tensor_form::replicated().code());
-                break;
-            }
+    join_by_whole_copies(forms);
     return forms;
 }
 
