@@ -135,6 +135,16 @@ struct train_arguments {
 /// cannot.
 int run_train(char** argv);
 
+struct profile_arguments {
+    std::string model, out, precision = "float32", kernels = "reference";
+    /// The type of each rank's device, or of all.
+    std::vector<std::string> devices;
+    int repeats = 5;
+    double time_out = 300;
+};
+/// Becomes heddle-train as `run_train` does.
+int run_profile(char** argv);
+
 struct reshard_arguments {
     std::string from, plan, model, to;
     bool json = false;

@@ -133,6 +133,9 @@ int run(int argc, char** argv) {
     train_arguments train;
     add_train_options(app, train)->final_callback([&] { status = run_train(argv); });
 
+    profile_arguments profile;
+    add_profile_options(app, profile)->final_callback([&] { status = run_profile(argv); });
+
     reshard_arguments reshard;
     auto* const reshard_command =
         app.add_subcommand("reshard", "Save a checkpoint as another plan's ranks would, and count the bytes that move");

@@ -9,7 +9,9 @@ namespace heddle::cli {
 
 int run_train(char** argv) {
     become("heddle-train", argv);
-    throw file_error("heddle-train, which trains, is missing beside this command");
+    throw file_error("heddle-train, which trains and measures, is missing beside this command");
 }
+
+int run_profile(char** argv) { return run_train(argv); }
 
 } // namespace heddle::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The options of heddle train.
+// The options of heddle train and heddle profile.
 #include "train_options.hpp"
 #include "validators.hpp"
 
@@ -54,6 +54,29 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
         ->capture_default_str();
     command->add_flag("--check", a.check, "Train on a single device too, and compare the losses");
     command->add_flag("--json", a.json, "Print one JSON object");
+    return command;
+}
+
+CLI::App* add_profile_options(CLI::App& app, profile_arguments& a) {
+    auto* const command = app.add_subcommand(
+        "profile", "Measure the operators of a model, and collectives between the processes that mpirun starts");
+    command->add_option("--model", a.model, "Model file")->required();
+    command->add_option("--devices", a.devices, "The type of each process's device, with commas, or of all")
+        ->delimiter(',')
+        ->required();
+    command->add_option("--out", a.out, "Samples file to write, for heddle fit")->required();
+    command->add_option("--precision", a.precision, "float32 or float64")
+        ->check(CLI::IsMember({"float32", "float64"}))
+        ->capture_default_str();
+    command->add_option("--kernels", a.kernels, "What computes: reference or libtorch")
+        ->check(CLI::IsMember({"reference", "libtorch"}))
+        ->capture_default_str();
+    command->add_option("--repeats", a.repeats, "Measurements of which the median is taken")
+        ->check(positive)
+        ->capture_default_str();
+    command->add_option("--time-out", a.time_out, "Seconds that a process waits for others")
+        ->check(positive)
+        ->capture_default_str();
     return command;
 }
 

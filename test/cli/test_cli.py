@@ -321,7 +321,7 @@ class Commands(CommandLine):
 
     def test_help(self):
         self.assertEqual(run("help").stdout, run("--help").stdout)
-        for command in ("plan", "verify", "cost", "search", "fit", "model", "help"):
+        for command in ("plan", "verify", "cost", "search", "fit", "model", "train", "profile", "reshard", "help"):
             helped = run("help", command)
             self.assertEqual((helped.returncode, helped.stderr, helped.stdout), (0, "", run(command, "--help").stdout))
             self.assertIn(f"heddle {command}", helped.stdout)

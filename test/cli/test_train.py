@@ -4,6 +4,7 @@ Usage: test_train.py HEDDLE [MPIRUN...], from the repository root. Models come f
 """
 import json
 import os
+import subprocess
 import unittest
 
 from training_case import HEDDLE, MODELS, MPIRUN, TrainingCase, run, torch, write_safetensors
@@ -108,6 +109,25 @@ class Train(TrainingCase):
             self.refused(run("train", "--plan", plan, "--model", self.model("gpt"), "--device", "cuda"), "CUDA")
         plan, _ = self.plan("experts", "--planner", "amp")
         self.equals_single_device(self.train(plan, "experts", *options, steps=10))
+
+    def test_what_is_measured_makes_a_cluster(self):
+        out, fitted = self.path / "samples.csv", self.path / "fitted.json"
+        arguments = ["profile", "--model", self.model("gpt"), "--repeats", "1", "--out", out, "--devices"]
+        if MPIRUN:
+            result = subprocess.run([*MPIRUN, "-n", "4", HEDDLE, *map(str, arguments), "fast,fast,slow,slow"], capture_output=True, text=True, timeout=120)
+        else:
+            result = run(*arguments, "fast")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.refused(run(*arguments, "fast,slow"), "--devices: names the types of 2 processes, and there are 1")
+        put = run("fit", "--samples", out, "--cluster", self.cluster, "--out", fitted, "--json")
+        self.assertEqual(put.returncode, 0, put.stderr)
+        told = json.loads(put.stdout)
+        if MPIRUN:
+            kinds = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"}
+            self.assertEqual({(c["collective"], c["ranks"]) for c in told["collectives"]}, {(kind, n) for kind in kinds for n in (2, 4)})
+        self.assertEqual({o["device"] for o in told["operators"]}, {"fast", "slow"} if MPIRUN else {"fast"})
+        self.assertLessEqual({"matmul", "normalisation", "elementwise"}, {o["class"] for o in told["operators"]})
+        self.plan("gpt", "--planner", "hap", cluster=fitted)
 
     def test_bad_input(self):
         plan, content = self.plan("gpt", "--planner", "hap")

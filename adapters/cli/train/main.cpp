@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// The command `heddle-train`, which `heddle train` becomes: trains a model as a plan says, in threads of one process
-// or, started by mpirun, as one rank of a job.
+// The command `heddle-train`, which `heddle train` and `heddle profile` become: trains a model as a plan says, in threads
+// of one process or, started by mpirun, as one rank of a job; or measures there.
 #include "checkpoints.hpp"
 #include "given_values.hpp"
+#include "profile.hpp"
 #include "train.hpp"
 
 #include "../program_beside.hpp"
@@ -160,11 +161,25 @@ bool is_in_job() {
     return false;
 }
 
+/// Runs alone, or as one rank of the job that this process is started in.
+template <class Alone, class InJob>
+int run_where_started(int argc, char** argv, double time_out, Alone&& alone, InJob&& in_job) {
+    if (!is_in_job()) return alone();
+#ifdef HEDDLE_HAS_MPI
+    return mpi::run_job(argc, argv, {.time_out = seconds(time_out)}, in_job);
+#else
+    (void)argc, (void)argv, (void)time_out, (void)in_job;
+    throw error("this heddle was built without MPI; install an MPI and build it again, or run it without mpirun");
+#endif
+}
+
 int run(int argc, char** argv) {
-    CLI::App app{"Trains a model as a plan says", "heddle"};
+    CLI::App app{"Trains a model as a plan says, or measures what a plan is made of", "heddle"};
     app.require_subcommand(1);
-    train_arguments arguments;
-    add_train_options(app, arguments);
+    train_arguments train;
+    profile_arguments profile;
+    add_train_options(app, train);
+    auto const* const profiles = add_profile_options(app, profile);
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& e) {
@@ -172,22 +187,22 @@ int run(int argc, char** argv) {
         std::cerr << "heddle: " << explain(app, e) << '\n';
         return usage;
     }
-    if (arguments.device == "cuda") arguments.kernels = "libtorch";
-    if (arguments.kernels != kernels_of_program()) {
+    bool const is_profile = profiles->parsed();
+    if (train.device == "cuda") train.kernels = "libtorch";
+    if ((is_profile ? profile.kernels : train.kernels) != kernels_of_program()) {
         become("heddle-train-libtorch", argv);
         throw error(
             "this heddle was built without libtorch, whose kernels are asked for; install a libtorch and build it "
-            "again, or train by the reference kernels");
+            "again, or use the reference kernels");
     }
-    if (arguments.device == "cuda") return run_on_gpu(arguments);
-    if (!is_in_job()) return run_in_threads(arguments);
-#ifdef HEDDLE_HAS_MPI
-    return mpi::run_job(argc, argv, {.time_out = seconds(arguments.time_out)},
-                        [&](mpi::communicator& world) { return run_in_job(arguments, world); });
-#else
-    throw error("this heddle was built without MPI; install an MPI and build it again, or train in threads, without "
-                "mpirun");
-#endif
+    if (is_profile)
+        return run_where_started(
+            argc, argv, profile.time_out, [&] { return run_profile_alone(profile); },
+            [&](auto& world) { return run_profile_in_job(profile, world); });
+    if (train.device == "cuda") return run_on_gpu(train);
+    return run_where_started(
+        argc, argv, train.time_out, [&] { return run_in_threads(train); },
+        [&](auto& world) { return run_in_job(train, world); });
 }
 
 } // namespace

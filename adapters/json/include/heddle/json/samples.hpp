@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace heddle::json {
@@ -42,9 +43,10 @@ public:
         return result;
     }
 
+    static constexpr std::string_view header_line = "what,device,ranks,dtype,flops,bytes,seconds";
+
 private:
     static constexpr std::size_t most_samples = std::size_t{1} << 20;
-    static constexpr std::string_view header_line = "what,device,ranks,dtype,flops,bytes,seconds";
     static constexpr std::array<char const*, 7> columns{"what",  "device", "ranks",  "dtype",
                                                         "flops", "bytes",  "seconds"};
     enum column { what, device, ranks, dtype, work, size, time };
@@ -154,6 +156,22 @@ private:
 /// *Throws* `file_error` if it cannot be read, `input_error` naming line and column if it is wrong.
 [[nodiscard]] inline std::vector<sample> read_samples(std::filesystem::path const& path) {
     return parse_samples(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
+}
+
+/// Returns samples as a file has them.
+[[nodiscard]] inline std::string to_text(std::vector<sample> const& samples) {
+    std::string text(detail::samples_reader::header_line);
+    auto const number = [](double value) { return nlohmann::json(value).dump(); };
+    for (auto const& s : samples) {
+        bool const is_operator = std::holds_alternative<operator_class>(s.what);
+        text += "\n" + std::string(is_operator ? name_of(operator_classes, std::get<operator_class>(s.what))
+                                               : name_of(collectives, std::get<collective>(s.what)));
+        text += "," + s.device + "," + (is_operator ? "" : std::to_string(s.ranks));
+        text += "," + std::string(s.type ? name_of(element_types, *s.type) : "");
+        text += "," + (is_operator ? number(s.work.value) : "");
+        text += "," + number(s.size.value) + "," + number(s.time.value);
+    }
+    return text + "\n";
 }
 
 } // namespace heddle::json
