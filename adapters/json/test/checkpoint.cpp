@@ -3,6 +3,7 @@
 #include "mutations.hpp"
 
 #include <heddle/json/checkpoint.hpp>
+#include <support/cases.hpp>
 #include <support/errors.hpp>
 #include <support/random_plans.hpp>
 
@@ -154,8 +155,8 @@ void reshard_there_and_back(int cases) {
 } // namespace
 
 TEST_CASE("from plan A to plan B and back, every bit is the same") {
-    reshard_there_and_back<double>(30);
-    reshard_there_and_back<float>(10);
+    reshard_there_and_back<double>(test::cases(30));
+    reshard_there_and_back<float>(test::cases(10));
 }
 
 TEST_CASE("an index is read as it was written") {
@@ -276,10 +277,14 @@ TEST_CASE("until a save is committed, and if it fails, the folder has the checkp
     CHECK(read<double>(folder.path, first) == old);
 
     std::ofstream(folder.path / "parameters-2.safetensors") << "another's";
+    std::ofstream(folder.path / "moment_1-2-7.safetensors") << "of a save that was given up";
+    std::ofstream(folder.path / "parameters-3-1.safetensors") << "of a rank that is ahead";
     save(folder.path, next, later);
     json::commit(folder.path, next);
     CHECK(json::checkpoint_reader(folder.path).index() == next);
     CHECK(read<double>(folder.path, next) == later);
     CHECK(!fs::exists(folder.path / "parameters-1-0.safetensors"));
+    CHECK(!fs::exists(folder.path / "moment_1-2-7.safetensors"));
     CHECK(fs::exists(folder.path / "parameters-2.safetensors"));
+    CHECK(fs::exists(folder.path / "parameters-3-1.safetensors"));
 }

@@ -7,6 +7,7 @@
 #include <heddle/execute/stage_rank.hpp>
 #include <heddle/execute/stored_parts.hpp>
 #include <heddle/plan/mesh_program.hpp>
+#include <support/cases.hpp>
 #include <support/device_groups.hpp>
 #include <support/pipelines.hpp>
 #include <support/random_mesh_programs.hpp>
@@ -89,7 +90,7 @@ TEST_CASE("ranks of random plans, of meshes, device groups and pipelines store t
         cut += with.cut;
         strided += with.strided;
     };
-    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(60u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 4, .most_operators = 10});
@@ -121,14 +122,14 @@ TEST_CASE("ranks of random plans, of meshes, device groups and pipelines store t
         } catch (input_error const&) {} // it cannot run in micro-batches
     }
     MESSAGE(cut, " parts, ", strided, " of them not of one piece; ", pipelines, " pipelines");
-    CHECK(cut > 300);
-    CHECK(strided > 20);
-    CHECK(pipelines > 20);
+    CHECK(cut > test::cases(300));
+    CHECK(strided > test::cases(12));
+    CHECK(pipelines > test::cases(20));
 }
 
 TEST_CASE("what two parts have in common is what both have") {
     test::random_source random(5);
-    for (int n = 0; n < 500; ++n) {
+    for (int n = 0; n < test::cases(500); ++n) {
         CAPTURE(n);
         tensor_shape const shape{random.between(0, 7), random.between(1, 6)};
         dense_tensor<double> whole(shape);

@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -144,8 +145,8 @@ namespace detail {
     return result + "]";
 }
 
-/// Tells whether a file has a name that `file_of` gives.
-[[nodiscard]] bool is_shard_name(std::string_view name);
+/// Returns the number of the save that a file is of, if it has a name that `file_of` gives.
+[[nodiscard]] std::optional<std::uint64_t> save_of(std::string_view name);
 
 } // namespace detail
 
@@ -310,19 +311,22 @@ void save_rank(std::filesystem::path const& folder, checkpoint const& c, std::si
 
 namespace detail {
 
-inline bool is_shard_name(std::string_view name) {
+inline std::optional<std::uint64_t> save_of(std::string_view name) {
     auto const drop = [&](std::string_view begin) {
         bool const has = name.starts_with(begin);
         if (has) name.remove_prefix(begin.size());
         return has;
     };
-    auto const drop_number = [&] {
-        auto const digits = std::min(name.find_first_not_of("0123456789"), name.size());
-        name.remove_prefix(digits);
-        return digits > 0;
+    auto const number = [&]() -> std::optional<std::uint64_t> {
+        std::uint64_t value = 0;
+        auto const [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
+        if (error != std::errc()) return {};
+        name.remove_prefix(static_cast<std::size_t>(end - name.data()));
+        return value;
     };
-    bool const is_kind = drop("parameters") || (drop("moment_") && drop_number());
-    return is_kind && drop("-") && drop_number() && drop("-") && drop_number() && name == ".safetensors";
+    bool const is_kind = drop("parameters-") || (drop("moment_") && number() && drop("-"));
+    auto const save = is_kind ? number() : std::nullopt;
+    return save && drop("-") && number() && name == ".safetensors" ? save : std::nullopt;
 }
 
 } // namespace detail
@@ -335,7 +339,8 @@ inline void commit(std::filesystem::path const& folder, checkpoint const& c) {
     std::error_code error; // what cannot be removed is in nobody's way
     for (auto const& entry : std::filesystem::directory_iterator(folder, error)) {
         auto const name = entry.path().filename().string();
-        if (detail::is_shard_name(name) && !kept.contains(name)) std::filesystem::remove(entry.path(), error);
+        auto const save = detail::save_of(name); // a later one may have begun
+        if (save && *save <= c.save && !kept.contains(name)) std::filesystem::remove(entry.path(), error);
     }
 }
 
