@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A job that fails in the way its argument says, on its last rank: dies, hangs, throws, disagrees, another-call, early.
+// A job that fails in the way its argument says, on its last rank: dies, hangs, throws, memory, disagrees, another-call, early.
 #include <heddle/mpi/all.hpp>
 
 #include <unistd.h>
@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
             if (way == "dies") ::raise(SIGKILL);
             if (way == "hangs") ::raise(SIGSTOP);
             if (way == "throws") throw error("there is no good way on");
+            if (way == "memory") data.resize(std::size_t{1} << 50);
             if (way == "disagrees") data.resize(10);
             if (way == "another-call") return world.barrier(), 0;
             if (way == "early") return 0;

@@ -39,6 +39,9 @@ class Failures(unittest.TestCase):
     def test_a_rank_that_throws(self):
         self.fails("throws", "there is no good way on", "rank 2", seconds=20)
 
+    def test_a_rank_without_memory(self):
+        self.fails("memory", "out of memory", "rank 2", seconds=20)
+
     def test_a_rank_that_makes_another_call(self):
         self.fails("another-call", "no end after 3 s", seconds=40)
 

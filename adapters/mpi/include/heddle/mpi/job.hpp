@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 #include <type_traits>
 
@@ -112,9 +113,9 @@ template <class Work>
             world.require_equal("version of heddle", library_version);
             status = work(world);
             world.barrier(); // who hangs is found out before MPI_Finalize waits for it
-        } catch (std::exception const& e) { fail(e.what()); } catch (...) {
-            fail("an exception of an unknown type");
-        }
+        } catch (std::bad_alloc const&) { fail("out of memory"); } catch (std::exception const& e) {
+            fail(e.what());
+        } catch (...) { fail("an exception of an unknown type"); }
         std::signal(SIGTERM, SIG_DFL);
         detail::words_of_process = nullptr;
     }
