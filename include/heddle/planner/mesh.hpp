@@ -9,9 +9,12 @@
 #include <heddle/plan/mesh_program.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/concepts.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/search/outcome.hpp>
 #include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -22,15 +25,19 @@ namespace heddle {
 namespace detail {
 
 /// Returns what was found as a plan of whole atoms, priced device by device.
-[[nodiscard]] plan plan_of(indexed_program const& program, cluster const& c, training_options const& training,
-                           mesh_search_result found);
+[[nodiscard]] plan plan_of(indexed_program const& program, cluster const& machines, training_options const& training,
+                           mesh_search_result const& found);
+
+[[nodiscard]] plan plan_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+                             mesh_search_options const& options, ratio_function const& solve);
 
 } // namespace detail
 
 /// Plans a program on a mesh of two axes: machines, and the equal devices of each.
 ///
-/// The bound is of the shares before they are rounded to whole atoms, as the plan's `space` says. Gradients are reduced
-/// each on its own, not in buckets.
+/// The bound is of the shares before they are rounded to whole atoms, as the plan's `space` says. Where a program does not
+/// fit once they are whole, one is planned for as much less memory. Gradients are reduced each on its own, not in
+/// buckets.
 /// *Throws* `input_error` as `search_mesh` does, and for micro-batches in turn.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_mesh(Program const& program, cluster const& c, mesh const& m, Solver&& solver,
@@ -39,8 +46,7 @@ template <single_device_program Program, ratio_solver Solver>
         throw input_error("training, micro_batches",
                           "are " + std::to_string(options.training.micro_batches) + " in turn, expected 1 on a mesh");
     options.training.bucket = bytes(0);
-    auto const indexed = index_program(program);
-    return detail::plan_of(indexed, c, options.training, search_mesh(indexed, c, m, solver, options));
+    return detail::plan_mesh(index_program(program), c, m, options, detail::solve_with(solver));
 }
 
 } // namespace heddle
@@ -49,9 +55,8 @@ template <single_device_program Program, ratio_solver Solver>
 
 namespace heddle::detail {
 
-HEDDLE_INLINE plan plan_of(indexed_program const& program, cluster const& c, training_options const& training,
-                           mesh_search_result found) {
-    auto const machines = with_grouped_machines(c);
+HEDDLE_INLINE plan plan_of(indexed_program const& program, cluster const& machines, training_options const& training,
+                           mesh_search_result const& found) {
     plan p;
     if (found.program) {
         p = plan_on_mesh(program, *found.program, training);
@@ -64,20 +69,42 @@ HEDDLE_INLINE plan plan_of(indexed_program const& program, cluster const& c, tra
         auto const cost = evaluate(p, machines);
         p.time = cost.time;
         p.memory = cost.memory;
-        if (!cost.fits) {
-            p.steps.clear();
-            found.reason = "the best program that was met does not fit into memory once its shares are whole";
-        }
+        if (!cost.fits) p.steps.clear();
     }
     p.space = found.space + (p.exists() ? ", before these are rounded" : "");
     p.which_limit = found.which_limit;
-    p.reason = found.reason;
-    p.statistics = found.statistics;
+    p.reason = found.program && !p.exists() ? "no program that was met fits into memory once its shares are whole"
+                                            : found.reason;
     search::conclude(p, p.exists() ? std::optional(p.cost()) : std::nullopt, found.lower_bound, p.cost());
     p.provenance.planner = "mesh";
     p.provenance.training = training;
     p.provenance.cluster = machines.name;
     return p;
+}
+
+HEDDLE_INLINE plan plan_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+                             mesh_search_options const& options, ratio_function const& solve) {
+    constexpr int attempts = 8;
+    search::deadline const until(options.limits);
+    auto const machines = with_grouped_machines(c);
+    auto const on_device = machines.devices();
+    device_types const classes(machines);
+    auto searched = machines;
+    auto asked = options;
+    search::statistics statistics;
+    for (int n = 1;; ++n) {
+        asked.limits = until.rest(options.limits);
+        auto const found = search_mesh(program, searched, m, asked, solve);
+        statistics += found.statistics;
+        auto p = plan_of(program, machines, options.training, found);
+        p.statistics = statistics;
+        if (p.exists() || !found.program || n == attempts || until.is_over()) return p;
+        for (std::size_t d = 0; d < p.devices.size(); ++d) {
+            double const over = p.memory[d].total() / p.devices[d].memory_limit.value;
+            auto& memory = searched.types[on_device[d]].memory;
+            if (over > 1) memory = std::min(memory, bytes(found.memory[classes.of_device[d]] / over));
+        }
+    }
 }
 
 } // namespace heddle::detail

@@ -70,6 +70,17 @@ namespace detail {
 
 using ratio_function = std::function<std::optional<std::vector<double>>(ratio_problem const&)>;
 
+/// Returns a solver's ratios, if it solves a problem. *Lifetime:* refers to the solver.
+template <ratio_solver Solver>
+[[nodiscard]] ratio_function solve_with(Solver& solver) {
+    return [&solver](ratio_problem const& p) -> std::optional<std::vector<double>> {
+        if (!solves(solver, p)) return std::nullopt;
+        auto found = solver.solve(p);
+        if (!found.feasible) return std::nullopt;
+        return std::move(found.ratios);
+    };
+}
+
 /// Allows all but gathering a parameter again for the backward pass, or for one operator alone.
 [[nodiscard]] inline instruction_filter gathered_once() {
     return {[](instruction const& i) { return !i.is<instruction::unshard>() && !i.is<instruction::reshard>(); },
@@ -160,13 +171,7 @@ private:
 template <ratio_solver Solver>
 [[nodiscard]] mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
                                              Solver&& solver, mesh_search_options const& options = {}) {
-    return detail::search_mesh(program, c, m, options,
-                               [&solver](ratio_problem const& p) -> std::optional<std::vector<double>> {
-                                   if (!solves(solver, p)) return std::nullopt;
-                                   auto found = solver.solve(p);
-                                   if (!found.feasible) return std::nullopt;
-                                   return std::move(found.ratios);
-                               });
+    return detail::search_mesh(program, c, m, options, detail::solve_with(solver));
 }
 
 } // namespace heddle
