@@ -5,6 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/search/repeated_levels.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/synthesis/mesh_choices.hpp>
@@ -41,9 +42,10 @@ public:
 
     /// Splits costs anew for so many rounds, and returns the best bound so far. It ends early when that reaches
     /// `target`, less one part in `10'000`, or rises by less than that in ten rounds. What repeats in the program is
-    /// split once first, in as many rounds; all layers begin with what one ends with.
+    /// split once first, in as many rounds; all layers begin with what one ends with. When time is over no further round
+    /// begins.
     /// *Complexity.* Linear in the links of the graph, per round.
-    [[nodiscard]] double improve(double target, int rounds);
+    [[nodiscard]] double improve(double target, int rounds, search::deadline const& until);
     /// Returns the cheapest of an axis's programs as costs are split.
     [[nodiscard]] std::vector<cut_space::action> cheapest(axis_number axis);
 
@@ -67,7 +69,7 @@ private:
     void pass(std::size_t place, axis_number axis);
     [[nodiscard]] double round();
     /// Makes rounds until a bound reaches the target, or has hardly risen in some of them, and returns the best.
-    [[nodiscard]] double improve_at_hand(double target, int rounds, int patience);
+    [[nodiscard]] double improve_at_hand(double target, int rounds, int patience, search::deadline const& until);
 
     loosened_space const& programs_;
     cut_space const& space_;
@@ -158,26 +160,26 @@ HEDDLE_INLINE void mesh_bound::look_around(std::size_t place, axis_number axis) 
 }
 
 HEDDLE_INLINE void mesh_bound::split(std::size_t level, mesh_choice const& c) {
-    auto const& kind = kind_at(level);
-    std::vector<std::size_t> number(kind.item_count, c.items.size());
-    for (std::size_t n = 0; n < c.items.size(); ++n) number[c.items[n]] = n;
+    std::size_t const count = c.items.size();
     std::array<numbers, 2> rest; // of the best path of each axis with an item
     for (axis_number a = 0; a < 2; ++a) {
-        auto const& mine = numbers_[level][a];
-        rest[a].assign(c.items.size(), never);
-        for (std::size_t m = 0; m < kind.moves.size(); ++m)
-            for (auto item : kind.items[m])
-                if (auto const n = number[item]; n < c.items.size())
-                    rest[a][n] = std::min(rest[a][n], sides_[a].around[m] + sides_[a].of_move[m] - mine[item]);
+        rest[a].assign(count, never);
+        for (auto const& [move, n] : c.taken)
+            rest[a][n] =
+                std::min(rest[a][n], sides_[a].around[move] + sides_[a].of_move[move] - numbers_[level][a][c.items[n]]);
     }
-    for (axis_number a = 0; a < 2; ++a)
-        for (std::size_t mine = 0; mine < c.items.size(); ++mine) {
+    numbers more(count);
+    for (axis_number a = 0; a < 2; ++a) {
+        for (std::size_t mine = 0; mine < count; ++mine) {
             double least = never;
-            for (std::size_t other = 0; other < c.items.size(); ++other)
+            for (std::size_t other = 0; other < count; ++other)
                 least = std::min(least, (a == 0 ? c.cost[mine][other] : c.cost[other][mine]) + rest[1 - a][other]);
-            numbers_[level][a][c.items[mine]] = (least - rest[a][mine]) / 2;
+            double& number = numbers_[level][a][c.items[mine]];
+            double const before = std::exchange(number, (least - rest[a][mine]) / 2);
+            more[mine] = number - before;
         }
-    for (axis_number a = 0; a < 2; ++a) sides_[a].of_move = moves_at(level, a);
+        for (auto const& [move, n] : c.taken) sides_[a].of_move[move] += more[n];
+    }
 }
 
 HEDDLE_INLINE void mesh_bound::pass(std::size_t place, axis_number axis) {
@@ -201,9 +203,10 @@ HEDDLE_INLINE double mesh_bound::round() {
     return sides_[0].here[0] + sides_[1].here[0];
 }
 
-HEDDLE_INLINE double mesh_bound::improve_at_hand(double target, int rounds, int patience) {
+HEDDLE_INLINE double mesh_bound::improve_at_hand(double target, int rounds, int patience,
+                                                 search::deadline const& until) {
     double best = 0, before = 0;
-    for (int n = 0; n < rounds && best < target * (1 - 1e-4); ++n) {
+    for (int n = 0; n < rounds && best < target * (1 - 1e-4) && (n == 0 || !until.is_over()); ++n) {
         best = std::max(best, round());
         if (n % patience != patience - 1) continue;
         if (best < before * (1 + 1e-4)) break;
@@ -212,7 +215,7 @@ HEDDLE_INLINE double mesh_bound::improve_at_hand(double target, int rounds, int 
     return best;
 }
 
-HEDDLE_INLINE double mesh_bound::improve(double target, int rounds) {
+HEDDLE_INLINE double mesh_bound::improve(double target, int rounds, search::deadline const& until) {
     std::vector<std::pair<std::uint32_t, operator_id>> keys;
     for (std::size_t level = 0; level < numbers_.size(); ++level)
         keys.push_back({graph_.segment_of_level[level], space_.kind(level)});
@@ -220,13 +223,13 @@ HEDDLE_INLINE double mesh_bound::improve(double target, int rounds) {
     int patience = 10;
     if (shorter.kept.size() < keys.size()) {
         levels_ = shorter.kept;
-        static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), rounds, patience));
+        static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), rounds, patience, until));
         for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
         patience = 2;
     }
     levels_.resize(keys.size());
     std::iota(levels_.begin(), levels_.end(), std::size_t{0});
-    return improve_at_hand(target, rounds, patience);
+    return improve_at_hand(target, rounds, patience, until);
 }
 
 HEDDLE_INLINE std::vector<cut_space::action> mesh_bound::cheapest(axis_number axis) {

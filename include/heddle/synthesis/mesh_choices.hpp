@@ -38,6 +38,8 @@ struct mesh_prices {
 struct mesh_choice {
     std::vector<std::size_t> items;
     std::vector<std::vector<double>> cost;
+    /// By move of the kind that takes one of them: its place among these moves, and that of the item.
+    std::vector<std::pair<std::size_t, std::size_t>> taken{};
 };
 
 /// Stands for what is impossible: no program takes as many seconds.
@@ -243,13 +245,20 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
     }
     if (!computations.empty()) kind.choices.push_back(std::move(chosen));
     for (auto const& [t, list] : ways) {
-        mesh_choice choice{items_of[t], {}};
+        mesh_choice choice{items_of[t], {}, {}};
         mesh_conversions const conversions(program.tensors[t], programs.program.of(t), price);
         for (auto const& outer : list) {
             auto& row = choice.cost.emplace_back();
             for (auto const& inner : list) row.push_back(conversions.cost(outer, inner));
         }
         kind.choices.push_back(std::move(choice));
+    }
+    for (auto& choice : kind.choices) {
+        std::vector<std::size_t> place(kind.item_count, choice.items.size());
+        for (std::size_t n = 0; n < choice.items.size(); ++n) place[choice.items[n]] = n;
+        for (std::size_t m = 0; m < kind.moves.size(); ++m)
+            for (auto item : kind.items[m])
+                if (place[item] < choice.items.size()) choice.taken.push_back({m, place[item]});
     }
 }
 

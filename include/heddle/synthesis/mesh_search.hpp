@@ -240,7 +240,7 @@ double mesh_searcher<Accumulator>::bound_at(relaxation_weights const& weights, d
     mesh_prices const prices{searched_, mesh_, model_, shares, options_.training, weights};
     if (bound_) bound_->reprice(prices);
     else bound_.emplace(bounding_, prices);
-    return bound_->improve(target, options_.bound_rounds);
+    return bound_->improve(target, options_.bound_rounds, until_);
 }
 
 template <time_accumulator Accumulator>
@@ -255,7 +255,8 @@ void mesh_searcher<Accumulator>::explore() {
     if (loose.loosened().empty()) return explore_allowed();
     std::size_t const classes = model_.class_count();
     relaxation_weights const even{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
-    lower_bound_ = bound_at(even, std::numeric_limits<double>::infinity());
+    double const bound = bound_at(even, std::numeric_limits<double>::infinity());
+    if (Accumulator::relaxation == relaxation_kind::clocks) lower_bound_ = bound;
     form_table forms(searched_.program().tensors.size());
     for (axis_number a = 0; a < 2; ++a) add_forms(bounding_, bound_->cheapest(a), forms);
     auto const& space = *bounding_.space;
