@@ -3,6 +3,8 @@
 /// @brief A list without what repeats in it.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <cstddef>
 #include <vector>
 
