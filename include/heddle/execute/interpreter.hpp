@@ -87,7 +87,7 @@ public:
             auto const stored = stored_as_.find(t);
             mine.emplace(t, stored == stored_as_.end()
                                 ? tensor(found->second)
-                                : tensor(common_.of.layout.cut(t, stored->second, found->second)));
+                                : tensor(common_.of.layout.cut(t, stored->second.form, found->second)));
         }
         return mine;
     }
@@ -124,7 +124,7 @@ public:
         };
         for_each_gradient([&](tensor_id, plan_step const& read) { gradients_.start(read); });
         for_each_gradient([&](tensor_id t, plan_step const&) {
-            auto const& stored = stored_as_.at(t);
+            auto const& stored = stored_as_.at(t).form;
             result.gradients.insert_or_assign(t, std::pair(stored, gradients_.finish(t, stored)));
         });
         if constexpr (!Stage::is_alone) stage_->finish(result.gradients, common_.of);
@@ -166,7 +166,7 @@ public:
 
     /// Returns a parameter, as the ranks store it, whole on each of them; this is a collective if it is cut.
     [[nodiscard]] tensor gather(tensor_id t, tensor const& stored) {
-        return *common_.of.read(t, stored_as_.at(t), whole_form(), held::of(stored), uneven::padded).get();
+        return *common_.of.read(t, stored_as_.at(t).form, whole_form(), held::of(stored), uneven::padded).get();
     }
 
     /// Returns the largest number of micro-batches of which this rank had values at one time of the last iteration.
@@ -192,6 +192,11 @@ private:
 
         tensors of;
         slots values, cotangents;
+    };
+    /// What a rank keeps of a parameter.
+    struct stored_part {
+        product_form form;
+        tensor_shape shape;
     };
     /// The tensors of micro-batches of one size.
     struct sized {
@@ -227,7 +232,8 @@ private:
             reads_.push_back(step);
             auto const t = step->instruction.change()->tensor;
             if (!common_.of.is_parameter(t)) continue;
-            stored_as_[t] = detail::stored_form(step->from());
+            auto const stored = detail::stored_form(step->from());
+            stored_as_.insert_or_assign(t, stored_part{stored, common_.of.layout.held_shape(t, stored)});
         }
     }
 
@@ -270,9 +276,7 @@ private:
             auto const found = sources.find(t);
             bool const is_there = found != sources.end();
             auto const stored = stored_as_.find(t);
-            if (is_there && (stored == stored_as_.end() ||
-                             found->second.shape() == common_.of.layout.held_shape(t, stored->second)))
-                continue;
+            if (is_there && (stored == stored_as_.end() || found->second.shape() == stored->second.shape)) continue;
             throw input_error("'" + program_.tensor(t).name + "'",
                               "is missing or not the part that this rank stores, expected what place() gives");
         }
@@ -510,9 +514,9 @@ private:
     common_state common_;
     std::map<extent, sized> sizes_;
     detail::gradient_sums<tensor, Ranks> gradients_;
-    /// The sources that are read, and the form in which a rank keeps each parameter: on each axis a shard, or replicated.
+    /// The sources that are read, and how a rank keeps each parameter: on each axis a shard, or replicated.
     std::vector<plan_step const*> reads_;
-    std::map<tensor_id, product_form> stored_as_;
+    std::map<tensor_id, stored_part> stored_as_;
     product_form loss_form_{tensor_form::mirrored()};
     /// The micro-batches that are not through, and the one whose turn it is.
     std::map<std::size_t, std::unique_ptr<in_flight>> parts_;

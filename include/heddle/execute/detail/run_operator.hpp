@@ -65,8 +65,6 @@ void run_forward(Backend const& backend, instruction::compute const& i,
                  tensor_call<typename Backend::tensor> const& call, Operand&& operand, Keep&& keep) {
     short_list<held<typename Backend::tensor>> given;
     short_list<typename Backend::tensor const*> operands;
-    given.reserve(i.operands.size());
-    operands.reserve(i.operands.size());
     for (std::size_t k = 0; k < i.operands.size(); ++k) {
         given.push_back(operand(k));
         operands.push_back(given.back().get());
@@ -83,10 +81,6 @@ void run_backward(Backend const& backend, instruction::compute const& i,
                   std::span<held<typename Backend::tensor> const> cotangents, Add&& add) {
     short_list<held<typename Backend::tensor>> given;
     short_list<typename Backend::tensor const*> operands, results, of_results;
-    given.reserve(i.operands.size() + i.results.size());
-    operands.reserve(i.operands.size());
-    results.reserve(i.results.size());
-    of_results.reserve(i.results.size());
     for (std::size_t k = 0; k < i.operands.size(); ++k) {
         given.push_back(operand(k));
         operands.push_back(given.back().get());
