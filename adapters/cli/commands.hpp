@@ -16,7 +16,7 @@ namespace heddle::cli {
 enum exit_status { done = 0, bad_input = 1, usage = 2, infeasible = 3, nothing_found = 4 };
 
 struct hap_arguments {
-    std::string trace, segments, solver = "clp";
+    std::string trace, html, segments, solver = "clp";
     std::vector<std::string> pins;
     /// The sizes of a mesh's axes, outermost first; empty for one axis.
     std::vector<std::size_t> mesh{};

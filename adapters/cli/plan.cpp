@@ -7,6 +7,7 @@
 #include "program_plans.hpp"
 
 #include <heddle/heddle.hpp>
+#include <heddle/html/all.hpp>
 #include <heddle/json/all.hpp>
 
 #ifdef HEDDLE_HAS_METIS
@@ -86,7 +87,7 @@ int run_plan(plan_arguments const& arguments) {
     bool const is_on_mesh = !asked.mesh.empty();
     cluster const c = asked.group_machines || is_on_mesh ? with_grouped_machines(input.cluster) : input.cluster;
 
-    for (auto const& file : {arguments.out, asked.trace})
+    for (auto const& file : {arguments.out, asked.trace, asked.html})
         if (!file.empty()) json::require_writable(file);
 
     hap_options options;
@@ -123,6 +124,9 @@ int run_plan(plan_arguments const& arguments) {
         if (!arguments.out.empty())
             files.emplace_back(arguments.out, json::write_plan(result, {.times = arguments.times}));
         if (!asked.trace.empty()) files.emplace_back(asked.trace, json::write_trace(result, timeline_of(result, c)));
+        if (!asked.html.empty())
+            files.emplace_back(asked.html,
+                               html::plan_page(result, index_program(model.program), timeline_of(result, c)));
         return files;
     };
     auto files = stage();           // what cannot be written is told before anything is printed

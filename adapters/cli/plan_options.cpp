@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle::cli {
@@ -79,6 +81,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->check(up_to(1e15))
         ->capture_default_str();
     forms->add_option("--trace", plan.hap.trace, "Write the timeline of one iteration to this file (Chrome trace)");
+    forms->add_option("--html", plan.hap.html, "Write the plan and its timeline to this file as a page for browsers");
 
     auto* const hidup = command.add_option_group("hidup", "Options of the planner hidup");
     hidup->add_option("--micro-batches", plan.hidup.micro_batches, "Parts of the batch that take turns")
@@ -187,8 +190,12 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         allow(*amp, {"amp"});
         allow(*ditto, {"ditto"});
         auto const file = [](std::string const& name) { return std::filesystem::path(name).lexically_normal(); };
-        if (!plan.out.empty() && file(plan.hap.trace) == file(plan.out))
-            throw CLI::ValidationError("--trace", "is the file that --out writes");
+        std::map<std::filesystem::path, std::string> written;
+        for (auto const& [option, name] : {std::pair<std::string, std::string>("--out", plan.out),
+                                           {"--trace", plan.hap.trace},
+                                           {"--html", plan.hap.html}})
+            if (!name.empty() && !written.try_emplace(file(name), option).second)
+                throw CLI::ValidationError(option, "is the file that " + written.at(file(name)) + " writes");
         auto const refuse = [&](std::initializer_list<char const*> options, char const* why) {
             for (auto const* option : options)
                 if (command.count(option) > 0) throw CLI::ValidationError(option, why);

@@ -1,0 +1,1 @@
+set(heddle_html_dependencies heddle::json)

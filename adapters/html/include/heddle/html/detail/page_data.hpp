@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the page of a plan carries and shows.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/cost/timeline.hpp>
+#include <heddle/json/detail/event_labels.hpp>
+#include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/search/result.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::html::detail {
+
+/// The data of a plan's page. Refers to what it is given.
+class page_data {
+public:
+    using json = nlohmann::ordered_json;
+
+    page_data(plan const& p, indexed_program const& program, timeline const& events)
+        : plan_(p), program_(program), timeline_(events) {
+        for (std::size_t d = 0; d < p.devices.size(); ++d) {
+            auto const alike = std::ranges::find_if(kinds_, [&](auto const& k) { return are_alike(k.front(), d); });
+            if (alike == kinds_.end()) kinds_.push_back({d});
+            else alike->push_back(d);
+        }
+    }
+
+    [[nodiscard]] json object() const {
+        auto const& from = plan_.provenance;
+        json result{
+            {"title", (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster)},
+            {"origin", "planned by " + from.planner + ", heddle " + from.version},
+            {"exists", plan_.exists()},
+            {"status", std::string(name(plan_.status))},
+            {"space", plan_.space.empty() ? "programs at these shares" : plan_.space},
+            {"seconds", plan_.cost()},
+            {"lowerBound", plan_.lower_bound},
+            {"gap", plan_.gap()},
+            {"warnings", plan_.warnings}};
+        if (plan_.global_lower_bound) result["globalLowerBound"] = *plan_.global_lower_bound;
+        result["best"] = nullptr;
+        for (auto const& [strategy, s] : plan_.baselines)
+            if (s && (result["best"].is_null() || *s < result["best"]["seconds"].get<double>()))
+                result["best"] = {{"name", strategy}, {"seconds", *s}};
+        json families = json::array();
+        for (auto const& [strategy, s] : plan_.baselines) families.push_back({strategy, s ? json(*s) : json(), ""});
+        for (auto const& [strategy, s] : plan_.other_baselines)
+            families.push_back({strategy, s ? json(*s) : json(), "not allowed to this plan"});
+        result["families"] = std::move(families);
+        if (!plan_.exists()) {
+            result["words"] = {plan_.reason.empty() ? "There is no plan." : "There is no plan: " + plan_.reason};
+            return result;
+        }
+        auto const parameters = parameter_rows();
+        result["words"] = words(parameters, result["best"]);
+        result["time"] = {{"compute", plan_.time.compute},
+                          {"forward_communication", plan_.time.forward_communication},
+                          {"backward_communication", plan_.time.backward_communication},
+                          {"gradient_communication", plan_.time.gradient_communication},
+                          {"update", plan_.time.update}};
+        result["devices"] = devices();
+        result["parameters"] = json::array();
+        for (auto const& r : parameters)
+            result["parameters"].push_back({r.name, r.shape, r.stored, r.used, r.pattern, r.size});
+        result["operators"] = operators();
+        result["timeline"] = events();
+        return result;
+    }
+
+private:
+    struct parameter_row {
+        std::string name, shape, stored, used, pattern;
+        double size;
+    };
+
+    // ---- devices
+
+    [[nodiscard]] bool are_alike(std::size_t a, std::size_t b) const {
+        return plan_.devices[a].name() == plan_.devices[b].name() &&
+               plan_.devices[a].memory_limit == plan_.devices[b].memory_limit &&
+               algorithm::all_of(plan_.ratios, [&](auto const& row) { return row[a] == row[b]; });
+    }
+    [[nodiscard]] static std::string numbers(std::vector<std::size_t> const& devices) {
+        std::string text;
+        for (std::size_t first = 0; first < devices.size();) {
+            std::size_t end = first + 1;
+            while (end < devices.size() && devices[end] == devices[end - 1] + 1) ++end;
+            text += (text.empty() ? "" : ", ") + std::to_string(devices[first]);
+            if (end > first + 1) text += "-" + std::to_string(devices[end - 1]);
+            first = end;
+        }
+        return text;
+    }
+    [[nodiscard]] json devices() const {
+        json rows = json::array();
+        for (auto const& kind : kinds_) {
+            auto const fullest = *std::ranges::max_element(
+                kind, {}, [&](std::size_t d) { return d < plan_.memory.size() ? plan_.memory[d].total() : 0; });
+            auto const& m = plan_.memory.at(fullest);
+            json ratios = json::array();
+            for (auto const& row : plan_.ratios) ratios.push_back(row[kind.front()]);
+            rows.push_back({{"numbers", numbers(kind)},
+                            {"name", plan_.devices[kind.front()].name()},
+                            {"ratios", std::move(ratios)},
+                            {"limit", plan_.devices[kind.front()].memory_limit.value},
+                            {"memory",
+                             {{"parameters", m.parameters},
+                              {"gradients", m.gradients},
+                              {"optimizer", m.optimizer},
+                              {"inputs", m.inputs},
+                              {"activations", m.activations},
+                              {"communication", m.communication}}}});
+        }
+        return rows;
+    }
+
+    // ---- forms, in the words of DTensor
+
+    [[nodiscard]] std::string word(tensor_form f, tensor_id t) const {
+        if (f == tensor_form::partial()) return "Partial";
+        if (!f.is_shard()) return "Replicate";
+        auto const& tensor = plan_.tensors[t];
+        auto const& cut = tensor.factors[static_cast<std::size_t>(f.factor())];
+        bool const is_plain = cut.widths.empty() && cut.extent * cut.stride == tensor.shape[cut.dimension];
+        return "Shard(" + std::to_string(cut.dimension) +
+               (is_plain             ? ""
+                : cut.widths.empty() ? ", strided"
+                                     : ", in pieces") +
+               ")";
+    }
+    [[nodiscard]] std::string word(product_form const& f, tensor_id t) const {
+        if (f.size() == 1) return word(f[0], t);
+        std::string text;
+        for (tensor_form of_axis : f) text += (text.empty() ? "[" : ", ") + word(of_axis, t);
+        return text + "]";
+    }
+    /// Equal forms that follow each other are written once.
+    template <class Form>
+    [[nodiscard]] std::string words_of(std::vector<tensor_id> const& tensors, Form const& form) const {
+        std::string text;
+        for (std::size_t first = 0; first < tensors.size();) {
+            std::string const one = word(form(first), tensors[first]);
+            std::size_t end = first + 1;
+            while (end < tensors.size() && word(form(end), tensors[end]) == one) ++end;
+            text += (first ? ", " : "") + one + (end > first + 1 ? " x" + std::to_string(end - first) : "");
+            first = end;
+        }
+        return text;
+    }
+
+    // ---- parameters
+
+    [[nodiscard]] std::vector<parameter_row> parameter_rows() const {
+        std::map<tensor_id, product_form> gathered; // where it is used
+        for (auto const& s : plan_.steps)
+            if (s.acting().is<instruction::unshard>()) gathered.emplace(s.acting().change()->tensor, s.to());
+        std::vector<parameter_row> rows;
+        for (auto const& s : plan_.steps) {
+            if (!s.instruction.is<instruction::read>()) continue;
+            tensor_id const t = s.instruction.change()->tensor;
+            auto const& tensor = plan_.tensors[t];
+            if (tensor.role != tensor_role::parameter) continue;
+            std::string shape;
+            for (extent e : tensor.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(e);
+            auto const at_use = gathered.find(t);
+            bool const is_gathered = at_use != gathered.end();
+            auto const& used = is_gathered ? at_use->second : s.to();
+            auto const is_cut = [](product_form const& f) { return algorithm::any_of(f, &tensor_form::is_shard); };
+            char const* const pattern = is_gathered          ? "fully sharded: gathered where it is used (FSDP)"
+                                        : s.from() != s.to() ? "state in shards, whole copies for the iteration (ZeRO)"
+                                        : is_cut(s.to())     ? "cut for good (tensor or expert parallel)"
+                                                             : "replicated (data parallel)";
+            rows.push_back({tensor.name, shape, word(s.from(), t), word(used, t), pattern, tensor.size().value});
+        }
+        return rows;
+    }
+
+    // ---- what was decided
+
+    [[nodiscard]] std::vector<std::string> words(std::vector<parameter_row> const& parameters, json const& best) const {
+        std::vector<std::string> result;
+        std::string who;
+        for (auto const& kind : kinds_) {
+            double share = 0;
+            for (auto const& row : plan_.ratios) share = std::max(share, row[kind.front()]);
+            who += (who.empty() ? "" : "; ") + std::to_string(kind.size()) + " x " +
+                   plan_.devices[kind.front()].name() +
+                   (share > 0 ? " take " + heddle::detail::fixed(100 * share, 2) + " % each of what is cut"
+                              : " are left out");
+        }
+        result.push_back(who + ".");
+        std::map<std::string, std::pair<std::size_t, double>> patterns;
+        for (auto const& r : parameters) {
+            auto& [count, size] = patterns[r.pattern];
+            ++count;
+            size += r.size;
+        }
+        for (auto const& [pattern, sums] : patterns)
+            result.push_back(std::to_string(sums.first) + (sums.first == 1 ? " parameter of " : " parameters of ") +
+                             heddle::detail::fixed(sums.second / 1e9, 3) + " GB: " + pattern + ".");
+        std::pair<char const*, double> longest{"computation", plan_.time.compute};
+        for (auto const& term : {std::pair{"communication of the forward pass", plan_.time.forward_communication},
+                                 std::pair{"communication of the backward pass", plan_.time.backward_communication},
+                                 std::pair{"communication of gradients", plan_.time.gradient_communication},
+                                 std::pair{"the update", plan_.time.update}})
+            if (term.second > longest.second) longest = term;
+        result.push_back(std::string("Most time goes to ") + longest.first + ": " +
+                         heddle::detail::fixed(100 * longest.second / plan_.cost(), 1) + " %.");
+        double fullest = 0;
+        for (std::size_t d = 0; d < plan_.memory.size(); ++d)
+            fullest = std::max(fullest, plan_.memory[d].total() / plan_.devices[d].memory_limit.value);
+        result.push_back("The fullest device uses " + heddle::detail::fixed(100 * fullest, 1) + " % of its memory" +
+                         (fullest > 0.95 ? ": memory binds." : ": memory does not bind."));
+        if (!best.is_null())
+            result.push_back("The best well-known strategy is " + best["name"].get<std::string>() + ", which takes " +
+                             heddle::detail::fixed(best["seconds"].get<double>() / plan_.cost(), 2) +
+                             " times as long.");
+        return result;
+    }
+
+    // ---- operators
+
+    /// Seconds of a step on the device on which it takes longest.
+    struct step_seconds {
+        double forward = 0, backward = 0, communication = 0;
+    };
+    [[nodiscard]] std::vector<step_seconds> seconds_of_steps() const {
+        std::vector<step_seconds> result(plan_.steps.size());
+        std::vector<std::map<std::size_t, step_seconds>> by_device(plan_.steps.size());
+        for (auto const& e : timeline_.events) {
+            auto& s = by_device[e.step][e.device];
+            (e.transfer                                 ? s.communication
+             : e.when == timeline_event::phase::forward ? s.forward
+                                                        : s.backward) += e.duration;
+        }
+        for (std::size_t n = 0; n < result.size(); ++n)
+            for (auto const& [d, s] : by_device[n]) {
+                result[n].forward = std::max(result[n].forward, s.forward);
+                result[n].backward = std::max(result[n].backward, s.backward);
+                result[n].communication = std::max(result[n].communication, s.communication);
+            }
+        return result;
+    }
+    [[nodiscard]] std::string cut_of(plan_step const& s) const {
+        if (!s.step.share.is_split()) return "";
+        auto const& tensor = plan_.tensors[s.step.share.tensor];
+        auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
+        return "dimension " + std::to_string(cut.dimension) + " of " + tensor.name + ", extent " +
+               std::to_string(cut.extent);
+    }
+    [[nodiscard]] json operators() const {
+        auto const seconds = seconds_of_steps();
+        json rows = json::array();
+        for (std::size_t n = 0; n < plan_.steps.size(); ++n) {
+            auto const& s = plan_.steps[n];
+            auto const& t = seconds[n];
+            json row;
+            if (auto const* const compute = s.instruction.as<instruction::compute>()) {
+                auto const& op = program_.operators[compute->op];
+                row = {plan_.operators[compute->op], cut_of(s),
+                       words_of(op.operands, [&](std::size_t k) { return s.operand(k); }),
+                       words_of(op.results, [&](std::size_t k) { return s.result(k); })};
+            } else {
+                if (t.forward + t.backward + t.communication == 0) continue;
+                tensor_id const of = s.acting().change()->tensor;
+                row = {(s.instruction.is<instruction::read>() ? "read and update " : "convert ") +
+                           plan_.tensors[of].name,
+                       "", word(s.from(), of), word(s.to(), of)};
+            }
+            for (double const x : {t.forward, t.backward, t.communication}) row.push_back(x);
+            rows.push_back(std::move(row));
+        }
+        return rows;
+    }
+
+    // ---- events
+
+    [[nodiscard]] json events() const {
+        bool const interleaves = plan_.provenance.training.interleaves();
+        bool const is_beside = interleaves || plan_.provenance.training.overlaps_gradients;
+        json lanes = json::array(), labels = json::array();
+        std::map<std::pair<std::string, std::string>, std::size_t> known;
+        heddle::json::detail::event_labels names(plan_);
+        std::size_t const each = timeline_.events.size() / std::max<std::size_t>(plan_.devices.size(), 1);
+        std::size_t const most = std::clamp<std::size_t>(most_events / std::max<std::size_t>(each, 1), 2, 16);
+        for (std::size_t k = 0; k < std::min(kinds_.size(), most); ++k) {
+            std::size_t const device = kinds_[k].front();
+            json own = json::array(), channel = json::array();
+            for (auto const& e : timeline_.events) {
+                if (e.device != device) continue;
+                auto const& label = names.of(e);
+                using phase = timeline_event::phase;
+                char const* const category = e.transfer                 ? "communication"
+                                             : e.when == phase::update  ? "update"
+                                             : e.when == phase::forward ? "forward"
+                                                                        : "backward";
+                auto const [place, is_new] = known.try_emplace({label.name, category}, labels.size());
+                if (is_new) labels.push_back({label.name, category});
+                bool const on_channel = is_beside && (interleaves ? e.transfer.has_value() : e.when == phase::gradient);
+                (on_channel ? channel : own)
+                    .push_back({place->second, std::llround(e.start * 1e9), std::llround(e.duration * 1e9)});
+            }
+            std::string const who = std::to_string(device) + " " + plan_.devices[device].name();
+            lanes.push_back({{"name", who}, {"events", std::move(own)}});
+            if (!channel.empty()) lanes.push_back({{"name", who + ", network"}, {"events", std::move(channel)}});
+        }
+        return {{"total", std::llround(timeline_.total * 1e9)}, {"labels", labels}, {"lanes", lanes}};
+    }
+
+    /// Of a page that is to stay below a megabyte.
+    static constexpr std::size_t most_events = 12'000;
+
+    plan const& plan_;
+    indexed_program const& program_;
+    timeline const& timeline_;
+    /// Devices that are alike, in the order of the first.
+    std::vector<std::vector<std::size_t>> kinds_;
+};
+
+} // namespace heddle::html::detail

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The script of the page, which shows the data that the page carries. It asks for nothing from elsewhere.
+#pragma once
+
+namespace heddle::html::detail {
+
+inline constexpr char const* script = R"js(
+"use strict";
+const plan = JSON.parse(document.getElementById("data").textContent);
+const colours = { forward: "--forward", backward: "--backward", communication: "--communication", update: "--update", memory: "--memory" };
+const colour = name => getComputedStyle(document.documentElement).getPropertyValue(colours[name]).trim();
+const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// ---- words and numbers
+
+const seconds = s => s === 0 ? "0 s" : s >= 0.1 ? s.toPrecision(4) + " s" : s >= 1e-4 ? (s * 1e3).toPrecision(3) + " ms" : (s * 1e6).toPrecision(3) + " µs";
+const size = b => b >= 1e9 ? (b / 1e9).toFixed(3) + " GB" : b >= 1e6 ? (b / 1e6).toFixed(1) + " MB" : (b / 1e3).toFixed(1) + " kB";
+const percent = part => (100 * part).toFixed(1) + " %";
+
+function element(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) name === "style" ? made.style.cssText = value : made.setAttribute(name, value);
+  for (const child of children) if (child != null) made.append(child);
+  return made;
+}
+function table(columns, rows) {
+  const head = element("tr", null, ...columns.map(c => element("th", c.number ? { class: "number", scope: "col" } : { scope: "col" }, c.title)));
+  const body = element("tbody", null, ...rows.map(row => {
+    const line = element("tr", row.mine ? { class: "mine" } : null, ...columns.map(c => element("td", c.number ? { class: "number" } : c.form ? { class: "form" } : null, c.of(row))));
+    line.dataset.text = columns.map(c => c.of(row)).filter(t => typeof t === "string").join(" ").toLowerCase();
+    return line;
+  }));
+  return element("table", null, element("thead", null, head), body);
+}
+function bar(parts, whole) {
+  return element("div", { class: "bar", role: "img", "aria-label": parts.map(p => p.name + " " + percent(p.value / whole)).join(", ") },
+    ...parts.map(p => element("i", { title: p.name + ": " + p.text, style: "background:var(" + p.colour + ");width:" + 100 * p.value / whole + "%;opacity:" + (p.opacity || 1) })));
+}
+const scrolled = made => element("div", { class: "scroll" }, made);
+const section = id => document.getElementById(id);
+
+// ---- what was decided
+
+function showSummary() {
+  const figures = [["seconds per iteration", seconds(plan.seconds)], ["status", plan.status], ["gap" , plan.gap < 5e-7 ? "0 %" : (100 * plan.gap).toPrecision(2) + " %"],
+    ["best well-known strategy", plan.best ? (plan.best.seconds / plan.seconds).toFixed(2) + " times that" : plan.families.length ? "none fits" : "none tried"]];
+  section("figures").append(...figures.map(([name, value]) => element("div", null, element("b", null, value), element("span", { class: "soft" }, name))));
+  section("words").append(...plan.words.map(text => element("li", null, text)));
+  if (plan.warnings.length) section("warnings").append(element("h2", null, "Warnings"), element("ul", null, ...plan.warnings.map(w => element("li", null, w))));
+}
+
+function showTime() {
+  const terms = Object.entries(plan.time);
+  const colourOf = name => name === "compute" ? "--forward" : name === "update" ? "--update" : "--communication";
+  section("time").append(scrolled(table(
+    [{ title: "term", of: r => r[0].replaceAll("_", " ") }, { title: "seconds", number: true, of: r => seconds(r[1]) },
+     { title: "part", number: true, of: r => percent(r[1] / plan.seconds) },
+     { title: "", of: r => bar([{ name: r[0], text: seconds(r[1]), value: r[1], colour: colourOf(r[0]) }], plan.seconds) }], terms)));
+}
+
+function showFamilies() {
+  const rows = plan.families.map(([name, s, note]) => ({ name, s, note }));
+  rows.push({ name: "this plan", s: plan.seconds, note: "", mine: true });
+  rows.sort((a, b) => (a.s ?? Infinity) - (b.s ?? Infinity));
+  const most = Math.min(3 * plan.seconds, Math.max(...rows.map(r => r.s ?? 0))); // what is much longer would hide the rest
+  section("families").append(scrolled(table(
+    [{ title: "strategy", of: r => r.name + (r.note ? " (" + r.note + ")" : "") }, { title: "seconds", number: true, of: r => r.s == null ? "does not fit" : seconds(r.s) },
+     { title: "times the plan", number: true, of: r => r.s == null ? "" : (r.s / plan.seconds).toFixed(2) },
+     { title: "", of: r => r.s == null ? "" : bar([{ name: r.name, text: seconds(r.s), value: Math.min(r.s, most), colour: r.mine ? "--accent" : "--soft" }], most) }], rows)));
+  const bounds = [["lower bound among " + plan.space, plan.lowerBound]];
+  if (plan.globalLowerBound != null) bounds.push(["lower bound at any ratios", plan.globalLowerBound]);
+  section("families").append(element("p", { class: "soft" }, bounds.map(([name, s]) => name + ": " + seconds(s)).join("; ") + "."));
+}
+
+function showMemory() {
+  const kinds = Object.keys(plan.devices[0].memory);
+  const most = Math.max(...plan.devices.map(d => Math.max(d.limit, total(d))));
+  function total(d) { return Object.values(d.memory).reduce((a, b) => a + b, 0); }
+  const parts = d => kinds.map((k, n) => ({ name: k, text: size(d.memory[k]), value: d.memory[k], colour: n % 2 ? "--memory" : "--forward", opacity: 1 - 0.13 * n }));
+  section("memory").append(
+    element("p", { class: "soft" }, "Of devices that are alike, the fullest. Bars are of the largest limit; kinds from left to right: " + kinds.join(", ") + "."),
+    scrolled(table(
+      [{ title: "devices", of: r => r.numbers }, { title: "type", of: r => r.name }, { title: "share", number: true, of: r => r.ratios.map(percent).join(", ") },
+       ...kinds.map(k => ({ title: k, number: true, of: r => size(r.memory[k]) })),
+       { title: "total", number: true, of: r => size(total(r)) }, { title: "of the limit", number: true, of: r => percent(total(r) / r.limit) },
+       { title: "", of: r => bar(parts(r), most) }], plan.devices)));
+}
+
+// ---- tables to search
+
+function searchable(id, columns, rows, what) {
+  const made = table(columns, rows), count = element("span", { class: "soft", role: "status" });
+  const field = element("input", { type: "search", placeholder: "search " + what, "aria-label": "search " + what });
+  const lines = [...made.tBodies[0].rows];
+  const filter = () => {
+    const wanted = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const line of lines) { line.hidden = !wanted.every(w => line.dataset.text.includes(w)); shown += !line.hidden; }
+    count.textContent = " " + shown + " of " + rows.length;
+  };
+  field.addEventListener("input", filter);
+  filter();
+  section(id).append(field, count, element("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": what }, made));
+}
+
+function showTables() {
+  searchable("parameters", [{ title: "parameter", of: r => r[0] }, { title: "shape", of: r => r[1] }, { title: "stored", form: true, of: r => r[2] }, { title: "used", form: true, of: r => r[3] }, { title: "that is", of: r => r[4] },
+    { title: "whole", number: true, of: r => size(r[5]) }], plan.parameters, "parameters");
+  searchable("operators", [{ title: "step", of: r => r[0] }, { title: "cut along", of: r => r[1] }, { title: "operands", form: true, of: r => r[2] }, { title: "results", form: true, of: r => r[3] },
+    { title: "forward", number: true, of: r => r[4] ? seconds(r[4]) : "" }, { title: "backward", number: true, of: r => r[5] ? seconds(r[5]) : "" }, { title: "communication", number: true, of: r => r[6] ? seconds(r[6]) : "" }],
+    plan.operators, "operators and conversions");
+}
+
+// ---- the timeline
+
+function showTimeline() {
+  const canvas = section("chart"), tip = section("tip"), lanes = plan.timeline.lanes, labels = plan.timeline.labels;
+  if (!lanes.length) { section("timeline").hidden = true; return; }
+  const row = 26, left = 120, foot = 22, whole = plan.timeline.total;
+  let from = 0, to = whole, at = null;
+  const context = canvas.getContext("2d");
+  const x = (t, width) => left + (t - from) / (to - from) * (width - left);
+  function draw() {
+    const width = canvas.clientWidth, height = lanes.length * row + foot, scale = window.devicePixelRatio || 1;
+    canvas.width = width * scale; canvas.height = height * scale; canvas.style.height = height + "px";
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.clearRect(0, 0, width, height);
+    context.font = "12px system-ui, sans-serif"; context.textBaseline = "middle";
+    lanes.forEach((lane, n) => {
+      context.fillStyle = ink("--field"); context.fillRect(left, n * row + 2, width - left, row - 4);
+      for (const [label, start, duration] of lane.events) {
+        if (start + duration < from || start > to) continue;
+        const begin = Math.max(left, x(start, width)), end = Math.min(width, x(start + duration, width));
+        context.fillStyle = colour(labels[label][1]);
+        context.fillRect(begin, n * row + 2, Math.max(end - begin - (end - begin > 3 ? 0.7 : 0), 0.4), row - 4);
+        if (end - begin > 60) {
+          context.save(); context.beginPath(); context.rect(begin, n * row, end - begin - 4, row); context.clip();
+          context.fillStyle = "#fff"; context.fillText(labels[label][0], begin + 4, n * row + row / 2); context.restore();
+        }
+      }
+      context.fillStyle = ink("--ink"); context.fillText(lane.name, 2, n * row + row / 2, left - 6);
+    });
+    const least = (to - from) * 90 / Math.max(width - left, 90), power = Math.pow(10, Math.floor(Math.log10(least)));
+    const every = power * [1, 2, 5, 10].find(n => n * power >= least); // ticks at least 90 pixels apart
+    context.fillStyle = ink("--soft");
+    for (let t = Math.ceil(from / every) * every; t <= to; t += every) {
+      context.fillRect(x(t, width), 0, 0.5, lanes.length * row);
+      context.fillText(seconds(t / 1e9), x(t, width) + 2, height - foot / 2);
+    }
+    if (at) { context.strokeStyle = ink("--ink"); context.lineWidth = 2; const [label, start, duration] = lanes[at[0]].events[at[1]];
+      context.strokeRect(x(start, width), at[0] * row + 2, Math.max(x(start + duration, width) - x(start, width), 2), row - 4); }
+  }
+  function tell() {
+    if (!at) { tip.textContent = ""; return; }
+    const [label, start, duration] = lanes[at[0]].events[at[1]];
+    tip.textContent = lanes[at[0]].name + ": " + labels[label][0] + " (" + labels[label][1] + "), " + seconds(duration / 1e9) + " from " + seconds(start / 1e9);
+  }
+  function zoom(factor, around) {
+    const span = Math.min(whole, Math.max((to - from) * factor, whole * 1e-6));
+    from = Math.min(Math.max(0, around - (around - from) / (to - from) * span), whole - span); to = from + span; draw();
+  }
+  function move(part) {
+    const by = Math.min(Math.max(part * (to - from), -from), whole - to);
+    from += by; to += by; draw();
+  }
+  const timeAt = event => from + Math.max(0, event.offsetX - left) / (canvas.clientWidth - left) * (to - from);
+  function find(event) {
+    const n = Math.floor(event.offsetY / row), t = timeAt(event);
+    if (!lanes[n] || event.offsetX < left) return null;
+    const found = lanes[n].events.findIndex(([, start, duration]) => start <= t && t <= start + duration);
+    return found < 0 ? null : [n, found];
+  }
+  let held = null;
+  canvas.addEventListener("wheel", event => { if (event.ctrlKey || event.shiftKey) { event.preventDefault(); zoom(event.deltaY + event.deltaX > 0 ? 1.25 : 0.8, timeAt(event)); } }, { passive: false });
+  canvas.addEventListener("pointerdown", event => { held = event.offsetX; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointerup", () => held = null);
+  canvas.addEventListener("pointermove", event => {
+    if (held !== null) { move((held - event.offsetX) / (canvas.clientWidth - left)); held = event.offsetX; return; }
+    at = find(event); tell(); draw();
+  });
+  canvas.addEventListener("dblclick", event => zoom(0.4, timeAt(event)));
+  canvas.addEventListener("keydown", event => {
+    const keys = { "+": () => zoom(0.7, (from + to) / 2), "=": () => zoom(0.7, (from + to) / 2), "-": () => zoom(1.4, (from + to) / 2), ArrowLeft: () => step(-1), ArrowRight: () => step(1),
+      ArrowUp: () => lane(-1), ArrowDown: () => lane(1), "0": () => { from = 0; to = whole; draw(); } };
+    if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+  });
+  function show() {
+    const [, start, duration] = lanes[at[0]].events[at[1]];
+    if (start < from || start + duration > to) { const span = to - from; from = Math.min(Math.max(0, start - span / 4), whole - span); to = from + span; }
+    tell(); draw();
+  }
+  function step(by) { at = at ? [at[0], Math.min(Math.max(0, at[1] + by), lanes[at[0]].events.length - 1)] : [0, 0]; show(); }
+  function lane(by) {
+    if (!at) return step(0);
+    const start = lanes[at[0]].events[at[1]][1], n = Math.min(Math.max(0, at[0] + by), lanes.length - 1);
+    const later = lanes[n].events.findIndex(e => e[1] + e[2] > start);
+    at = [n, later < 0 ? lanes[n].events.length - 1 : later]; show();
+  }
+  for (const [id, act] of [["closer", () => zoom(0.5, (from + to) / 2)], ["wider", () => zoom(2, (from + to) / 2)], ["earlier", () => move(-0.5)], ["later", () => move(0.5)], ["all", () => { from = 0; to = whole; draw(); }]])
+    section(id).addEventListener("click", act);
+  window.addEventListener("resize", draw);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  draw();
+  const sums = lanes.map(l => { const sum = { name: l.name, forward: 0, backward: 0, communication: 0, update: 0 }; for (const [label, , duration] of l.events) sum[labels[label][1]] += duration; return sum; });
+  section("busy").append(table([{ title: "line", of: r => r.name }, ...["forward", "backward", "communication", "update"].map(k => ({ title: k, number: true, of: r => seconds(r[k] / 1e9) })),
+    { title: "idle", number: true, of: r => seconds(Math.max(0, whole - r.forward - r.backward - r.communication - r.update) / 1e9) }], sums));
+}
+
+document.title = plan.title;
+section("title").textContent = plan.title;
+section("origin").textContent = plan.origin;
+showSummary();
+if (plan.exists) { showTime(); showFamilies(); showTimeline(); showMemory(); showTables(); }
+else for (const part of document.querySelectorAll("section")) part.hidden = true;
+document.documentElement.dataset.shown = "yes";
+)js";
+
+} // namespace heddle::html::detail

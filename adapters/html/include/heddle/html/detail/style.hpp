@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The style of the page: light and dark, narrow and printed.
+#pragma once
+
+namespace heddle::html::detail {
+
+inline constexpr char const* style = R"css(
+:root { color-scheme: light dark;
+  --paper: #fff; --ink: #1b1f24; --soft: #5a6472; --line: #d8dde3; --field: #f4f6f8;
+  --forward: #3b78c2; --backward: #7fa9dc; --communication: #d9822b; --update: #6f9a45; --memory: #8a6fb0; --accent: #0b5cad; }
+@media (prefers-color-scheme: dark) { :root {
+  --paper: #14171b; --ink: #e4e8ec; --soft: #9aa5b1; --line: #343b44; --field: #1d2228;
+  --forward: #5b97e0; --backward: #34588a; --communication: #e39a4a; --update: #8bb860; --memory: #a78dcc; --accent: #7db7f5; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.45 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+h1 { font-size: 1.5rem; margin: .2rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+p, li { max-width: 46rem; } ul { padding-left: 1.2rem; margin: .3rem 0; }
+a { color: var(--accent); }
+.soft { color: var(--soft); } .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.figures { display: flex; flex-wrap: wrap; gap: .6rem 2rem; margin: .8rem 0; }
+.figures div { min-width: 8rem; } .figures b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+th, td { text-align: left; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: break-word; }
+th { color: var(--soft); font-weight: 600; } th.number { text-align: right; } td.form { min-width: 5.5rem; }
+.scroll { overflow-x: auto; } .tall { max-height: 32rem; overflow: auto; } .tall thead th { position: sticky; top: 0; background: var(--paper); }
+.bar { display: flex; height: 1.1rem; min-width: 10rem; background: var(--field); border-radius: 2px; overflow: hidden; }
+.bar i { display: block; height: 100%; }
+.key { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin: 0 .3rem 0 .8rem; vertical-align: -.05rem; }
+.mine { font-weight: 600; }
+input[type=search] { font: inherit; width: 100%; max-width: 24rem; padding: .35rem .5rem; margin: .4rem 0; border: 1px solid var(--line);
+  border-radius: 4px; background: var(--field); color: inherit; }
+button { font: inherit; padding: .15rem .6rem; border: 1px solid var(--line); border-radius: 4px; background: var(--field); color: inherit; cursor: pointer; }
+:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+#chart { display: block; width: 100%; touch-action: pan-y; border: 1px solid var(--line); border-radius: 4px; }
+#tip { min-height: 1.5rem; margin: .3rem 0; font-size: .9rem; }
+@media (max-width: 40rem) { body { padding: .6rem; font-size: 15px; } th, td { padding-right: .4rem; } .bar { min-width: 3rem; } }
+@media print { body { max-width: none; } .tall { max-height: none; overflow: visible; } input, button, .screen { display: none; } h2 { break-after: avoid; } tr { break-inside: avoid; } }
+)css";
+
+} // namespace heddle::html::detail

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/clp/all.hpp>
+#include <heddle/heddle.hpp>
+#include <heddle/html/all.hpp>
+#include <heddle/json/all.hpp>
+#include <support/small_plan.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+nlohmann::json data_of(std::string const& page) {
+    std::string const begin = R"(id="data">)";
+    auto const at = page.find(begin) + begin.size();
+    return nlohmann::json::parse(page.substr(at, page.find("</script>", at) - at));
+}
+
+program perceptron(int layers) {
+    program_builder b;
+    auto h = b.input("x", {4096, 1024});
+    for (int n = 0; n < layers; ++n) {
+        auto const w = b.parameter("layers." + std::to_string(n) + ".weight", {1024, 1024});
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, w}, {.category = operator_class::matmul});
+        h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
+    }
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
+}
+
+std::string page_of(program const& model, plan const& p, cluster const& c) {
+    return html::plan_page(p, index_program(model), p.exists() ? run_serial(p, c) : timeline());
+}
+
+} // namespace
+
+TEST_CASE("the page of a plan carries the plan's numbers") {
+    auto const c = test::two_devices();
+    auto const model = perceptron(3);
+    for (bool const overlaps : {false, true}) {
+        CAPTURE(overlaps);
+        auto const p = plan_hap(model, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = overlaps}});
+        REQUIRE(p.exists());
+        auto const shown = data_of(page_of(model, p, c));
+        CHECK(shown["seconds"] == p.cost());
+        CHECK(shown["lowerBound"] == p.lower_bound);
+        CHECK(shown["globalLowerBound"] == *p.global_lower_bound);
+        CHECK(shown["status"] == std::string(name(p.status)));
+        CHECK(shown["space"] == p.space);
+        double total = 0;
+        for (auto const& term : shown["time"]) total += term.get<double>();
+        CHECK(total == doctest::Approx(p.cost()).epsilon(1e-12));
+        std::size_t families = 0;
+        for (auto const& family : shown["families"]) {
+            auto const& of = family[2] == "" ? p.baselines : p.other_baselines;
+            auto const& s = of.at(family[0].get<std::string>());
+            CHECK(family[1].is_null() == !s.has_value());
+            if (s) CHECK(family[1] == *s);
+            ++families;
+        }
+        CHECK(families == p.baselines.size() + p.other_baselines.size());
+        REQUIRE(shown["devices"].size() == 2);
+        for (std::size_t d = 0; d < 2; ++d) {
+            CHECK(shown["devices"][d]["ratios"][0] == p.ratios[0][d]);
+            CHECK(shown["devices"][d]["limit"] == p.devices[d].memory_limit.value);
+            double memory = 0;
+            for (auto const& kind : shown["devices"][d]["memory"]) memory += kind.get<double>();
+            CHECK(memory == doctest::Approx(p.memory[d].total()).epsilon(1e-12));
+        }
+        CHECK(shown["parameters"].size() == 3);
+        CHECK(shown["parameters"][1][0] == "layers.1.weight");
+        CHECK(shown["parameters"][1][1] == "1024 x 1024");
+        std::int64_t last = 0;
+        for (auto const& lane : shown["timeline"]["lanes"])
+            for (auto const& e : lane["events"]) {
+                CHECK(e[0].get<std::size_t>() < shown["timeline"]["labels"].size());
+                last = std::max(last, e[1].get<std::int64_t>() + e[2].get<std::int64_t>());
+            }
+        CHECK(last == doctest::Approx(p.cost() * 1e9).epsilon(1e-6));
+        CHECK(shown["timeline"]["total"] == std::llround(p.cost() * 1e9));
+    }
+}
+
+TEST_CASE("no name ends the data of a page, and it asks for nothing from elsewhere") {
+    auto const c = test::two_devices();
+    auto const model = perceptron(1);
+    auto p = plan_hap(model, c, clp::ratio_solver{});
+    std::string const name = "</script><b>\"\\\xff";
+    p.provenance.model = name;
+    auto const page = page_of(model, p, c);
+    CHECK(page.find("</script><b>") == std::string::npos);
+    CHECK(data_of(page)["title"].get<std::string>().starts_with("</script><b>\"\\"));
+    for (auto const* elsewhere : {"http:", "https:", "src=", "@import", "url("})
+        CHECK(page.find(elsewhere) == std::string::npos);
+}
+
+TEST_CASE("a page says that there is no plan, and why") {
+    auto c = test::two_devices();
+    for (auto& type : c.types) type.memory = bytes(1);
+    auto const model = perceptron(1);
+    auto const p = plan_hap(model, c, clp::ratio_solver{});
+    REQUIRE_FALSE(p.exists());
+    auto const shown = data_of(page_of(model, p, c));
+    CHECK(shown["exists"] == false);
+    CHECK(shown["words"][0].get<std::string>().find(p.reason) != std::string::npos);
+    CHECK(shown["status"] == "infeasible");
+}
+
+TEST_CASE("the page of a thousand operators is less than a megabyte, on devices of which no two are alike") {
+    cluster c = test::two_devices();
+    auto const type = c.types[0];
+    c.types.clear();
+    c.machines.clear();
+    for (int n = 0; n < 16; ++n) {
+        c.types.push_back(type);
+        c.types.back().name = "device of kind " + std::to_string(n);
+        c.machines.push_back({static_cast<std::uint16_t>(n), 1, 1});
+    }
+    auto const model = perceptron(500);
+    auto const indexed = index_program(model);
+    test::plan_writer writer(indexed);
+    for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
+        if (indexed.tensors[t].is_source()) writer.read(t, tensor_form::replicated());
+    for (operator_id o = 0; o < indexed.operators.size(); ++o)
+        writer.compute(o, -1, form_list(indexed.operators[o].operands.size(), tensor_form::replicated()),
+                       form_list(indexed.operators[o].results.size(), tensor_form::replicated()));
+    auto const p = writer.finish(c, std::vector<double>(16, 1.0 / 16));
+    auto const page = page_of(model, p, c);
+    MESSAGE(page.size() << " bytes");
+    CHECK(page.size() < 1'000'000);
+    CHECK(data_of(page)["operators"].size() >= 1000);
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the events of an iteration are called.
+#pragma once
+
+#include <heddle/cost/timeline.hpp>
+#include <heddle/json/names.hpp>
+#include <heddle/plan/buckets.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace heddle::json::detail {
+
+/// What an event is called and what is told of it, as a JSON object; both are equal on every device.
+struct event_label {
+    std::string name, category, arguments;
+};
+
+/// Labels the events of one plan. Refers to the plan.
+class event_labels {
+public:
+    explicit event_labels(plan const& p) : plan_(p) {
+        for (auto& bucket : gradient_buckets(p)) {
+            auto const last = bucket.steps.back();
+            if (bucket.steps.size() > 1) buckets_.emplace(last, std::move(bucket));
+        }
+    }
+
+    /// Labels are made once per step, phase, kind of work and micro-batch; references stay.
+    event_label const& of(timeline_event const& e) {
+        auto& label = labels_[{e.step, e.when, e.transfer, e.micro_batch}];
+        if (label.category.empty()) label = make_label(e);
+        return label;
+    }
+
+private:
+    [[nodiscard]] event_label make_label(timeline_event const& e) const {
+        using phase = timeline_event::phase;
+        auto const& s = plan_.steps[e.step];
+        auto const& i = s.acting();
+        auto const* const compute = i.as<instruction::compute>();
+        std::string const& subject = compute ? plan_.operators[compute->op] : plan_.tensors[i.change()->tensor].name;
+        std::string name, category = "compute";
+        nlohmann::ordered_json arguments{{"step", e.step}};
+        if (plan_.provenance.training.interleaves() && !s.step.once && e.when != phase::update)
+            arguments["micro_batch"] = e.micro_batch;
+        if (e.transfer) {
+            std::array const lists{&s.step.forward_transfers, &s.step.backward_transfers, &s.step.deferred_transfers,
+                                   &s.step.update_transfers};
+            auto const& t = lists.at(static_cast<std::size_t>(e.when))->at(*e.transfer);
+            // The backward pass of a reshard brings the value again.
+            bool const is_value = e.when == phase::forward || e.when == phase::update || i.is<instruction::reshard>();
+            category = "communication";
+            name = std::string(heddle::name(t.kind)) + (is_value ? " " : " gradient of ") + subject;
+            auto const bucket = e.when == phase::gradient ? buckets_.find(e.step) : buckets_.end();
+            if (bucket != buckets_.end()) name += " and " + std::to_string(bucket->second.steps.size() - 1) + " more";
+            arguments["bytes"] = std::llround(bucket != buckets_.end() ? bucket->second.size.value : t.size.value);
+        } else if (e.when == phase::update) {
+            category = "update";
+            name = compute ? subject + " gradients from factors" : "update " + subject;
+        } else {
+            name = compute ? subject : local_work(i) + " " + subject;
+            if (e.when != phase::forward) name += " backward";
+        }
+        if (compute) {
+            arguments["operands"] = forms(compute->operands.size(), [&](std::size_t k) { return s.operand(k); });
+            arguments["results"] = forms(compute->results.size(), [&](std::size_t k) { return s.result(k); });
+        } else {
+            if (s.from() != s.to()) arguments["from"] = text_of(s.from());
+            arguments["to"] = text_of(s.to());
+        }
+        return {std::move(name), std::move(category),
+                arguments.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
+    }
+
+    static std::string local_work(instruction const& i) {
+        auto const& [t, from, to] = *i.change();
+        if (i.is<instruction::read>()) return to == tensor_form::partial() ? "mask" : "read";
+        auto const how = find_conversion(from, to);
+        bool const masks = how && how->forward.local == conversion_half::work::scale;
+        return masks ? "mask" : to.is_shard() ? "slice" : "convert";
+    }
+    static std::string text_of(product_form const& f) { return f.size() == 1 ? to_string(f[0]) : to_string(f); }
+    template <class Form>
+    static std::string forms(std::size_t count, Form const& form) {
+        std::string text;
+        for (std::size_t k = 0; k < count; ++k) text += (k ? ", " : "") + text_of(form(k));
+        return text;
+    }
+
+    plan const& plan_;
+    /// The buckets of several gradients, by the step after which each is sent.
+    std::map<std::size_t, gradient_bucket> buckets_;
+    std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>, int>, event_label> labels_;
+};
+
+} // namespace heddle::json::detail
