@@ -235,8 +235,8 @@ TEST_CASE("no program costs less than the bound if gradients are in buckets, whi
     }
     MESSAGE(optimal << " optimal, " << bounded << " bounded, " << best_found << " as good as the best");
     CHECK(small > 30);
-    CHECK(optimal > 15);
-    CHECK(best_found > 100);
+    CHECK(optimal > (test::sanitized ? 0 : 15));
+    CHECK(best_found > test::cases(100));
     CHECK(with_buckets > 10);
 }
 
