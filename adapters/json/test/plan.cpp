@@ -208,8 +208,7 @@ TEST_CASE("a plan on a mesh is written and read") {
         {"/steps/2/saved_tensors/0",
          {0, "replicated"},
          "steps[2].saved_tensors[0]: is an array of 2, expected 3, a tensor and its form on each axis"},
-        {"/pipeline", nlohmann::json::array(),
-         "pipeline: is there, but plans of several stages on meshes are not read"},
+        {"/pipeline", nlohmann::json::array(), "pipeline: is there, but this is not a plan of one stage"},
     };
     for (auto const& [pointer, value, message] : changes) {
         std::string const actual = message_after(good, pointer, value);
@@ -402,7 +401,8 @@ TEST_CASE("what is wrong with a plan is said, and where") {
         {"/tensors/0/dtype", "float", "tensors[0].dtype: is \"float\", expected one of float16"},
         {"/tensors/0/role", "weight",
          "tensors[0].role: is \"weight\", expected one of input, parameter, buffer, value"},
-        {"/tensors/0/trainable", true, "tensors[0].trainable: is true, expected so of floating-point parameters alone"},
+        {"/tensors/13/trainable", true,
+         "tensors[13].trainable: is true, expected so of floating-point parameters and inputs alone"},
         {"/tensors/0/shape/0", 0, "tensors[0].shape[0]: is 0, expected an integer from 1"},
         {"/tensors/0/shape",
          {9007199254740992, 2},

@@ -137,10 +137,12 @@ public:
             stages.take(s, step_part::backward, n, kernel_work(model_, s.backward, s, t, split));
             stages.take(s, step_part::update, n, kernel_work(model_, s.deferred, s, t, false));
             stages.take(s, step_part::update, n,
-                        {{s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)}});
+                        {times(model_.part_of_update(), affine{s.update.whole.value / model_.bandwidth(t),
+                                                               s.update.split.value / model_.bandwidth(t)})});
             stages.take(s, step_part::forward, n, {inside_line(model_, s.inside_forward, t)});
             stages.take(s, step_part::backward, n, {inside_line(model_, s.inside_backward, t)});
-            stages.take(s, step_part::update, n, {inside_line(model_, s.inside_update, t)});
+            stages.take(s, step_part::update, n,
+                        {times(model_.part_of_update(), inside_line(model_, s.inside_update, t))});
         }
         add_memory(s.stored, segment);
         add_memory(s.saved, segment);
@@ -160,7 +162,8 @@ private:
     void add_memory(holding const& h, std::size_t segment);
     /// Adds a step inside all groups, bounded by its time if every group had the largest share.
     void add_inside_groups(inside_step kind, bytes size, share_ref cut);
-    [[nodiscard]] std::vector<transfer_work> times_of(transfer_list const& transfers, bool are_gradients);
+    [[nodiscard]] std::vector<transfer_work> times_of(transfer_list const& transfers, bool are_gradients,
+                                                      bool are_of_update);
 
     template <class Stages>
     void add_transfers(step_work const& s, step_part part, transfer_list const& transfers, Stages& stages) {
@@ -168,7 +171,8 @@ private:
             add_inside_groups(t.before, t.size, t.from);
             add_inside_groups(t.after, t.size, t.to);
         }
-        auto times = times_of(transfers, part == step_part::deferred && s.reduces_gradients());
+        bool const are_gradients = part == step_part::deferred && s.reduces_gradients();
+        auto times = times_of(transfers, are_gradients, are_gradients || part == step_part::update);
         if (!times.empty()) stages.take(s, part, std::move(times), problem_);
     }
 
@@ -307,7 +311,8 @@ HEDDLE_INLINE convex_pieces transfer_curve(cost_model const& model, transfer con
     uniform_shares const evenly(even_ratios(model));
     // Launches and the sum of all shards are the same at all ratios if the model is one line.
     if (t.how == uneven::grouped)
-        return {{is_gradient ? model.time_in_bucket(t, evenly) : model.time_across(t, evenly), 0}};
+        return {
+            {is_gradient ? model.time_in_bucket(t, evenly) / model.part_of_update() : model.time_across(t, evenly), 0}};
     double const latencies = is_gradient ? model.part_of_bucket(t) : 1;
     double const at_zero = payload(t, model.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
     double const at_one = payload(t, model.ranks(), 1, 1).value;
@@ -358,7 +363,8 @@ HEDDLE_INLINE void program_walk::add_inside_groups(inside_step kind, bytes size,
     problem_.transfers.push_back({std::move(pieces), segment, segment});
 }
 
-HEDDLE_INLINE std::vector<transfer_work> program_walk::times_of(transfer_list const& transfers, bool are_gradients) {
+HEDDLE_INLINE std::vector<transfer_work> program_walk::times_of(transfer_list const& transfers, bool are_gradients,
+                                                                bool are_of_update) {
     std::vector<transfer_work> result;
     if (model_.ranks() == 1) return result;
     double buffer = 0;
@@ -366,6 +372,7 @@ HEDDLE_INLINE std::vector<transfer_work> program_walk::times_of(transfer_list co
         auto const from = segment_of(t.from, t.to), to = segment_of(t.to, t.from);
         if (t.redistributes && from == to) continue; // what is cut alike stays where it is
         result.push_back({transfer_curve(model_, t, are_gradients), from, to});
+        for (auto& piece : result.back().pieces) piece = times(are_of_update ? model_.part_of_update() : 1, piece);
         buffer += least_buffer(model_, t);
     }
     buffer_ = std::max(buffer_, buffer);

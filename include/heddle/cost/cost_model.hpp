@@ -108,16 +108,18 @@ class cost_model {
 public:
     /// Prices work and memory of the first `clocks` classes; all classes take part in collectives. So prices with fewer
     /// clocks are lower bounds of those with all. Element type `main` stands in for types that have no rates of their
-    /// own. `bucket` is that of `training_options`.
+    /// own. `reduction` is that of `training_options`.
     /// *Precondition:* `validate(c)` passed. *Throws* `input_error` if a device type has no rate for `main`.
     cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32,
-               bytes bucket = {}, std::size_t clocks = std::numeric_limits<std::size_t>::max());
+               gradient_reduction reduction = {}, std::size_t clocks = std::numeric_limits<std::size_t>::max());
 
     /// Returns the number of classes whose work and memory are priced.
     [[nodiscard]] std::size_t class_count() const { return clocks_; }
     [[nodiscard]] std::vector<device_class> const& classes() const { return classes_; }
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] bytes bucket() const { return bucket_; }
+    /// Returns the part of a reduction of gradients and of an update that one run of the program pays.
+    [[nodiscard]] double part_of_update() const { return part_of_update_; }
     [[nodiscard]] double memory_limit(std::size_t k) const { return speeds(k).memory; }
     [[nodiscard]] collective_model const& model(collective kind) const {
         return models_[static_cast<std::size_t>(kind)];
@@ -218,11 +220,11 @@ public:
     /// above the collective's time, and latencies are not negative.
     template <class Shares>
     [[nodiscard]] double time_in_bucket(transfer const& t, Shares const& shares) const {
-        if (!fits_bucket(t, bucket_)) return time(t, shares);
+        if (!fits_bucket(t, bucket_)) return time(t, shares) * part_of_update_;
         if (is_idle(t, ranks_, shares)) return 0;
         auto const& line = is_one_by_one(t) ? shard_of_full_bucket_ : of_full_bucket_[static_cast<std::size_t>(t.kind)];
         return latency_of_bucket(t) * part_of_bucket(t) +
-               line.slope.value * payload(t, ranks_, shares).value * crowding(t);
+               line.slope.value * payload(t, ranks_, shares).value * crowding(t) * part_of_update_;
     }
     /// Returns what a gradient puts into its bucket. Each padded shard is padded by itself. *Precondition:* it is
     /// decided how its shards move.
@@ -281,6 +283,7 @@ public:
         add(s.backward_transfers, cost.backward_transfer);
         add(s.deferred_transfers, cost.deferred, s.reduces_gradients());
         add(s.update_transfers, cost.refresh);
+        cost.refresh *= part_of_update_;
         cost.transient = s.transient.value;
         cost.once = s.once;
         bool const split = s.share.is_split();
@@ -290,12 +293,12 @@ public:
             cost.forward.push_back(time(s.forward, k, s.type, s.category, split, mine));
             cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
             cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) +
-                                  at(s.update, mine) / bandwidth(k));
+                                  at(s.update, mine) / bandwidth(k) * part_of_update_);
             cost.memory.push_back(at(on_member(s.stored, k), mine) + at(on_member(s.saved, k), mine));
             if (classes_[k].group_size == 1) continue;
             cost.forward.back() += time(s.inside_forward, k, mine);
             cost.backward.back() += time(s.inside_backward, k, mine);
-            cost.update.back() += time(s.inside_update, k, mine);
+            cost.update.back() += time(s.inside_update, k, mine) * part_of_update_;
             for (auto const* list : {&s.inside_forward, &s.inside_backward, &s.inside_update})
                 for (auto const& t : *list) cost.buffer = std::max(cost.buffer, t.whole.value + t.split.value * mine);
         }
@@ -320,6 +323,7 @@ private:
     std::vector<std::size_t> speed_of_;
     std::array<collective_model, collective_count> models_;
     bytes bucket_;
+    double part_of_update_ = 1;
     /// The collective of a full bucket, and that of one rank's shard of it.
     std::array<collective_model::piece, collective_count> of_full_bucket_{};
     collective_model::piece shard_of_full_bucket_{};
@@ -373,9 +377,9 @@ HEDDLE_INLINE void momentary_memory::add(instruction::kind what, step_cost const
 }
 
 HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class> classes, element_type main,
-                                     bytes bucket, std::size_t clocks)
-    : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(bucket),
-      intra_(c.intra.value_or(network_link{})), network_cards_(network_cards(c)) {
+                                     gradient_reduction reduction, std::size_t clocks)
+    : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(reduction.bucket),
+      part_of_update_(reduction.part), intra_(c.intra.value_or(network_link{})), network_cards_(network_cards(c)) {
     std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
     for (auto const& k : classes_) {
         ranks_ += k.count;
@@ -480,17 +484,17 @@ HEDDLE_INLINE double cost_model::time(inside_list const& list, std::size_t k, do
 
 HEDDLE_INLINE double cost_model::time_of_bucket(transfer const& first, bucket_load const& all) const {
     if (ranks_ == 1) return 0;
-    if (!is_one_by_one(first)) return model(first.kind).time(all.payload * crowding(first)).value;
+    if (!is_one_by_one(first)) return model(first.kind).time(all.payload * crowding(first)).value * part_of_update_;
     double sum = 0;
     for (std::size_t k = 0; k < classes_.size(); ++k)
         sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k]) * crowding(first)).value;
-    return sum;
+    return sum * part_of_update_;
 }
 
 HEDDLE_INLINE double cost_model::latency_of_bucket(transfer const& t) const {
     if (ranks_ == 1) return 0;
-    return is_one_by_one(t) ? ranks_ * shard_of_full_bucket_.latency.value
-                            : of_full_bucket_[static_cast<std::size_t>(t.kind)].latency.value;
+    return part_of_update_ * (is_one_by_one(t) ? ranks_ * shard_of_full_bucket_.latency.value
+                                               : of_full_bucket_[static_cast<std::size_t>(t.kind)].latency.value);
 }
 
 } // namespace heddle

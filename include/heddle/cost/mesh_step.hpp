@@ -98,6 +98,7 @@ HEDDLE_INLINE step_work mesh_step::made() {
     for (axis_number a = 1; a < mesh_.axis_count(); ++a) lines *= static_cast<int>(mesh_.size(a));
     for_each_transfer(s_, [&](transfer& t) { t.lines = lines; });
     if (options_.interleaves()) interleave(p_, i_.axes[0], options_.micro_batches, part, s_);
+    else accumulate(p_, i_.axes[0], options_, part, s_);
     return std::move(s_);
 }
 

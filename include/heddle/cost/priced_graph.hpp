@@ -326,7 +326,7 @@ private:
             for (auto const& [t, f] : move.saved) {
                 auto const [bytes_held, share] =
                     held ? held(t, f)
-                         : std::pair(saved_bytes(space_.program().tensors[t], f, training_.micro_batches),
+                         : std::pair(saved_bytes(space_.program().tensors[t], f, training_.held()),
                                      f.is_shard() ? share_ref{t, f.factor()} : share_ref{});
                 for (std::size_t k = 0; k < classes; ++k)
                     memory_[at + k] +=

@@ -53,6 +53,15 @@ struct named_accumulator {
     friend bool operator==(named_accumulator const& a, named_accumulator const& b) { return a.name == b.name; }
 };
 
+/// How gradients are reduced: in buckets of this size, if it is not zero; one run of the program pays a part of that and
+/// of the update.
+struct gradient_reduction {
+    bytes bucket{};
+    double part = 1;
+
+    gradient_reduction(bytes size = {}, double of_one_run = 1) : bucket(size), part(of_one_run) {}
+};
+
 /// What the memory and time of training depend on beside program and cluster.
 struct training_options {
     /// Bytes of optimiser state per parameter element (8: Adam in float32), beside master weights.
@@ -70,11 +79,19 @@ struct training_options {
     /// The batch is run in this many parts that take turns, one communicating while another computes (HiDup); the
     /// program is then that of one part. With one part nothing interleaves.
     int micro_batches = 1;
+    /// The program is that of one of so many micro-batches between two updates, as in a stage of a pipeline. A
+    /// micro-batch costs its part of the reduction of gradients and of the update.
+    int accumulated = 1;
+    /// So many of them hold activations at one time.
+    int in_flight = 1;
     /// The time that it takes to turn from one part to the next.
     seconds turn{};
     /// An accumulator of the user's own, if it has a name.
     named_accumulator accumulator{};
     [[nodiscard]] bool interleaves() const { return micro_batches > 1; }
+    /// Returns of how many micro-batches activations are held.
+    [[nodiscard]] int held() const { return interleaves() ? micro_batches : in_flight; }
+    [[nodiscard]] gradient_reduction reduction() const { return {bucket, 1.0 / accumulated}; }
     /// Bytes of what the optimiser holds per parameter element of this type.
     [[nodiscard]] double state_bytes_per_element(element_type type) const {
         return optimizer_bytes_per_element + (keeps_master_weights && element_size(type) < 4 ? 4 : 0);
@@ -142,6 +159,11 @@ void communicate_inside(indexed_program const& p, instruction::compute const& i,
 /// a source that axes inside leave to each device.
 void interleave(indexed_program const& p, instruction const& i, int count, double part, step_work& s);
 
+/// Makes the costs of one micro-batch of those that are added up before an update: activations and inputs of those in
+/// flight are held, and a gradient is read twice and written for each that is added. `part` as above.
+void accumulate(indexed_program const& p, instruction const& i, training_options const& options, double part,
+                step_work& s);
+
 /// Takes off what device groups do for a collective, and what they do among themselves.
 void leave_groups(step_work& s);
 
@@ -183,6 +205,18 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::read cons
     holding const value = inner.value * held_bytes(tensor, to), state = inner.state * held_bytes(tensor, updated);
     s.stored = value;
     if (!tensor.has_cotangent) return s;
+    if (!tensor.is_parameter()) { // its cotangent leaves, added up
+        sum_cotangents(tensor, value, 1, s.backward);
+        if (to == tensor_form::replicated())
+            s.backward_transfers.push_back({collective::all_reduce,
+                                            tensor.info.size() * inner.gradient,
+                                            {},
+                                            {},
+                                            {},
+                                            inside_step::none,
+                                            inside_step::broadcast});
+        return s;
+    }
     double const per_byte = options.state_bytes_per_element(tensor.info.type) / element_size(tensor.info.type);
     s.stored = {value.whole * 2 + state.whole * per_byte, value.split * 2 + state.split * per_byte};
     // The update reads value, gradient and state, and writes value and state.
@@ -505,6 +539,27 @@ HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, in
         s.update.split += gradient.split * (3.0 * (count - 1)); // two read, one written
 }
 
+HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, training_options const& options,
+                              double part, step_work& s) {
+    auto const* const read = i.as<instruction::read>();
+    if (i.is<instruction::compute>() || !p.tensors[i.change()->tensor].is_parameter()) {
+        s.saved = static_cast<double>(options.in_flight) * s.saved;
+        if (read && p.tensors[read->tensor].info.role == tensor_role::input)
+            s.stored = static_cast<double>(options.in_flight) * s.stored;
+        return;
+    }
+    if (options.accumulated == 1 || i.is<instruction::unshard>() || i.is<instruction::reshard>()) return;
+    auto const once = [](auto& from, auto& to) {
+        to.insert(to.end(), from.begin(), from.end());
+        from.clear();
+    };
+    once(s.forward_transfers, s.update_transfers);
+    once(s.inside_forward, s.inside_update);
+    once(s.inside_backward, s.inside_update);
+    if (read && p.tensors[read->tensor].has_cotangent)
+        s.update += (3.0 * (options.accumulated - 1) * part) * held_bytes(p.tensors[read->tensor], read->to);
+}
+
 } // namespace heddle::detail
 
 namespace heddle {
@@ -517,6 +572,7 @@ HEDDLE_INLINE step_work make_step(indexed_program const& p, instruction const& i
                           [&](auto const& other) { return detail::step_of(p, other); });
     if (!p.is_split_inside) detail::leave_groups(s);
     if (options.interleaves()) detail::interleave(p, i, options.micro_batches, 1, s);
+    else detail::accumulate(p, i, options, 1, s);
     return s;
 }
 

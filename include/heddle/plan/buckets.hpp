@@ -54,7 +54,8 @@ template <class Shares>
         bucket_load all;
         for (auto n : bucket.steps) all += model.load(transfer_of(n), shares);
         sent.payload = all.payload;
-        sent.seconds = bucket.steps.size() == 1 ? model.time(first, shares) : model.time_of_bucket(first, all);
+        sent.seconds = bucket.steps.size() == 1 ? model.time(first, shares) * model.part_of_update()
+                                                : model.time_of_bucket(first, all);
     }
     return result;
 }

@@ -26,14 +26,14 @@
 namespace heddle {
 
 /// Returns a model with a class of its own for every device, in the cluster's order.
-[[nodiscard]] cost_model per_device_model(cluster const& c, element_type main, bytes bucket = {});
+[[nodiscard]] cost_model per_device_model(cluster const& c, element_type main, gradient_reduction reduction = {});
 
 /// Returns the element type that most of a plan's work is done in.
 [[nodiscard]] element_type main_type(plan const& p);
 
 /// Returns the model that a plan is priced with.
 [[nodiscard]] inline cost_model per_device_model(cluster const& c, plan const& p) {
-    return per_device_model(c, main_type(p), p.provenance.training.bucket);
+    return per_device_model(c, main_type(p), p.provenance.training.reduction());
 }
 
 [[nodiscard]] inline integral_shares shares_of(plan const& p) { return integral_shares(p.ratios, p.cuts); }
@@ -113,7 +113,7 @@ struct plan_devices {
     integral_shares shares;
 
     plan_devices(plan const& p, cluster const& c)
-        : alike(parted(p, c)), model(c, alike.classes, main_type(p), p.provenance.training.bucket),
+        : alike(parted(p, c)), model(c, alike.classes, main_type(p), p.provenance.training.reduction()),
           shares({}, cuts_of(p, alike.first_devices())) {}
 
 private:
@@ -143,12 +143,12 @@ template <time_accumulator Accumulator>
 
 namespace heddle {
 
-HEDDLE_INLINE cost_model per_device_model(cluster const& c, element_type main, bytes bucket) {
+HEDDLE_INLINE cost_model per_device_model(cluster const& c, element_type main, gradient_reduction reduction) {
     std::vector<device_class> classes;
     auto const types = c.devices();
     auto const sizes = c.group_sizes();
     for (std::size_t d = 0; d < types.size(); ++d) classes.push_back({types[d], 1, sizes[d]});
-    return cost_model(c, std::move(classes), main, bucket);
+    return cost_model(c, std::move(classes), main, reduction);
 }
 
 HEDDLE_INLINE element_type main_type(plan const& p) {
@@ -322,7 +322,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     auto const& training = p.provenance.training;
     if (training.interleaves() && p.has_groups())
         throw input_error("plan", "has device groups, whose micro-batches do not take turns");
-    double const activations = training.micro_batches, gradients = training.interleaves() ? 2 : 1;
+    double const activations = training.held(), gradients = training.interleaves() ? 2 : 1;
     plan_cost cost;
     std::vector<memory_terms> of_class(model.class_count());
     std::vector<step_cost> prices;
@@ -342,7 +342,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
                 double const stored = cost_model::at(model.on_member(s.step.stored, k), share);
                 (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) +=
                     tensor.role == tensor_role::input ? stored : value;
-                if (tensor.trainable) {
+                if (tensor.trainable && tensor.role == tensor_role::parameter) {
                     double const copies =
                         gradients + (training.copies_gradients && read->to == tensor_form::replicated() ? 1 : 0);
                     memory.gradients += copies * value;

@@ -216,7 +216,9 @@ HEDDLE_INLINE void mesh_verifier::read(mesh_instruction const& i) {
                 "only whole copies of a trained parameter can have their optimiser state in another form, a shard");
         change(t, form, a, to);
     }
-    if (tensor.is_parameter()) require(read_.insert(t).second, "reads parameter " + name_of(t) + " a second time");
+    if (tensor.is_read_once())
+        require(read_.insert(t).second,
+                (tensor.is_parameter() ? "reads parameter " : "reads ") + name_of(t) + " a second time");
     hold(t, i.to());
 }
 

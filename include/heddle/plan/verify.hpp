@@ -319,8 +319,10 @@ HEDDLE_INLINE void plan_verifier::check(instruction::read const& i) {
             "only whole copies of a trained parameter can have their optimiser state in another form, a shard");
     bool const mask = i.to == tensor_form::partial();
     require(!mask || (tensor.is_parameter() && tensor.has_cotangent), "only a trained parameter can be read partial");
-    if (tensor.is_parameter())
-        require(stored_.emplace(i.tensor, i.to).second, "reads parameter '" + tensor.info.name + "' a second time");
+    if (tensor.is_read_once())
+        require(stored_.emplace(i.tensor, i.to).second,
+                std::string(tensor.is_parameter() ? "reads parameter '" : "reads '") + tensor.info.name +
+                    "' a second time");
     hold(i.tensor, i.to);
 }
 

@@ -37,13 +37,13 @@ template <time_accumulator Accumulator>
     if (start) {
         pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
     } else {
-        strategies = price_strategies(run);
+        if (options.compares_and_proves) strategies = price_strategies(run);
         pairs.search_from({{"compute-proportional", run.programs.compute_proportional_ratios()},
                            {"even", run.programs.even_ratios()}});
     }
     if (!run.record.is_empty()) {
         move_atoms_of_candidates(run.record, run.programs, run.until);
-        prove(run, pairs);
+        if (options.compares_and_proves) prove(run, pairs);
     }
     plan result = std::move(run).concluded();
     result.provenance.planner = "hap";

@@ -61,8 +61,8 @@ private:
         auto const tensor = info(t);
         for (extent e : tensor.shape)
             if (e < 1) add(tensor_text(t), "has the extent " + std::to_string(e) + ", expected at least 1");
-        if (tensor.trainable && tensor.role != tensor_role::parameter)
-            add(tensor_text(t), "is trainable, but no parameter");
+        if (tensor.trainable && tensor.role != tensor_role::parameter && tensor.role != tensor_role::input)
+            add(tensor_text(t), "is trainable, but no parameter and no input");
         if (tensor.trainable && !is_floating(tensor.type))
             add(tensor_text(t), "is trainable, but not of a floating-point type");
     }

@@ -82,6 +82,8 @@ struct indexed_tensor {
 
     [[nodiscard]] bool is_source() const { return info.role != tensor_role::value; }
     [[nodiscard]] bool is_parameter() const { return info.role == tensor_role::parameter; }
+    /// Tells whether a source is read once alone, in one form: a parameter is stored so, and of an input the cotangent.
+    [[nodiscard]] bool is_read_once() const { return is_parameter() || (is_source() && has_cotangent); }
 };
 
 /// An index, or a factor of one, along which an operator can be split.

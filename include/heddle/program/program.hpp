@@ -106,8 +106,9 @@ struct operator_options {
 /// *Throws* `input_error` that names the operator or tensor as soon as something contradicts the rule.
 class program_builder {
 public:
-    tensor_id input(std::string name, tensor_shape dims, element_type type = element_type::float32) {
-        return add_tensor({std::move(name), std::move(dims), type, tensor_role::input, false});
+    tensor_id input(std::string name, tensor_shape dims, element_type type = element_type::float32,
+                    bool is_differentiated = false) {
+        return add_tensor({std::move(name), std::move(dims), type, tensor_role::input, is_differentiated});
     }
     tensor_id parameter(std::string name, tensor_shape dims, element_type type = element_type::float32,
                         bool trainable = true) {

@@ -68,7 +68,8 @@ struct tensor_info {
     tensor_shape shape;
     element_type type = element_type::float32;
     tensor_role role = tensor_role::value;
-    /// Tells whether the optimiser changes it; only parameters may set it.
+    /// Tells whether the loss is differentiated by it: the optimiser changes a parameter; the cotangent of an input is
+    /// wanted by whoever gave the input, such as the stage before. Only these may set it.
     bool trainable = false;
 
     [[nodiscard]] extent elements() const;

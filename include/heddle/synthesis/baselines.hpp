@@ -178,7 +178,7 @@ HEDDLE_INLINE instruction_filter tensor_parallel(indexed_program const& p) {
         auto const& [t, from, to] = *i.change();
         auto const& tensor = p.tensors[t];
         if (i.is<instruction::read>())
-            return from == to && (tensor.is_parameter() ? to != tensor_form::replicated() || !tensor.has_cotangent
+            return from == to && (tensor.is_read_once() ? to != tensor_form::replicated() || !tensor.has_cotangent
                                                         : to == tensor_form::replicated());
         if (!i.is<instruction::convert>()) return false;
         return t == p.loss || (from == tensor_form::partial() && to == tensor_form::mirrored()) ||

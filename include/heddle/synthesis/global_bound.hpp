@@ -165,11 +165,13 @@ HEDDLE_INLINE double least_prices::seconds_of(step_work const& s, side_weights s
     return least(s.forward) + model_.time(s.inside_forward, k, share) +
            side.backward * (least(s.backward) + model_.time(s.inside_backward, k, share)) +
            model_.time(s.deferred, k, s.type, s.category, false, 1) +
-           cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share);
+           model_.part_of_update() *
+               (cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share));
 }
 
 HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step_work const& s, side_weights side) const {
-    double const transfers = least(s.forward_transfers) + least(s.backward_transfers) + least(s.update_transfers) +
+    double const transfers = least(s.forward_transfers) + least(s.backward_transfers) +
+                             model_.part_of_update() * least(s.update_transfers) +
                              side.gradients * least(s.deferred_transfers, s.reduces_gradients());
     auto const at = [&](std::size_t k, double share) {
         double const held =
@@ -211,8 +213,9 @@ HEDDLE_INLINE double least_prices::least(transfer_list const& transfers, bool ar
     for (transfer t : transfers) {
         if (t.redistributes) continue;
         auto const time_across = [&] {
-            return are_gradients && fits_bucket(t, model_.bucket()) ? model_.time_in_bucket(t, even_)
-                                                                    : model_.time_across(t, even_);
+            return are_gradients && fits_bucket(t, model_.bucket())
+                       ? model_.time_in_bucket(t, even_)
+                       : (are_gradients ? model_.part_of_update() : 1) * model_.time_across(t, even_);
         };
         double across = time_across();
         if (!t.how && has_grouped_kind(t.kind)) {

@@ -184,7 +184,7 @@ HEDDLE_INLINE double mesh_conversions::apart(way const& w, axis_number axis) con
 
 HEDDLE_INLINE double mesh_conversions::cost(way const& outer, way const& inner) const {
     double const several = outer.has_several_uses ? apart(outer, 0) + apart(inner, 1) : 0;
-    if (!tensor_.is_parameter() || !outer.read || !inner.read)
+    if (!tensor_.is_read_once() || !outer.read || !inner.read)
         return outer.has_several_uses ? several : finish({}, outer, 0, inner, 0);
     mesh_instruction const read({*outer.read, *inner.read});
     if (!is_read_together(tensor_, read)) return never;

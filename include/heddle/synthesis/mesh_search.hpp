@@ -186,7 +186,7 @@ mesh_searcher<Accumulator>::mesh_searcher(indexed_program const& program, cluste
     : cluster_(with_grouped_machines(c)), mesh_(m), options_(options), solve_(solve), until_(options.limits),
       searched_(program), allowed_(searched_.as_searched(gathered_once())), bounding_(searched_.program()),
       space_(searched_.program(), operator_kinds(searched_.program())), types_(cluster_),
-      model_(cluster_, types_.classes, main_type(searched_.given()), options.training.bucket),
+      model_(cluster_, types_.classes, main_type(searched_.given()), options.training.reduction()),
       preferred_(compute_proportional(model_, main_type(searched_.given()))) {
     bool const fits = m.axis_count() == 2 && cluster_.devices().size() == m.size(0) &&
                       algorithm::all_of(cluster_.group_sizes(),

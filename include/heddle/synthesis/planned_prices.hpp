@@ -62,7 +62,7 @@ namespace heddle {
 
 HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, plan const& p)
     : shares(programs.program(), p.ratios, p.cuts), devices(parted(programs, p)),
-      model(programs.cluster(), devices.classes, main_type(programs.program()), programs.training().bucket,
+      model(programs.cluster(), devices.classes, main_type(programs.program()), programs.training().reduction(),
             most_clocks),
       priced(programs.space(), programs.graph(), programs.steps(), model, largest_shares(shares, devices.of_device),
              programs.training()) {}
@@ -70,7 +70,7 @@ HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, pla
 HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, plan const& p, of_bounding)
     : shares(programs.bounding()->program.program(), p.ratios, programs.bounding()->program.with_late(p.cuts)),
       devices(parted(programs, p)), model(programs.cluster(), devices.classes, main_type(programs.program()),
-                                          programs.training().bucket, most_clocks),
+                                          programs.training().reduction(), most_clocks),
       priced(*programs.bounding()->space, programs.bounding()->graph, programs.bounding()->steps, model,
              largest_shares(shares, devices.of_device), programs.training(), {}, &*programs.bounding()->links) {}
 

@@ -129,7 +129,7 @@ public:
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
     /// Returns a model of device types, on the cluster or on one that differs from it in the numbers of the types.
     [[nodiscard]] cost_model model_on(heddle::cluster const& c) const {
-        return {c, types_.classes, main_type(program()), options_.training.bucket};
+        return {c, types_.classes, main_type(program()), options_.training.reduction()};
     }
 
     /// A plan of the given program.

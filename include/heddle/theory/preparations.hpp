@@ -158,8 +158,8 @@ HEDDLE_INLINE void preparations::convert(request& r, std::size_t at) {
 HEDDLE_INLINE void preparations::read(request& r, std::size_t at) {
     auto const [t, f] = r.needs[at];
     auto const& tensor = program_.tensors[t];
-    // A parameter is stored once, in the form of its first read; anything else can be read again.
-    if (!tensor.is_source() || (tensor.is_parameter() && !forms_of(r, t).empty())) return;
+    // A parameter is stored once, in the form of its first read; what has no cotangent can be read again.
+    if (!tensor.is_source() || (tensor.is_read_once() && !forms_of(r, t).empty())) return;
     auto const readable = readable_forms(tensor);
     if (algorithm::find(readable, f) != readable.end()) make(r, at, {instruction::read(t, f)});
     else

@@ -224,10 +224,8 @@ HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program con
 HEDDLE_INLINE form_list readable_forms(indexed_tensor const& tensor) {
     form_list forms{tensor_form::replicated()};
     bool const is_free = tensor.at_cuts == tensor_at_cuts::free;
-    if ((tensor.is_parameter() || is_free) && tensor.has_cotangent) {
-        forms.push_back(tensor_form::mirrored());
-        forms.push_back(tensor_form::partial());
-    }
+    if (tensor.has_cotangent && (tensor.is_read_once() || is_free)) forms.push_back(tensor_form::mirrored());
+    if (tensor.has_cotangent && (tensor.is_parameter() || is_free)) forms.push_back(tensor_form::partial());
     for (std::size_t f = 0; f < tensor.factors.size(); ++f)
         forms.push_back(tensor_form::shard(static_cast<factor_number>(f)));
     return forms;
@@ -243,13 +241,13 @@ HEDDLE_INLINE theory<instruction> make_theory(indexed_program const& p, property
         for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
             if (tensor_form const f = tensor_form::from_code(code); is_possible(f, tensor)) forms.push_back(f);
         if (tensor.is_source()) {
-            bool const once = tensor.is_parameter();
+            bool const once = tensor.is_read_once();
             if (once) result.initial.push_back(properties.unread(t));
             for (tensor_form f : readable_forms(tensor)) {
                 std::vector<property_id> budget;
                 if (once) budget.push_back(properties.unread(t));
                 result.triples.push_back({budget, {properties.held(t, f)}, budget, instruction::read(t, f)});
-                if (f.is_whole() && once && tensor.has_cotangent && !tensor.factors.empty())
+                if (f.is_whole() && tensor.is_parameter() && tensor.has_cotangent && !tensor.factors.empty())
                     result.triples.push_back({budget,
                                               {properties.held(t, f)},
                                               budget,

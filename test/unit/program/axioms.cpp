@@ -82,7 +82,7 @@ TEST_CASE("a broken axiom is told in a sentence") {
     };
     std::vector<broken> const cases{
         {"tensor 0 'x' has the extent 0", [](auto& p) { p.tensors[0].shape[1] = 0; }},
-        {"tensor 0 'x' is trainable, but no parameter", [](auto& p) { p.tensors[0].trainable = true; }},
+        {"tensor 2 'y' is trainable, but no parameter and no input", [](auto& p) { p.tensors[2].trainable = true; }},
         {"tensor 1 'w' is trainable, but not of a floating-point type",
          [](auto& p) { p.tensors[1].type = element_type::int32; }},
         {"tensor 5 'left' has the role value, but no operator computes it",

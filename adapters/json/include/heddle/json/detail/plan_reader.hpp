@@ -31,8 +31,7 @@ public:
     explicit plan_reader(element root) : root_(std::move(root)) {}
 
     plan read() {
-        if (auto const stages = root_.find("pipeline"))
-            stages->fail("is there, but plans of several stages on meshes are not read yet");
+        if (auto const stages = root_.find("pipeline")) stages->fail("is there, but this is not a plan of one stage");
         if (auto const version = root_.find("version")) {
             int const needed = root_.find("mesh") ? 2 : 1;
             if (version->integer(1, 2) != needed)
@@ -116,6 +115,12 @@ private:
         plan_.provenance.training.copies_gradients = copies && copies->boolean();
         if (auto const own = from.find("accumulator")) plan_.provenance.training.accumulator.name = own->text();
         plan_.provenance.training.bucket = bytes(optional_number(from, "bucket_bytes"));
+        auto const count = [&](char const* field) {
+            auto const found = from.find(field);
+            return found ? static_cast<int>(found->integer(1, std::int64_t{1} << 30)) : 1;
+        };
+        plan_.provenance.training.accumulated = count("accumulated");
+        plan_.provenance.training.in_flight = count("in_flight");
         if (auto const schedule = root_.find("schedule")) {
             if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");
             plan_.provenance.training.micro_batches = static_cast<int>(schedule->at("micro_batches").integer(2, 65536));
@@ -245,8 +250,9 @@ private:
                 elements *= t.shape.back();
             });
             if (auto const trainable = e.find("trainable")) t.trainable = trainable->boolean();
-            if (t.trainable && (t.role != tensor_role::parameter || !is_floating(t.type)))
-                e.at("trainable").fail("is true, expected so of floating-point parameters alone");
+            bool const may_be = t.role == tensor_role::parameter || t.role == tensor_role::input;
+            if (t.trainable && !(may_be && is_floating(t.type)))
+                e.at("trainable").fail("is true, expected so of floating-point parameters and inputs alone");
             element const factors = e.at("factors");
             if (factors.size() > static_cast<std::size_t>(most_factors))
                 factors.expected("at most " + std::to_string(most_factors));
