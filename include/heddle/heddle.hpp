@@ -45,6 +45,7 @@
 #include <heddle/program/index_rule.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
+#include <heddle/program/program_part.hpp>
 #include <heddle/program/tensor.hpp>
 
 #include <heddle/cluster/cluster.hpp>
@@ -114,9 +115,12 @@
 #include <heddle/plan/pipeline_table.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/simulate.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/staged_table.hpp>
 #include <heddle/plan/table.hpp>
 #include <heddle/plan/verification.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/plan/verify_staged.hpp>
 
 #include <heddle/balance/convex_curve.hpp>
 #include <heddle/balance/interleaved_ratio_problem.hpp>
@@ -164,6 +168,7 @@
 #include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/baselines.hpp>
 #include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/draft_pipelines.hpp>
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/layer_costs.hpp>
 #include <heddle/synthesis/linked_bound.hpp>
@@ -191,11 +196,13 @@
 #include <heddle/synthesis/stage_run.hpp>
 #include <heddle/synthesis/synthesise.hpp>
 #include <heddle/synthesis/tensor_groups.hpp>
+#include <heddle/synthesis/work_bound.hpp>
 
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/hidup.hpp>
+#include <heddle/planner/joint.hpp>
 #include <heddle/planner/mesh.hpp>
 
 #include <heddle/execute/communicator.hpp>
@@ -209,6 +216,7 @@
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/prove_pieces.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
+#include <heddle/execute/prove_stages.hpp>
 #include <heddle/execute/random.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/shrink.hpp>

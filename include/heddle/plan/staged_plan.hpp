@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A plan of stages, each of which has a program of its own on devices of its own, and its price. One stage is the
+/// plain case.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/base/quantity.hpp>
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/program/program_part.hpp>
+#include <heddle/search/outcome.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct planned_stage {
+    /// The operators of the program that it computes, [first, end).
+    operator_id first = 0, end = 0;
+    /// The cluster's devices, machine by machine; each of the plan's has the next ones, as many as it stands for.
+    std::vector<std::size_t> devices;
+    /// How they compute a micro-batch of `part_of` the program. Its costs are those of one micro-batch, with its part of
+    /// the reduction of gradients and of the update.
+    heddle::plan plan;
+    /// The time in which a micro-batch comes from the stage before, and its cotangents go back.
+    seconds boundary;
+};
+
+/// The predicted seconds of an iteration; the terms add up.
+struct staged_times {
+    /// All stages' and boundaries' times for the first micro-batch, and the slowest stage's for the others.
+    seconds pipeline;
+    /// The sum of the gradients of parameters that several stages use.
+    seconds shared;
+    /// The reduction of gradients and the update, of the stage for which both take longest.
+    seconds gradients, update;
+    [[nodiscard]] seconds total() const { return pipeline + shared + gradients + update; }
+};
+
+/// The best plan of a family of plans that was looked at.
+struct family_result {
+    /// Absent if there is none.
+    std::optional<double> cost;
+    /// The seconds that looking took, and why there is no plan.
+    double seconds = 0;
+    std::string reason{};
+};
+
+/// Micro-batches pass through the stages in turn, one forward, one backward (1F1B).
+struct staged_plan : search::outcome<> {
+    heddle::provenance provenance;
+    /// The number of devices of the cluster that it is for; some may be left out.
+    std::size_t device_count = 0;
+    std::vector<planned_stage> stages;
+    int micro_batches = 1;
+    /// Whether devices compute while they send to other stages. Frameworks block by default.
+    bool sends_beside = false;
+    staged_times time;
+    /// What status and lower bound refer to, in words that follow "optimal among".
+    std::string space;
+    /// By the name of a family.
+    std::map<std::string, family_result> families;
+    double seconds = 0;
+    std::vector<std::string> warnings;
+
+    [[nodiscard]] bool exists() const { return !stages.empty(); }
+    [[nodiscard]] double cost() const { return time.total().value; }
+    /// Returns the relative distance between cost and bound.
+    [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
+};
+
+/// Returns the devices of a cluster as a cluster. `members` has how many of them, one after the other, each planned
+/// device stands for; they are of one machine. If all are on one machine, the links inside are those between groups.
+/// *Throws* `input_error` if devices do not exist, are not ascending, or those of a group are not of one machine.
+[[nodiscard]] cluster cluster_of(cluster const& c, std::span<std::size_t const> devices, std::span<int const> members);
+
+/// Returns the cluster of a stage, as its plan has the devices.
+[[nodiscard]] cluster cluster_of(cluster const& c, planned_stage const& s);
+
+struct staged_cost {
+    staged_times time;
+    /// By stage: its plan's cost, and the time from the stage before.
+    std::vector<plan_cost> stages;
+    std::vector<seconds> boundaries;
+    bool fits = true;
+};
+
+/// Prices a plan on the cluster that it is for or on another one with as many devices, from what the plan says alone.
+///
+/// With m micro-batches, an iteration takes `(m - 1) * max + sum`, as AMP's eq. (5) has it: of one micro-batch's time in
+/// the stages and, in the sum, between them. A stage that blocks is as long as its own time and that of sending and
+/// receiving at both ends; one that does not is as long as the longest of these. A value that crosses is sent once to
+/// each machine that has a part of it, and then spread inside; its cotangent goes back the same way.
+/// *Throws* `input_error` as `cluster_of` and `evaluate` of a plan do, or if a stage receives what none before sends.
+[[nodiscard]] staged_cost evaluate(staged_plan const& p, cluster const& c);
+
+/// A plan of one stage.
+[[nodiscard]] staged_plan staged(plan p, cluster const& c);
+
+/// Takes over what `evaluate` says. Returns whether it fits.
+bool price(staged_plan& p, cluster const& c);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+/// Where a cluster's devices are, one by one, groups or not.
+struct device_places {
+    std::vector<std::size_t> machine, group_of_machine;
+    explicit device_places(cluster const& c) {
+        std::size_t next = 0;
+        for (std::size_t g = 0; g < c.machines.size(); ++g)
+            for (int n = 0; n < c.machines[g].count; ++n, ++next) {
+                auto const devices = static_cast<std::size_t>(c.machines[g].devices);
+                machine.insert(machine.end(), devices, next);
+                group_of_machine.insert(group_of_machine.end(), devices, g);
+            }
+    }
+};
+
+/// A tensor at an end of a stage: the part that each planned device has, and from where on if it is cut across them.
+struct tensor_at_end {
+    bytes size;
+    std::optional<factor> cut;
+    std::vector<double> from, share;
+    /// The part of a device's share that each of its members has.
+    double inside = 1;
+};
+
+/// The values that enter a stage, or leave it, by name.
+using stage_end = std::map<std::string, tensor_at_end>;
+
+HEDDLE_INLINE stage_end end_of(plan const& p, bool enters) {
+    stage_end end;
+    auto const shares = shares_of(p);
+    auto const mesh = p.mesh();
+    for (auto const& s : p.steps) {
+        if (!s.instruction.is<instruction::read>()) continue;
+        auto const t = s.instruction.change()->tensor;
+        auto const& tensor = p.tensors[t];
+        std::string name = tensor.name;
+        if (enters ? tensor.role != tensor_role::input || !tensor.trainable
+                   : tensor.role != tensor_role::buffer || !name.ends_with(cotangent_suffix))
+            continue;
+        if (!enters) name.resize(name.size() - cotangent_suffix.size());
+        auto const form = s.to();
+        tensor_at_end at{tensor.size(), {}, {}, {}, part_inside(form, mesh)};
+        if (form[0].is_shard()) at.cut = tensor.factors[static_cast<std::size_t>(form[0].factor())];
+        double next = 0;
+        for (std::size_t d = 0; d < p.devices.size(); ++d) {
+            at.share.push_back(at.cut ? shares({t, form[0].factor()})[d] : 1);
+            at.from.push_back(at.cut ? std::exchange(next, next + at.share[d]) : 0);
+        }
+        end.insert_or_assign(std::move(name), std::move(at));
+    }
+    return end;
+}
+
+/// Prices what passes from stage to stage.
+class boundary_price {
+public:
+    boundary_price(staged_plan const& p, cluster const& c) : plan_(p), cluster_(c), places_(c) {}
+
+    /// The time of a value one way.
+    [[nodiscard]] seconds between(planned_stage const& from, tensor_at_end const& held, planned_stage const& to,
+                                  tensor_at_end const& wanted) const {
+        auto const has = by_machine(from, held), wants = by_machine(to, wanted);
+        bool const are_alike = held.cut && wanted.cut && is_same_place(*held.cut, *wanted.cut);
+        double into = 0, all = 0, most = 0, whole = 0, on_device = 0;
+        for (auto const& [machine, part] : wants) {
+            auto const there = has.find(machine);
+            double here = 0; // what it has already
+            if (there != has.end())
+                here = are_alike ? std::max(0.0, std::min(part.end, there->second.end) -
+                                                     std::max(part.begin, there->second.begin))
+                                 : part.size * there->second.size;
+            into = std::max(into, part.size - here);
+            all += part.size - here;
+            bool const moves_inside = here > equal_parts || part.on_devices > part.size + equal_parts;
+            if (moves_inside) on_device = std::max(on_device, part.most);
+        }
+        for (auto const& [machine, part] : has) most = std::max(most, part.size), whole += part.size;
+        seconds time{0};
+        if (into > equal_parts) { // whoever has copies sends as many of the parts that are asked for
+            if (!cluster_.inter) fail("between machines");
+            double const busiest = std::max(into, all * most / whole) / network_cards(cluster_);
+            time += cluster_.inter->latency + held.size * busiest / cluster_.inter->bandwidth;
+        }
+        if (on_device > 0) {
+            if (!cluster_.intra) fail("inside machines");
+            time += cluster_.intra->latency + held.size * on_device / cluster_.intra->bandwidth;
+        }
+        return time;
+    }
+
+    [[nodiscard]] std::vector<seconds> all() const {
+        std::vector<seconds> result(plan_.stages.size());
+        std::map<std::string, std::size_t> from;
+        std::vector<stage_end> left;
+        for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+            auto const& stage = plan_.stages[s];
+            auto const entered = end_of(stage.plan, true);
+            for (auto const& [name, wanted] : entered) {
+                auto const source = from.find(name);
+                if (source == from.end())
+                    throw input_error("stage " + std::to_string(s),
+                                      "receives '" + name + "', expected what a stage before sends");
+                // It passes the stages between as it is.
+                auto const& sender = plan_.stages[source->second];
+                auto const& held = left[source->second].at(name);
+                result[s] += between(sender, held, stage, wanted) + between(stage, wanted, sender, held);
+            }
+            left.push_back(end_of(stage.plan, false));
+            for (auto const& [name, held] : left.back()) from[name] = s;
+        }
+        return result;
+    }
+
+private:
+    static constexpr double equal_parts = 1e-9;
+
+    /// What the devices of a machine have of a tensor, from the first to the last of it; what they have counted together,
+    /// and the most that one of them has.
+    struct machine_part {
+        double begin = 1, end = 0, size = 0, on_devices = 0, most = 0;
+    };
+
+    [[noreturn]] void fail(char const* where) const {
+        throw input_error("cluster '" + cluster_.name + "'", std::string("has no link ") + where + ", expected one");
+    }
+
+    [[nodiscard]] std::map<std::size_t, machine_part> by_machine(planned_stage const& s,
+                                                                 tensor_at_end const& at) const {
+        std::map<std::size_t, machine_part> result;
+        auto device = s.devices.begin();
+        for (std::size_t d = 0; d < s.plan.devices.size(); ++d)
+            for (int n = 0; n < s.plan.devices[d].group_size; ++n) {
+                auto& part = result[places_.machine[*device++]];
+                part.begin = std::min(part.begin, at.from[d]);
+                part.end = std::max(part.end, at.from[d] + at.share[d]);
+                part.size = part.end - part.begin;
+                part.on_devices += at.share[d] * at.inside;
+                part.most = std::max(part.most, at.share[d] * at.inside);
+            }
+        return result;
+    }
+
+    staged_plan const& plan_;
+    cluster const& cluster_;
+    device_places places_;
+};
+
+/// The time to add up the gradients of parameters that several stages use: each stage sends its sum to the next one that
+/// uses it, and the last sends all back, as a ring does.
+HEDDLE_INLINE seconds shared_gradients(staged_plan const& p, cluster const& c) {
+    std::map<std::string, std::pair<std::size_t, bytes>> users;
+    for (auto const& s : p.stages)
+        for (auto const& t : s.plan.tensors) {
+            if (t.role != tensor_role::parameter || !t.trainable) continue;
+            auto& [count, size] = users[t.name];
+            ++count;
+            size = t.size();
+        }
+    seconds sum{0};
+    auto const& link = c.inter ? c.inter : c.intra;
+    for (auto const& [name, used] : users) {
+        double const n = static_cast<double>(used.first);
+        if (used.first > 1) sum += 2 * (n - 1) * link->latency + used.second * (2 * (n - 1) / n) / link->bandwidth;
+    }
+    return sum;
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> devices, std::span<int const> members) {
+    auto const fail = [&](std::string const& problem) {
+        throw input_error("stage of cluster '" + c.name + "'", problem);
+    };
+    detail::device_places const places(c);
+    cluster result;
+    result.name = c.name;
+    result.types = c.types;
+    result.intra = c.intra;
+    result.inter = c.inter;
+    std::size_t at = 0;
+    bool is_all = devices.size() == places.machine.size(), has_groups = false;
+    std::optional<std::size_t> machine;
+    for (int const n : members) {
+        if (n < 1 || at + static_cast<std::size_t>(n) > devices.size()) fail("has fewer devices than its plan");
+        for (std::size_t k = at; k < at + static_cast<std::size_t>(n); ++k) {
+            if (devices[k] >= places.machine.size() || (k > 0 && devices[k] <= devices[k - 1]))
+                fail("expected devices of the cluster, ascending");
+            if (places.machine[devices[k]] != places.machine[devices[at]]) fail("a group is on several machines");
+        }
+        auto const& given = c.machines[places.group_of_machine[devices[at]]];
+        auto const here = places.machine[devices[at]];
+        at += static_cast<std::size_t>(n);
+        has_groups = has_groups || n > 1;
+        if (n == 1 && machine == here && !result.machines.back().is_group) ++result.machines.back().devices;
+        else result.machines.push_back({given.type, n, 1, n > 1, given.network_cards});
+        machine = here;
+    }
+    if (at != devices.size()) fail("has more devices than its plan");
+    if (is_all && (!has_groups || heddle::has_groups(c))) result.measured = c.measured;
+    else if (!c.measured.empty())
+        fail("collectives are measured on all devices of the cluster, expected links for those of a part");
+    if (!devices.empty() && places.machine[devices.front()] == places.machine[devices.back()] &&
+        result.machines.size() > 1) { // each line has links of its own inside a machine
+        result.inter = c.intra;
+        for (auto& m : result.machines) m.network_cards = std::max(m.network_cards, m.devices);
+    }
+    return result;
+}
+
+HEDDLE_INLINE cluster cluster_of(cluster const& c, planned_stage const& s) {
+    std::vector<int> members;
+    for (auto const& d : s.plan.devices) members.push_back(d.group_size);
+    return cluster_of(c, s.devices, members);
+}
+
+HEDDLE_INLINE staged_cost evaluate(staged_plan const& p, cluster const& c) {
+    if (detail::device_places const places(c); places.machine.size() != p.device_count)
+        throw input_error("cluster '" + c.name + "'", "has " + std::to_string(places.machine.size()) +
+                                                          " devices, the plan is for " +
+                                                          std::to_string(p.device_count) + ", expected as many");
+    staged_cost cost;
+    for (auto const& s : p.stages) {
+        cost.stages.push_back(evaluate(s.plan, cluster_of(c, s)));
+        cost.fits = cost.fits && cost.stages.back().fits;
+    }
+    cost.boundaries = detail::boundary_price(p, c).all();
+    auto const& b = cost.boundaries;
+    double const m = p.micro_batches;
+    seconds sum{0}, slowest{0}, end{0};
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        auto const& t = cost.stages[s].time;
+        seconds const own(t.compute + t.forward_communication + t.backward_communication);
+        seconds const after = s + 1 < p.stages.size() ? b[s + 1] : seconds(0);
+        sum += own + b[s];
+        slowest = std::max(slowest, p.sends_beside ? std::max({own, b[s], after}) : own + b[s] + after);
+        seconds const gradients(m * t.gradient_communication), update(m * t.update);
+        if (gradients + update >= end) {
+            end = gradients + update;
+            cost.time.gradients = gradients, cost.time.update = update;
+        }
+    }
+    cost.time.pipeline = sum + (m - 1) * slowest;
+    cost.time.shared = detail::shared_gradients(p, c);
+    return cost;
+}
+
+HEDDLE_INLINE bool price(staged_plan& p, cluster const& c) {
+    auto const cost = evaluate(p, c);
+    p.time = cost.time;
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        p.stages[s].plan.time = cost.stages[s].time;
+        p.stages[s].plan.memory = cost.stages[s].memory;
+        p.stages[s].boundary = cost.boundaries[s];
+    }
+    return cost.fits;
+}
+
+HEDDLE_INLINE staged_plan staged(plan p, cluster const& c) {
+    staged_plan result;
+    static_cast<search::outcome<>&>(result) = p;
+    result.provenance = p.provenance;
+    result.space = p.space;
+    result.warnings = p.warnings;
+    result.device_count = detail::device_places(c).machine.size();
+    if (!p.exists()) return result;
+    planned_stage stage;
+    stage.end = static_cast<operator_id>(p.operators.size());
+    for (std::size_t d = 0; d < result.device_count; ++d) stage.devices.push_back(d);
+    stage.plan = std::move(p);
+    result.stages.push_back(std::move(stage));
+    price(result, c);
+    return result;
+}
+
+} // namespace heddle
+
+#endif

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A plan of stages as a fixed-width report for people.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/table.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// Prints a plan as a report of at most 100 columns. A plan of one stage is printed as that of the stage; families follow.
+void print(std::ostream& out, staged_plan const& p, table_options const& options = {});
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+/// Says how a stage splits a micro-batch and its parameters.
+HEDDLE_INLINE std::string form_of(plan const& p) {
+    if (p.is_on_mesh()) return to_string(p.mesh()) + " mesh";
+    if (p.has_groups()) return count(p.devices.size(), "group");
+    return count(p.devices.size(), "device");
+}
+
+HEDDLE_INLINE std::string numbers_of(std::vector<std::size_t> const& list) {
+    std::string text;
+    for (std::size_t at = 0; at < list.size();) {
+        std::size_t end = at + 1;
+        while (end < list.size() && list[end] == list[end - 1] + 1) ++end;
+        text += (text.empty() ? "" : ",") + std::to_string(list[at]) +
+                (end > at + 1 ? "-" + std::to_string(list[end - 1]) : "");
+        at = end;
+    }
+    return text;
+}
+
+HEDDLE_INLINE void add_stages(std::string& text, staged_plan const& p) {
+    auto const milliseconds = [](double seconds) { return fixed(seconds * 1e3, 3); };
+    text += "\nStages (milliseconds of one micro-batch; memory in GB)\n";
+    text_columns table("rrlrrrrr");
+    table.add({"stage", "operators", "devices", "compute", "communic.", "entered in", "used", "limit"});
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        auto const& [first, end, devices, plan, boundary] = p.stages[s];
+        auto const& t = plan.time;
+        double used = 0, limit = 0; // of the device that is fullest
+        for (std::size_t d = 0; d < plan.devices.size(); ++d)
+            if (limit == 0 || plan.memory[d].total() / plan.devices[d].memory_limit.value > used / limit)
+                used = plan.memory[d].total(), limit = plan.devices[d].memory_limit.value;
+        std::string types;
+        for (auto const& d : plan.devices)
+            if (types.find(d.type) == std::string::npos) types += (types.empty() ? "" : ", ") + d.type;
+        table.add({std::to_string(s), std::to_string(first) + "-" + std::to_string(end - 1),
+                   numbers_of(devices) + ": " + types + (devices.size() > 1 ? ", " + form_of(plan) : ""),
+                   milliseconds(t.compute), milliseconds(t.forward_communication + t.backward_communication),
+                   s > 0 ? milliseconds(boundary.value) : "", fixed(used / 1e9, 3), fixed(limit / 1e9, 3)});
+    }
+    text += table.print(2, 2);
+}
+
+HEDDLE_INLINE void add_families(std::string& text, staged_plan const& p, table_options const& options) {
+    if (p.families.empty()) return;
+    int const decimals = decimals_for(p.cost());
+    text += "\nThe best of each family, by one price\n";
+    text_columns table(options.times ? "lrlr" : "lrl");
+    std::vector<std::string> head{"family", "seconds", ""};
+    if (options.times) head.push_back("found in");
+    table.add(std::move(head));
+    for (auto const& [name, f] : p.families) {
+        std::vector<std::string> row{name, f.cost ? fixed(*f.cost, decimals) : "-",
+                                     f.cost ? times_text(*f.cost, p.cost()) : clip(f.reason, 50)};
+        if (options.times) row.push_back(fixed(f.seconds, 3) + " s");
+        table.add(std::move(row));
+    }
+    text += table.print(2, 2);
+}
+
+HEDDLE_INLINE void add_header(std::string& text, staged_plan const& p) {
+    auto const field = [&](std::string label, std::string const& value) {
+        label.resize(23, ' ');
+        if (!value.empty()) add_paragraph(text, label, value);
+    };
+    auto const& from = p.provenance;
+    field("model", from.model);
+    field("cluster", from.cluster + ", " + count(p.device_count, "device"));
+    field("planner", from.planner + " (heddle " + from.version + ")");
+    field("status", status_text(p.status, p.which_limit, p.exists(), p.space));
+    field("reason", p.reason);
+    if (!p.exists()) return;
+    int const decimals = decimals_for(p.cost());
+    field("pipeline", count(p.stages.size(), "stage") + ", " + std::to_string(p.micro_batches) +
+                          (p.micro_batches == 1 ? " micro-batch" : " micro-batches") +
+                          (p.sends_beside ? ", sends beside computation" : ", sends that block"));
+    field("seconds per iteration", fixed(p.cost(), decimals));
+    if (p.time.shared.value > 0) field("  of it shared", fixed(p.time.shared.value, decimals));
+    if (p.time.gradients.value > 0) field("  of it gradients", fixed(p.time.gradients.value, decimals));
+    field("  of it optimiser", fixed(p.time.update.value, decimals));
+    field("lower bound", p.lower_bound > 0 ? fixed(p.lower_bound, decimals) : "none");
+    if (p.lower_bound > 0) field("gap", fixed(100 * p.gap(), 2) + " %" + among(p.space));
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE void print(std::ostream& out, staged_plan const& p, table_options const& options) {
+    std::string text;
+    detail::add_header(text, p);
+    if (p.stages.size() > 1) detail::add_stages(text, p);
+    detail::add_families(text, p, options);
+    if (!p.warnings.empty()) text += "\nWarnings\n";
+    for (auto const& w : p.warnings) detail::add_paragraph(text, "  - ", w);
+    if (options.times) text += "\nSearch\n  " + detail::fixed(p.seconds, 3) + " seconds\n";
+    if (p.stages.size() == 1) text += "\nThe stage\n\n";
+    out << text;
+    if (p.stages.size() == 1) print(out, p.stages.front().plan, options);
+}
+
+} // namespace heddle
+
+#endif

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Whether the stages of a plan compute what the program does, each as its plan says, at the price that it says.
+#pragma once
+
+#include <heddle/base/definitions.hpp>
+#include <heddle/plan/figures.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/verification.hpp>
+#include <heddle/plan/verify.hpp>
+#include <heddle/program/program_part.hpp>
+#include <heddle/theory/rescale.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// Returns the program of each stage, of one micro-batch. *Throws* `input_error` if the plan is none of the program.
+[[nodiscard]] std::vector<program_part> parts_of(program const& p, staged_plan const& what,
+                                                 part_ends ends = part_ends::plain);
+
+/// Checks that stages have every operator once, in order, on devices of their own, and each stage's plan against the part
+/// of the program that it is of.
+[[nodiscard]] verification verify(program const& p, staged_plan const& what);
+
+/// Checks that all that the plan says of time and memory is as `evaluate` says, to 1e-9. *Precondition.* `verify` has
+/// accepted the plan.
+[[nodiscard]] verification verify_figures(staged_plan const& p, cluster const& c);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<program_part> parts_of(program const& p, staged_plan const& what, part_ends ends) {
+    auto const samples = batch_size_of(index_program(p));
+    if (what.micro_batches < 1 || samples % what.micro_batches != 0)
+        throw input_error("micro-batches", std::to_string(what.micro_batches) +
+                                               ", expected a number that divides the "
+                                               "batch of " +
+                                               std::to_string(samples));
+    auto const micro = what.micro_batches == 1 ? p : with_batch_size(p, samples / what.micro_batches);
+    auto const indexed = index_program(micro);
+    std::vector<program_part> parts;
+    operator_id next = 0;
+    for (auto const& s : what.stages) {
+        if (s.first != next || s.end <= s.first || s.end > indexed.operators.size())
+            throw input_error("stage " + std::to_string(parts.size()),
+                              "has the operators " + std::to_string(s.first) + " to before " + std::to_string(s.end) +
+                                  ", expected those from " + std::to_string(next) + " on");
+        next = s.end;
+        parts.push_back(part_of(micro, indexed, s.first, s.end, ends));
+    }
+    if (next != indexed.operators.size())
+        throw input_error("stages", "have " + std::to_string(next) + " operators, expected all " +
+                                        std::to_string(indexed.operators.size()));
+    return parts;
+}
+
+HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
+    try {
+        if (what.stages.size() == 1 && what.micro_batches == 1) return verify(p, what.stages.front().plan);
+        auto const parts = parts_of(p, what);
+        std::set<std::size_t> taken;
+        for (std::size_t s = 0; s < parts.size(); ++s) {
+            auto const& stage = what.stages[s];
+            std::string const place = "stage " + std::to_string(s) + ": ";
+            for (auto const d : stage.devices)
+                if (d >= what.device_count || !taken.insert(d).second)
+                    return {false, place + "device " + std::to_string(d) + " does not exist, or has a place already"};
+            auto const& training = stage.plan.provenance.training;
+            auto const held = std::min<std::size_t>(static_cast<std::size_t>(what.micro_batches), parts.size() - s);
+            if (training.accumulated != what.micro_batches || training.in_flight != static_cast<int>(held))
+                return {false, place + "its costs are for " + std::to_string(training.in_flight) + " of " +
+                                   std::to_string(training.accumulated) + " micro-batches in flight, expected " +
+                                   std::to_string(held) + " of " + std::to_string(what.micro_batches)};
+            if (auto const checked = verify(parts[s].program, stage.plan); !checked)
+                return {false, place + checked.problem};
+        }
+    } catch (input_error const& e) { return {false, e.what()}; }
+    return {};
+}
+
+HEDDLE_INLINE verification verify_figures(staged_plan const& p, cluster const& c) {
+    try {
+        auto const cost = evaluate(p, c);
+        auto const near = [](seconds a, seconds b) {
+            return std::abs(a.value - b.value) <= 1e-9 * std::max(std::abs(a.value), std::abs(b.value));
+        };
+        auto const &said = p.time, &found = cost.time;
+        if (!near(said.pipeline, found.pipeline) || !near(said.shared, found.shared) ||
+            !near(said.gradients, found.gradients) || !near(said.update, found.update))
+            return {false, "time: the plan says " + std::to_string(said.total().value) + " s, its stages take " +
+                               std::to_string(found.total().value) + " s"};
+        if (!cost.fits) return {false, "memory: a stage does not fit"};
+        for (std::size_t s = 0; s < p.stages.size(); ++s) {
+            if (!near(p.stages[s].boundary, cost.boundaries[s]))
+                return {false, "stage " + std::to_string(s) + ": what enters it takes another time"};
+            if (auto const checked = verify_figures(p.stages[s].plan, cluster_of(c, p.stages[s])); !checked)
+                return {false, "stage " + std::to_string(s) + ": " + checked.problem};
+        }
+    } catch (input_error const& e) { return {false, e.what()}; }
+    return {};
+}
+
+} // namespace heddle
+
+#endif

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief One planner of all: of one stage or several, on one axis or meshes, with even and uneven shares, in turns or not;
+/// and one price by which they are compared.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/pipeline/layers.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/planner/amp.hpp>
+#include <heddle/planner/ditto.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/planner/hidup.hpp>
+#include <heddle/planner/mesh.hpp>
+#include <heddle/program/equal_structure.hpp>
+#include <heddle/program/program_part.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/draft_pipelines.hpp>
+#include <heddle/synthesis/work_bound.hpp>
+#include <heddle/theory/micro_batch.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct joint_options {
+    /// Of stages, and of plans of one stage.
+    planning_options stage{};
+    /// Whether devices compute while they send to other stages.
+    bool sends_beside = false;
+    /// How many drafts of pipelines are planned in full in each round, and how many rounds there are. After a round drafts
+    /// are made anew, with what was learnt of their stages.
+    std::size_t drafts = 4, rounds = 2;
+    /// How many of these are planned on meshes too.
+    std::size_t in_full = 1;
+    /// The most micro-batches of an iteration.
+    std::int64_t most_micro_batches = 128;
+    search::limits limits{};
+    progress_function progress{};
+};
+
+namespace detail {
+
+/// How plans of one stage are found, by whatever planner needs a solver of ratios.
+struct stage_planners {
+    std::function<plan(program const&, cluster const&, planning_options const&)> one_axis, turns;
+    std::function<plan(program const&, cluster const&, mesh const&, mesh_search_options const&)> on_mesh;
+};
+
+/// *Lifetime:* refers to the solver.
+template <ratio_solver Solver>
+[[nodiscard]] stage_planners stage_planners_by(Solver& solver) {
+    stage_planners planners;
+    planners.one_axis = [&solver](heddle::program const& p, cluster const& on, planning_options const& o) {
+        return plan_hap(p, on, solver, o);
+    };
+    planners.turns = [&solver](heddle::program const& p, cluster const& on, planning_options const& o) {
+        hidup_options turns;
+        auto const own = turns.planning;
+        turns.planning = o;
+        turns.planning.cuts = own.cuts;
+        turns.planning.synthesis.engine = own.synthesis.engine;
+        turns.planning.synthesis.beam = own.synthesis.beam;
+        turns.compares = false;
+        return plan_hidup(p, on, solver, turns);
+    };
+    planners.on_mesh = [&solver](heddle::program const& p, cluster const& on, mesh const& m,
+                                 mesh_search_options const& o) { return plan_mesh(p, on, m, solver, o); };
+    return planners;
+}
+
+[[nodiscard]] staged_plan plan_joint(program const& p, cluster const& c, stage_planners const& planners,
+                                     joint_options const& options);
+[[nodiscard]] staged_plan plan_draft(program const& p, program_layers const& layers, cluster const& c,
+                                     pipeline_draft const& draft, stage_planners const& planners,
+                                     joint_options const& options);
+
+} // namespace detail
+
+/// Plans every stage of a draft in full: on one axis, or on a mesh of its tensor groups if that is better.
+/// *Returns* a plan without stages, with the reason, if a stage has none, or micro-batches do not divide the batch.
+/// *Throws* `input_error` as `plan_joint` and `part_of` do.
+template <single_device_program Program, ratio_solver Solver>
+[[nodiscard]] staged_plan plan_draft(Program const& program, program_layers const& layers, cluster const& c,
+                                     pipeline_draft const& draft, Solver&& solver, joint_options const& options = {}) {
+    return detail::plan_draft(program_of(program), layers, c, draft, detail::stage_planners_by(solver), options);
+}
+
+/// Plans a program on a cluster by all that the library knows, and returns the plan that costs least by `evaluate` of a
+/// staged plan.
+///
+/// Families of one stage are planned as their planners do: one axis, machines as groups, a mesh of machines and devices,
+/// and micro-batches in turn. Pipelines are AMP's and Ditto's, with each stage planned in full, and drafts of stages of any
+/// numbers of layers on parts of machines or several machines (`draft_pipelines`), of which the best are planned in full:
+/// a stage is a program of its own, with uneven shares and sharded parameters like any other.
+/// *Returns* the best plan, what each family has, and a bound for plans of all stages, forms, shares and micro-batches
+/// (`work_bound`). *Throws* `input_error` before work starts, for a cluster that `validate` refuses, or device groups.
+template <single_device_program Program, ratio_solver Solver>
+[[nodiscard]] staged_plan plan_joint(Program const& program, cluster const& c, Solver&& solver,
+                                     joint_options const& options = {}) {
+    return detail::plan_joint(program_of(program), c, detail::stage_planners_by(solver), options);
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+class joint_planner {
+public:
+    joint_planner(program const& p, cluster const& c, stage_planners const& planners, joint_options const& options)
+        : program_(p), cluster_(c), planners_(planners), options_(options), until_(options.limits),
+          indexed_(index_program(p)), places_(c) {
+        validate(c);
+        check_for_pipelines(c);
+    }
+
+    staged_plan plan() {
+        plan_single_stages();
+        plan_pipelines();
+        best_.families = std::move(families_);
+        best_.device_count = places_.machine.size();
+        best_.provenance.cluster = cluster_.name;
+        best_.provenance.planner = "joint";
+        best_.space = "plans of all stages, forms, shares and micro-batches";
+        best_.which_limit = until_.reached();
+        auto const bound = work_bound(indexed_, cluster_).value;
+        search::conclude(best_, best_.exists() ? std::optional(best_.cost()) : std::nullopt, bound, best_.cost());
+        if (!best_.exists()) best_.reason = reason_;
+        best_.seconds = until_.elapsed();
+        return std::move(best_);
+    }
+
+    staged_plan plan(program_layers const& layers, pipeline_draft const& draft) {
+        layers_ = layers;
+        return in_full(draft, effort::groups);
+    }
+
+private:
+    /// How a stage is planned: on one axis, also in the tensor groups drafted, or also on a mesh of machines.
+    enum class effort : std::uint8_t { one_axis, groups, all };
+
+    /// Adds what a family has, and keeps it if it is best.
+    template <class Find>
+    void consider(std::string const& family, Find const& find) {
+        if (until_.is_over()) return;
+        if (options_.progress)
+            options_.progress({family, best_.exists() ? std::optional(best_.cost()) : std::nullopt, std::nullopt});
+        search::deadline const clock;
+        auto& result = families_[family];
+        auto const note = [&](staged_plan found) {
+            if (!found.exists()) {
+                if (!result.cost) result.reason = found.reason;
+                if (reason_.empty()) reason_ = found.reason;
+                return;
+            }
+            if (!result.cost || found.cost() < *result.cost) result.cost = found.cost(), result.reason.clear();
+            if (!best_.exists() || found.cost() < best_.cost()) best_ = std::move(found);
+        };
+        try {
+            find(note);
+        } catch (input_error const& e) { result.reason = e.what(); }
+        result.seconds += clock.elapsed();
+    }
+
+    void plan_single_stages() {
+        auto const options = [&] {
+            auto asked = options_.stage;
+            asked.limits = until_.rest(asked.limits);
+            asked.progress = {};
+            return asked;
+        };
+        consider("one axis",
+                 [&](auto const& note) { note(staged(planners_.one_axis(program_, cluster_, options()), cluster_)); });
+        if (algorithm::any_of(cluster_.machines, [](auto const& m) { return m.devices > 1; }) &&
+            (cluster_.machines.size() > 1 || cluster_.machines.front().count > 1)) {
+            auto const alike = algorithm::all_of(
+                cluster_.machines, [&](auto const& m) { return m.devices == cluster_.machines.front().devices; });
+            consider("groups", [&](auto const& note) {
+                note(staged(planners_.one_axis(program_, with_grouped_machines(cluster_), options()), cluster_));
+            });
+            if (alike)
+                consider("mesh", [&](auto const& note) {
+                    auto const inner = static_cast<std::size_t>(cluster_.machines.front().devices);
+                    mesh const m({places_.machine.size() / inner, inner});
+                    note(
+                        staged(planners_.on_mesh(
+                                   program_, cluster_, m,
+                                   {.training = options_.stage.training, .bound_rounds = 100, .limits = until_.rest()}),
+                               cluster_));
+                });
+        }
+        if (options_.stage.pinned.empty())
+            consider("turns", [&](auto const& note) {
+                auto asked = options();
+                asked.training.overlaps_gradients = false;
+                note(staged(planners_.turns(program_, cluster_, asked), cluster_));
+            });
+    }
+
+    void plan_pipelines() {
+        if (!cluster_.measured.empty() || places_.machine.size() == 1 || !options_.stage.pinned.empty()) return;
+        auto const obstacles = obstacles_to_micro_batches(indexed_);
+        if (obstacles.statistic || obstacles.operation) return;
+        layers_ = repeated_layers(indexed_);
+        if (layers_.size() < 2) return;
+        std::optional<strategy_problem> problem;
+        consider("amp", [&](auto const& note) {
+            problem = make_strategy_problem_within(until_, program_, layers_, cluster_,
+                                                   {.training = options_.stage.training});
+            if (!problem) return;
+            amp_options asked;
+            asked.limits = until_.rest();
+            auto const ranked = plan_amp(*problem, asked);
+            if (ranked.best) note(in_full(draft_of(ranked.record[*ranked.best].plan), effort::groups));
+        });
+        consider("ditto", [&](auto const& note) {
+            ditto_program_options asked;
+            asked.profile.training = options_.stage.training;
+            asked.planner.limits = until_.rest();
+            auto const found = plan_ditto(program_, layers_, cluster_, asked);
+            if (found.exists()) note(in_full(draft_of(found), effort::groups));
+        });
+        if (!problem) return;
+        consider("pipeline", [&](auto const& note) {
+            for (std::size_t round = 0; round < options_.rounds && !until_.is_over(); ++round) {
+                std::vector<pipeline_draft> drafts;
+                for (std::int64_t m = 2; m <= std::min(problem->global_batch, options_.most_micro_batches); ++m) {
+                    if (problem->global_batch % m != 0 || until_.is_over()) continue;
+                    auto found = draft_pipelines(*problem, m, options_.drafts,
+                                                 [&](stage_draft const& s) { return correction(s); });
+                    drafts.insert(drafts.end(), found.begin(), found.end());
+                }
+                algorithm::sort(drafts, {}, [](pipeline_draft const& d) {
+                    return std::tuple(d.estimate, d.micro_batches, d.stages.size());
+                });
+                std::size_t planned = 0;
+                for (auto const& draft : drafts) {
+                    if (planned == options_.drafts || until_.is_over()) break;
+                    if (algorithm::any_of(planned_, [&](auto const& other) { return is_same(other.second, draft); }))
+                        continue;
+                    ++planned;
+                    auto found = in_full(draft, effort::one_axis);
+                    planned_.emplace_back(found.exists() ? found.cost() : std::numeric_limits<double>::infinity(),
+                                          draft);
+                    note(std::move(found));
+                }
+            }
+            algorithm::sort(planned_, {}, [](auto const& p) {
+                return std::tuple(p.first, p.second.micro_batches, p.second.stages.size());
+            });
+            for (std::size_t n = 0; n < std::min(planned_.size(), options_.in_full) && !until_.is_over(); ++n)
+                note(in_full(planned_[n].second, effort::all));
+        });
+    }
+
+    [[nodiscard]] static bool is_same(pipeline_draft const& a, pipeline_draft const& b) {
+        return a.micro_batches == b.micro_batches && a.stages == b.stages;
+    }
+
+    [[nodiscard]] pipeline_draft draft_of(strategy const& s) const {
+        pipeline_draft draft;
+        auto const [pipeline, data, tensor] = s.degrees();
+        draft.micro_batches = s.micro_batches;
+        for (std::size_t k = 0; k < pipeline; ++k) {
+            stage_draft stage{s.cuts[k], s.cuts[k + 1], {}, tensor, {}};
+            for (std::size_t copy = 0; copy < data; ++copy) {
+                auto const group = s.placement.tensor_group(k, copy);
+                stage.devices.insert(stage.devices.end(), group.begin(), group.end());
+            }
+            algorithm::sort(stage.devices);
+            draft.stages.push_back(std::move(stage));
+        }
+        return draft;
+    }
+    [[nodiscard]] pipeline_draft draft_of(pipeline_plan const& p) const {
+        pipeline_draft draft;
+        draft.micro_batches = p.micro_batches;
+        for (auto const& s : p.stages) {
+            stage_draft stage{s.first, s.end, {}, s.degree(), {}};
+            for (auto const& group : s.devices) stage.devices.insert(stage.devices.end(), group.begin(), group.end());
+            algorithm::sort(stage.devices);
+            draft.stages.push_back(std::move(stage));
+        }
+        return draft;
+    }
+
+    /// The program of a micro-batch, seen through its indices.
+    std::pair<program, indexed_program> const& micro_batch(std::int64_t count) {
+        auto const found = micro_batches_.find(count);
+        if (found != micro_batches_.end()) return found->second;
+        auto part = count == 1 ? program_ : with_batch_size(program_, batch_size_of(indexed_) / count);
+        auto indexed = index_program(part);
+        return micro_batches_.emplace(count, std::pair(std::move(part), std::move(indexed))).first->second;
+    }
+
+    /// Plans every stage of a draft in full. Returns a plan without stages if one has none, or if samples do not divide.
+    staged_plan in_full(pipeline_draft const& draft, effort how) {
+        staged_plan result;
+        result.device_count = places_.machine.size();
+        result.micro_batches = static_cast<int>(draft.micro_batches);
+        result.sends_beside = options_.sends_beside;
+        auto const samples = batch_size_of(indexed_);
+        if (samples % draft.micro_batches != 0) {
+            result.reason = "micro-batches of " + std::to_string(draft.micro_batches) + " do not divide the batch";
+            return result;
+        }
+        auto const& [micro, indexed] = micro_batch(draft.micro_batches);
+        std::size_t const count = draft.stages.size();
+        for (std::size_t s = 0; s < count; ++s) {
+            auto const& d = draft.stages[s];
+            auto const in_flight = std::min<std::int64_t>(draft.micro_batches, static_cast<std::int64_t>(count - s));
+            auto part = part_of(micro, indexed, layers_.cuts[d.first], layers_.cuts[d.end]);
+            auto found = plan_stage(part.program, d, draft.micro_batches, static_cast<int>(in_flight), how);
+            if (!found.exists()) {
+                result.stages.clear();
+                result.reason = "stage " + std::to_string(s) + ": " + found.reason;
+                return result;
+            }
+            if (d.estimate.value > 0) {
+                auto& [factor, known] = corrections_[where(d)];
+                factor = (factor * known + correction(d) * found.cost() / d.estimate.value) / (known + 1);
+                ++known;
+            }
+            result.provenance.training = options_.stage.training;
+            result.stages.push_back({part.first, part.end, d.devices, std::move(found), seconds(0)});
+        }
+        if (!price(result, cluster_)) {
+            result.stages.clear();
+            result.reason = "a stage does not fit into memory";
+        }
+        return result;
+    }
+
+    /// Plans a stage's program on its devices. Stages that are alike are planned once.
+    heddle::plan plan_stage(program const& part, stage_draft const& d, std::int64_t micro_batches, int in_flight,
+                            effort how) {
+        auto const indexed = index_program(part);
+        stage_key const key{where(d), d.tensor, micro_batches, in_flight, how};
+        for (auto const& [known, plan] : known_[key])
+            if (is_same(known, indexed)) return renamed(plan, indexed);
+        auto training = options_.stage.training;
+        training.accumulated = static_cast<int>(micro_batches);
+        training.in_flight = in_flight;
+        if (micro_batches > 1) training.overlaps_gradients = false; // the last micro-batch alone could hide them
+        auto const members_of = [&](std::size_t n) {
+            return std::vector<int>(d.devices.size() / n, static_cast<int>(n));
+        };
+        auto asked = options_.stage;
+        asked.training = training;
+        asked.limits = until_.rest(asked.limits);
+        asked.progress = {};
+        asked.compares_and_proves = false;
+        if (how == effort::one_axis) asked.rounds = 2;
+        auto best = planners_.one_axis(part, cluster_of(cluster_, d.devices, members_of(1)), asked);
+        std::vector<std::size_t> inner; // axes of a mesh: the tensor groups asked for, or the devices of each machine
+        std::size_t const machines = 1 + where(d).back();
+        if (how != effort::one_axis && d.tensor > 1 && d.tensor < d.devices.size()) inner.push_back(d.tensor);
+        if (auto const each = d.devices.size() / machines;
+            how == effort::all && machines > 1 && each > 1 && each * machines == d.devices.size() && each != d.tensor)
+            inner.push_back(each);
+        for (auto const n : inner) {
+            try {
+                auto const on = cluster_of(cluster_, d.devices, members_of(n));
+                auto found = planners_.on_mesh(
+                    part, on, mesh({d.devices.size() / n, n}),
+                    {.training = training, .turns = 4, .rounds = 1, .bound_rounds = 40, .limits = until_.rest()});
+                if (found.exists() && (!best.exists() || found.cost() < best.cost())) best = std::move(found);
+            } catch (input_error const&) {} // groups that machines do not divide into
+        }
+        known_[key].emplace_back(indexed, best);
+        return best;
+    }
+
+    [[nodiscard]] static bool is_same(indexed_program const& a, indexed_program const& b) {
+        return have_equal_structure(a, b) &&
+               algorithm::equal(a.tensors, b.tensors,
+                                [](auto const& x, auto const& y) {
+                                    return x.info.shape == y.info.shape && x.info.type == y.info.type &&
+                                           x.info.role == y.info.role && x.info.trainable == y.info.trainable &&
+                                           x.factors == y.factors;
+                                }) &&
+               algorithm::equal(a.operators, b.operators, [](auto const& x, auto const& y) {
+                   return x.operands == y.operands && x.results == y.results && x.work.forward == y.work.forward &&
+                          x.work.backward == y.work.backward && x.work.category == y.work.category &&
+                          x.work.is_view == y.work.is_view && x.work.extra_saved == y.work.extra_saved &&
+                          x.work.saved_operands == y.work.saved_operands &&
+                          x.work.saved_results == y.work.saved_results &&
+                          x.work.sparse_operands == y.work.sparse_operands && x.terms == y.terms;
+               });
+    }
+    [[nodiscard]] static heddle::plan renamed(heddle::plan p, indexed_program const& of) {
+        for (std::size_t t = 0; t < p.tensors.size(); ++t) p.tensors[t].name = of.tensors[t].info.name;
+        for (std::size_t o = 0; o < p.operators.size(); ++o) p.operators[o] = of.operators[o].name;
+        return p;
+    }
+
+    /// The type and machine of each device of a stage, machines numbered as they appear.
+    [[nodiscard]] std::vector<std::size_t> where(stage_draft const& d) const {
+        std::vector<std::size_t> result;
+        std::map<std::size_t, std::size_t> machines;
+        for (auto device : d.devices) {
+            result.push_back(cluster_.machines[places_.group_of_machine[device]].type);
+            result.push_back(machines.try_emplace(places_.machine[device], machines.size()).first->second);
+        }
+        return result;
+    }
+    [[nodiscard]] double correction(stage_draft const& d) const {
+        auto const known = corrections_.find(where(d));
+        return known == corrections_.end() ? 1 : known->second.first;
+    }
+
+    using stage_key = std::tuple<std::vector<std::size_t>, std::size_t, std::int64_t, int, effort>;
+
+    program const& program_;
+    cluster const& cluster_;
+    stage_planners const& planners_;
+    joint_options const& options_;
+    search::deadline until_;
+    indexed_program indexed_;
+    device_places places_;
+    program_layers layers_;
+    std::map<std::int64_t, std::pair<program, indexed_program>> micro_batches_;
+    std::map<stage_key, std::vector<std::pair<indexed_program, heddle::plan>>> known_;
+    /// Drafts that were planned, and what they cost.
+    std::vector<std::pair<double, pipeline_draft>> planned_;
+    /// By devices: how much longer stages take than drafted, with how many known.
+    std::map<std::vector<std::size_t>, std::pair<double, int>> corrections_;
+    std::map<std::string, family_result> families_;
+    std::string reason_;
+    staged_plan best_;
+};
+
+HEDDLE_INLINE staged_plan plan_joint(program const& p, cluster const& c, stage_planners const& planners,
+                                     joint_options const& options) {
+    return joint_planner(p, c, planners, options).plan();
+}
+
+HEDDLE_INLINE staged_plan plan_draft(program const& p, program_layers const& layers, cluster const& c,
+                                     pipeline_draft const& draft, stage_planners const& planners,
+                                     joint_options const& options) {
+    return joint_planner(p, c, planners, options).plan(layers, draft);
+}
+
+} // namespace heddle::detail
+
+#endif

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A run of a program's operators as a program of its own, as one stage of a pipeline computes it.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// What the tensors are that stand for others at the ends of a part.
+enum class part_ends : std::uint8_t {
+    plain,     ///< inputs and buffers, for planning
+    parameters ///< trained parameters, so that running the part gives values and cotangents that leave it, as gradients
+};
+
+/// The operators [first, end) of a program, and before them those that make constants which they use.
+///
+/// A value of before enters as an input of its name, by which the loss is differentiated. A value that is used behind
+/// leaves: the loss is the sum over these of the products with their cotangents, which are sources. So the gradient of
+/// what enters is its cotangent, and the gradient of a cotangent is the value that leaves. Tensors have their names.
+struct program_part {
+    heddle::program program;
+    operator_id first = 0, end = 0;
+    /// The whole's tensors that enter, and those that leave.
+    std::vector<tensor_id> enters, leaves;
+};
+
+/// A cotangent that a part has as a source is named after its tensor and this.
+inline constexpr std::string_view cotangent_suffix = ".cotangent";
+
+/// *Precondition:* `indexed` is of the program, and the range is not empty.
+/// *Throws* `input_error` if a value without a cotangent passes an end, and is no constant that can be made anew; or if
+/// nothing in the part is differentiated.
+[[nodiscard]] program_part part_of(program const& p, indexed_program const& indexed, operator_id first, operator_id end,
+                                   part_ends ends = part_ends::plain);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+class part_maker {
+public:
+    part_maker(program const& p, indexed_program const& indexed, part_ends ends)
+        : program_(p), indexed_(indexed), ends_(ends), maker_(p.tensor_count(), no_operator) {
+        for (operator_id o = 0; o < p.operator_count(); ++o)
+            for (auto t : p.results(o)) maker_[t] = o;
+    }
+
+    program_part make(operator_id first, operator_id end) {
+        out_.first = first, out_.end = end;
+        std::vector<bool> constants(first);
+        for (operator_id o = first; o < end; ++o)
+            for (auto t : program_.operands(o)) need(t, constants);
+        for (operator_id o = 0; o < first; ++o)
+            if (constants[o]) add(o);
+        for (operator_id o = first; o < end; ++o) add(o);
+        bool const has_loss = maker_[program_.loss()] >= first && maker_[program_.loss()] < end;
+        auto const loss = has_loss ? number_.at(program_.loss()) : leave();
+        out_.program = std::move(builder_).finish(loss);
+        return std::move(out_);
+    }
+
+private:
+    static constexpr operator_id no_operator = ~operator_id{0};
+
+    /// Notes which operators of before make a tensor, if it is a constant.
+    void need(tensor_id t, std::vector<bool>& constants) {
+        auto const o = maker_[t];
+        if (o == no_operator || o >= out_.first || indexed_.tensors[t].has_cotangent || constants[o]) return;
+        constants[o] = true;
+        for (auto operand : program_.operands(o)) {
+            if (indexed_.tensors[operand].has_cotangent)
+                throw input_error("tensor '" + program_.tensor(t).name + "'",
+                                  "passes from stage to stage and has no cotangent, expected what has, or constants");
+            need(operand, constants);
+        }
+    }
+
+    void add_source(tensor_id t) {
+        auto const& info = program_.tensor(t);
+        auto& number = number_[t];
+        switch (info.role) {
+        case tensor_role::input: number = builder_.input(info.name, info.shape, info.type, info.trainable); break;
+        case tensor_role::buffer: number = builder_.buffer(info.name, info.shape, info.type); break;
+        case tensor_role::parameter:
+            number = builder_.parameter(info.name, info.shape, info.type, info.trainable);
+            break;
+        case tensor_role::value:
+            number = ends_ == part_ends::plain ? builder_.input(info.name, info.shape, info.type, true)
+                                               : builder_.parameter(info.name, info.shape, info.type);
+            out_.enters.push_back(t);
+        }
+    }
+
+    void add(operator_id o) {
+        auto const& work = program_.work(o);
+        operator_options options{.name = program_.name(o),
+                                 .category = work.category,
+                                 .forward = work.forward,
+                                 .backward = work.backward,
+                                 .extra_saved = work.extra_saved,
+                                 .saved_operands = work.saved_operands,
+                                 .saved_results = work.saved_results,
+                                 .sparse_operands = work.sparse_operands,
+                                 .is_view = work.is_view,
+                                 .stops_gradient = work.stops_gradient,
+                                 .attributes = program_.attributes(o)};
+        std::vector<tensor_id> operands;
+        for (auto t : program_.operands(o)) {
+            if (!number_.contains(t)) add_source(t);
+            operands.push_back(number_.at(t));
+        }
+        for (auto t : program_.results(o)) {
+            options.results.push_back(program_.tensor(t).shape);
+            options.result_types.push_back(program_.tensor(t).type);
+        }
+        auto const results =
+            builder_.apply_multi(program_.kind(o), program_.rule(o), std::move(operands), std::move(options));
+        for (std::size_t k = 0; k < results.size(); ++k) number_[program_.results(o)[k]] = results[k];
+    }
+
+    /// Returns the loss of a part that the program's is not in.
+    tensor_id leave() {
+        std::vector<tensor_id> products;
+        for (operator_id o = out_.first; o < out_.end; ++o)
+            for (auto t : program_.results(o)) {
+                auto const& tensor = indexed_.tensors[t];
+                if (!tensor.has_cotangent || tensor.consumers.empty() || tensor.consumers.back() < out_.end) continue;
+                products.push_back(product(t));
+            }
+        if (products.empty())
+            throw input_error("operators " + std::to_string(out_.first) + " to before " + std::to_string(out_.end),
+                              "nothing that is differentiated leaves them, expected a stage that the loss depends on");
+        auto sum = products.front();
+        for (std::size_t k = 1; k < products.size(); ++k)
+            sum =
+                builder_.apply("add", "(), () -> (); 0 + 1", {sum, products[k]}, costless("left." + std::to_string(k)));
+        return sum;
+    }
+
+    tensor_id product(tensor_id t) {
+        auto const& info = program_.tensor(t);
+        std::string const name = info.name + std::string(cotangent_suffix);
+        auto const cotangent = ends_ == part_ends::plain ? builder_.buffer(name, info.shape, info.type)
+                                                         : builder_.parameter(name, info.shape, info.type);
+        out_.leaves.push_back(t);
+        std::string dims;
+        for (std::size_t d = 0; d < info.shape.size(); ++d)
+            dims += (d > 0 ? " " : "") + (info.shape[d] == 1 ? std::string("1") : "d" + std::to_string(d));
+        auto options = costless(info.name + ".leaves");
+        if (ends_ == part_ends::parameters) options.saved_operands = {0, 1};
+        // Without a term, what leaves is never summands; kernels take one.
+        std::string const rule = "(" + dims + "), (" + dims + ") -> ()";
+        return builder_.apply("einsum", ends_ == part_ends::plain ? rule : rule + "; 0*1", {number_.at(t), cotangent},
+                              std::move(options));
+    }
+
+    [[nodiscard]] operator_options costless(std::string name) const {
+        return {.name = std::move(name),
+                .forward = flops(0),
+                .backward = flops(0),
+                .saved_operands = std::vector<std::uint8_t>{},
+                .is_view = true};
+    }
+
+    program const& program_;
+    indexed_program const& indexed_;
+    part_ends ends_;
+    std::vector<operator_id> maker_;
+    program_builder builder_;
+    /// The numbers of the whole's tensors in the part, while it is made.
+    std::map<tensor_id, tensor_id> number_;
+    program_part out_;
+};
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE program_part part_of(program const& p, indexed_program const& indexed, operator_id first, operator_id end,
+                                   part_ends ends) {
+    return detail::part_maker(p, indexed, ends).make(first, end);
+}
+
+} // namespace heddle
+
+#endif

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Pipelines with stages of unlike sizes and devices, drafted from profiles of layers: which layers are worth
+/// planning in full, on which devices.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/pipeline/strategy_problem.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The layers [first, end) on some devices, ascending.
+struct stage_draft {
+    std::size_t first = 0, end = 0;
+    std::vector<std::size_t> devices;
+    /// The devices that share a sample; equally many after each other do.
+    std::size_t tensor = 1;
+    /// What a micro-batch is estimated to take, its part of gradients and update included.
+    seconds estimate{};
+    /// Whether both are the same layers on the same devices.
+    friend bool operator==(stage_draft const& a, stage_draft const& b) {
+        return a.first == b.first && a.end == b.end && a.devices == b.devices && a.tensor == b.tensor;
+    }
+};
+
+struct pipeline_draft {
+    std::vector<stage_draft> stages;
+    std::int64_t micro_batches = 1;
+    seconds estimate{};
+};
+
+/// By how much stages on these devices take longer than drafted, as known from plans in full.
+using draft_correction = std::function<double(stage_draft const&)>;
+
+/// Drafts pipelines for one number of micro-batches, best first, no two alike.
+///
+/// Stages are consecutive devices: equal parts of a machine, or whole machines one after the other, in the order given or
+/// the reverse; machines at the end may stay out. A stage divides samples among its tensor groups as fast as these are.
+/// For each least time of the slowest stage, layers and devices are assigned exactly for the sum of all.
+/// *Complexity.* O(d^2 l^2) for d devices and l layers, for each such time.
+[[nodiscard]] std::vector<pipeline_draft> draft_pipelines(strategy_problem const& p, std::int64_t micro_batches,
+                                                          std::size_t most, draft_correction const& correction = {});
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+class pipeline_drafter {
+public:
+    pipeline_drafter(strategy_problem const& p, std::int64_t micro_batches, draft_correction const& correction,
+                     bool is_reversed)
+        : problem_(p), count_(micro_batches), samples_(p.global_batch / micro_batches), correction_(correction) {
+        std::size_t first = 0;
+        for (std::size_t m = 0; m < p.machines.size(); first += p.machines[m++].devices) {
+            machines_.push_back(m);
+            first_device_.push_back(first);
+        }
+        if (is_reversed) std::ranges::reverse(machines_);
+        offsets_.push_back(0);
+        for (auto m : machines_) offsets_.push_back(offsets_.back() + p.machines[m].devices);
+        find_places();
+        sum_up();
+    }
+
+    /// Adds what is found to the list.
+    void draft(std::vector<pipeline_draft>& into) {
+        double pace = std::numeric_limits<double>::infinity();
+        for (int round = 0; round < 40; ++round) {
+            auto found = assign(pace);
+            if (!found) return;
+            auto& [draft, slowest] = *found;
+            draft.estimate += static_cast<double>(count_ - 1) * seconds(slowest);
+            into.push_back(std::move(draft));
+            pace = slowest * 0.97;
+        }
+    }
+
+private:
+    /// Devices of a stage in the order of machines here: positions [begin, end), and how they compute.
+    struct place {
+        std::size_t begin = 0, end = 0;
+        std::vector<std::size_t> devices;
+        /// Equal for places of which all is alike.
+        std::size_t kind = 0;
+    };
+
+    void find_places() {
+        places_.resize(offsets_.back() + 1);
+        for (std::size_t k = 0; k < machines_.size(); ++k) {
+            auto const n = problem_.machines[machines_[k]].devices;
+            for (std::size_t size = 1; size <= n; ++size)
+                for (std::size_t at = 0; n % size == 0 && at < n; at += size)
+                    add_place(offsets_[k] + at, offsets_[k] + at + size);
+            for (std::size_t last = k + 1; last < machines_.size(); ++last) add_place(offsets_[k], offsets_[last + 1]);
+        }
+    }
+    void add_place(std::size_t begin, std::size_t end) {
+        place p{begin, end, {}};
+        std::map<std::size_t, std::size_t> of_machine;
+        for (auto at = begin; at < end; ++at) {
+            auto const k = static_cast<std::size_t>(algorithm::upper_bound(offsets_, at) - offsets_.begin()) - 1;
+            p.devices.push_back(first_device_[machines_[k]] + at - offsets_[k]);
+            ++of_machine[machines_[k]];
+        }
+        algorithm::sort(p.devices);
+        std::vector<std::pair<std::size_t, std::size_t>> kind;
+        for (auto const& [machine, count] : of_machine) kind.emplace_back(problem_.machines[machine].type, count);
+        algorithm::sort(kind);
+        p.kind = kinds_.try_emplace(std::move(kind), kinds_.size()).first->second;
+        places_[begin].push_back(std::move(p));
+    }
+
+    /// Sums over the layers before each layer.
+    void sum_up() {
+        auto const& layers = problem_.layers;
+        for (std::size_t t = 0; t < problem_.types.size(); ++t)
+            for (auto const& [degree, profile] : problem_.types[t].profiles) {
+                auto& [fixed, slope, update] = times_[{t, degree}];
+                fixed.push_back(0), slope.push_back(0), update.push_back(0);
+                for (std::size_t l = 0; l < layers.size(); ++l) {
+                    double const one = problem_.time_on(t, degree, l, 1).value,
+                                 all = problem_.time_on(t, degree, l, 2).value;
+                    slope.push_back(slope.back() + all - one);
+                    fixed.push_back(fixed.back() + 2 * one - all);
+                    update.push_back(update.back() + (profile.update.empty() ? 0 : profile.update[l].value));
+                }
+            }
+        gradients_.push_back({}), kept_.push_back({}), saved_.push_back({});
+        auto const add = [](group_bytes a, group_bytes const& b) {
+            return group_bytes{a.whole + b.whole, a.split + b.split};
+        };
+        for (auto const& l : layers) {
+            gradients_.push_back(add(gradients_.back(), l.gradients));
+            kept_.push_back(add(kept_.back(), l.kept));
+            saved_.push_back(add(saved_.back(), l.saved));
+        }
+    }
+    [[nodiscard]] static bytes range(std::vector<group_bytes> const& sums, std::size_t first, std::size_t end,
+                                     std::size_t degree) {
+        return sums[end].on(degree) - sums[first].on(degree);
+    }
+
+    /// The seconds of a micro-batch in a stage, its part of gradients and update included; and the tensor degree.
+    struct stage_time {
+        double seconds = std::numeric_limits<double>::infinity();
+        std::size_t tensor = 1;
+    };
+
+    [[nodiscard]] stage_time time_of(place const& at, std::size_t first, std::size_t end,
+                                     std::int64_t in_flight) const {
+        stage_time best;
+        std::map<std::size_t, std::pair<std::size_t, std::size_t>> machines; // devices here of each, by machine
+        for (auto d : at.devices) {
+            std::size_t m = first_device_.size() - 1;
+            while (first_device_[m] > d) --m;
+            ++machines[m].first;
+        }
+        for (auto const degree : problem_.usable_degrees()) {
+            if (algorithm::any_of(machines, [&](auto const& m) { return m.second.first % degree != 0; })) continue;
+            double speed = 0, fixed = 0, update = 0, groups = 0;
+            bytes limit(std::numeric_limits<double>::infinity());
+            network_link link{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
+            for (auto const& [m, count] : machines) {
+                auto const& machine = problem_.machines[m];
+                auto const& [fix, slope, step] = times_.at({machine.type, degree});
+                double const n = static_cast<double>(count.first / degree);
+                groups += n;
+                speed += n / (slope[end] - slope[first]);
+                fixed = std::max(fixed, fix[end] - fix[first]);
+                update = std::max(update, step[end] - step[first]);
+                limit = std::min(limit, problem_.types[machine.type].memory);
+                auto const& used = machines.size() > 1 ? machine.outside : machine.inside;
+                link = {std::min(link.bandwidth, used.bandwidth), std::max(link.latency, used.latency)};
+            }
+            double const samples = static_cast<double>(samples_);
+            if (groups > samples) continue;
+            bytes const held = range(kept_, first, end, degree) +
+                               static_cast<double>(in_flight) * (samples / groups) * range(saved_, first, end, degree);
+            if (held > limit) continue;
+            double reduce = 0;
+            if (groups > 1) {
+                double const lines = machines.size() > 1 ? static_cast<double>(degree) : 1;
+                reduce = (2 * (groups - 1) / groups * lines * range(gradients_, first, end, degree) / link.bandwidth +
+                          2 * (groups - 1) * link.latency)
+                             .value;
+            }
+            double const time = fixed + samples / speed + (reduce + update) / static_cast<double>(count_);
+            if (time < best.seconds) best = {time, degree};
+        }
+        if (correction_ && best.seconds < std::numeric_limits<double>::infinity())
+            best.seconds *= correction_({first, end, at.devices, best.tensor});
+        return best;
+    }
+
+    /// The time of what enters a stage and of its cotangents.
+    [[nodiscard]] double boundary(place const& at, std::size_t first) const {
+        if (first == 0) return 0;
+        auto const k = static_cast<std::size_t>(algorithm::upper_bound(offsets_, at.begin) - offsets_.begin()) - 1;
+        auto const& machine = problem_.machines[machines_[k]];
+        auto const& link = offsets_[k] < at.begin ? machine.inside : machine.outside;
+        return 2 * (link.latency + static_cast<double>(samples_) * problem_.layers[first].input.on(1) / link.bandwidth)
+                       .value;
+    }
+
+    /// Assigns for the least sum of times of a micro-batch, if no stage takes longer than `pace`. Returns the slowest
+    /// too.
+    [[nodiscard]] std::optional<std::pair<pipeline_draft, double>> assign(double pace) {
+        std::size_t const layers = problem_.layer_count(), devices = offsets_.back();
+        struct label {
+            double sum = std::numeric_limits<double>::infinity(), slowest = 0;
+            std::int64_t stages = 0;
+            place const* next = nullptr;
+            std::size_t end = 0, tensor = 1;
+            double own = 0;
+        };
+        // By first position and layer: the best of what comes from there on.
+        std::vector<std::vector<label>> best(devices + 1, std::vector<label>(layers + 1));
+        for (auto& row : best) row[layers].sum = 0;
+        for (std::size_t at = devices; at-- > 0;)
+            for (std::size_t first = 0; first < layers; ++first) {
+                auto& here = best[at][first];
+                for (auto const& p : places_[at]) {
+                    double const enters = boundary(p, first);
+                    for (auto end = first + 1; end <= layers; ++end) {
+                        auto const& rest = best[p.end][end];
+                        if (rest.sum >= here.sum) continue;
+                        auto const in_flight = std::min(count_, rest.stages + 1);
+                        auto const [own, tensor] = stage_time_of(p, first, end, in_flight);
+                        double const leaves = rest.next ? boundary(*rest.next, end) : 0;
+                        double const slot = own + enters + leaves;
+                        if (own + enters > pace) break; // more layers take longer
+                        if (slot > pace) continue;
+                        double const sum = own + enters + rest.sum;
+                        if (sum < here.sum)
+                            here = {sum, std::max(slot, rest.slowest), rest.stages + 1, &p, end, tensor, own};
+                    }
+                }
+            }
+        if (best[0][0].next == nullptr) return std::nullopt;
+        pipeline_draft found;
+        found.micro_batches = count_;
+        found.estimate = seconds(best[0][0].sum);
+        double const slowest = best[0][0].slowest;
+        for (std::size_t at = 0, first = 0; first < layers;) {
+            auto const& l = best[at][first];
+            found.stages.push_back({first, l.end, l.next->devices, l.tensor, seconds(l.own)});
+            at = l.next->end, first = l.end;
+        }
+        return std::pair(std::move(found), slowest);
+    }
+
+    [[nodiscard]] stage_time stage_time_of(place const& p, std::size_t first, std::size_t end, std::int64_t in_flight) {
+        auto const [at, is_new] = known_.try_emplace({p.kind, first, end, in_flight});
+        if (is_new) at->second = time_of(p, first, end, in_flight);
+        return at->second;
+    }
+
+    strategy_problem const& problem_;
+    std::int64_t count_, samples_;
+    draft_correction const& correction_;
+    std::vector<std::size_t> machines_, first_device_, offsets_;
+    std::vector<std::vector<place>> places_;
+    std::map<std::pair<std::size_t, std::size_t>, std::array<std::vector<double>, 3>> times_;
+    std::vector<group_bytes> gradients_, kept_, saved_;
+    std::map<std::tuple<std::size_t, std::size_t, std::size_t, std::int64_t>, stage_time> known_;
+    std::map<std::vector<std::pair<std::size_t, std::size_t>>, std::size_t> kinds_;
+};
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<pipeline_draft> draft_pipelines(strategy_problem const& p, std::int64_t micro_batches,
+                                                          std::size_t most, draft_correction const& correction) {
+    std::vector<pipeline_draft> all;
+    for (bool const is_reversed : {false, true}) {
+        if (is_reversed && p.types.size() == 1) continue;
+        detail::pipeline_drafter(p, micro_batches, correction, is_reversed).draft(all);
+    }
+    algorithm::sort(all, {}, [](pipeline_draft const& d) { return std::pair(d.estimate, d.stages.size()); });
+    std::vector<pipeline_draft> result;
+    for (auto& d : all) {
+        if (result.size() == most) break;
+        if (algorithm::none_of(result, [&](auto const& other) { return other.stages == d.stages; }))
+            result.push_back(std::move(d));
+    }
+    return result;
+}
+
+} // namespace heddle
+
+#endif

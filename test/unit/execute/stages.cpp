@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSL-1.0
+// Plans of one planner for all: what they cost, what their files say, and that their stages compute what the program does.
+#include "kernels.hpp"
+#include "support/block_programs.hpp"
+#include "support/cases.hpp"
+#include "support/random_programs.hpp"
+
+#include <heddle/clp/ratio_solver.hpp>
+#include <heddle/execute/prove_stages.hpp>
+#include <heddle/plan/verify_staged.hpp>
+#include <heddle/planner/joint.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+
+/// Machines of two devices, a slow one and a fast one; the network between them is slow.
+cluster slow_network(bool are_unlike, double memory = 1e9) {
+    cluster c;
+    c.name = "slow network";
+    for (double const speed : {1e6, 2e6})
+        c.types.push_back({speed > 1e6 ? "fast" : "slow",
+                           bytes(memory),
+                           bytes_per_second(1e8),
+                           seconds(1e-6),
+                           {{element_type::float32, {flops_per_second(speed)}}}});
+    c.machines = {{.type = 0, .devices = 2}, {.type = are_unlike ? std::size_t{1} : std::size_t{0}, .devices = 2}};
+    c.intra = network_link{bytes_per_second(1e7), seconds(1e-6)};
+    c.inter = network_link{bytes_per_second(5e4), seconds(1e-5)};
+    return c;
+}
+
+} // namespace
+
+TEST_CASE("stages on unlike devices with uneven shares compute what the program does") {
+    auto const p = test::residual_blocks(16, 16, 8, true);
+    int pipelines = 0;
+    for (bool const are_unlike : {false, true}) {
+        auto const c = slow_network(are_unlike);
+        auto const plan = plan_joint(p, c, clp::ratio_solver{});
+        REQUIRE(plan.exists());
+        CAPTURE(plan.stages.size());
+        CAPTURE(plan.micro_batches);
+        CHECK(verify(p, plan).problem == "");
+        CHECK(verify_figures(plan, c).problem == "");
+        CHECK(plan.lower_bound <= plan.cost());
+        for (auto const& [name, f] : plan.families) {
+            INFO(name << ' ' << f.reason);
+            if (f.cost) CHECK(plan.cost() <= *f.cost);
+        }
+        auto const found = prove(p, plan, test::kernels());
+        CHECK(found.problem == "");
+        CHECK(found.worst_error <= 1e-12);
+        pipelines += plan.stages.size() > 1;
+    }
+    CHECK(pipelines > 0);
+}
+
+TEST_CASE("stages of any layers on any devices compute what the program does, at the price of their plans") {
+    int meshes = 0, uneven = 0, skips = 0, several = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 70'000);
+        int const blocks = random.between(2, 4);
+        bool const has_skips = random.chance(0.5);
+        auto const p = test::residual_blocks(12, 4 * random.between(1, 3), blocks, has_skips);
+        auto const layers = repeated_layers(index_program(p));
+        auto c = slow_network(random.chance(0.5));
+        for (auto& m : c.machines) m.devices = 2 * random.between(1, 2);
+        pipeline_draft draft;
+        draft.micro_batches = std::vector<std::int64_t>{1, 2, 3, 4}[random.below(4)];
+        std::size_t const devices = c.devices().size();
+        std::size_t device = 0;
+        for (std::size_t first = 0; first < layers.size();) {
+            stage_draft stage;
+            stage.first = first;
+            // The last stage has all layers that are left, and a device at least is left for each stage to come.
+            bool const is_last = device + 1 == devices || random.chance(0.3);
+            stage.end =
+                is_last ? layers.size()
+                        : first + static_cast<std::size_t>(random.between(1, static_cast<int>(layers.size() - first)));
+            std::size_t const left = devices - device - (stage.end < layers.size() ? 1 : 0);
+            auto const count = static_cast<std::size_t>(random.between(1, static_cast<int>(left)));
+            for (std::size_t n = 0; n < count; ++n) stage.devices.push_back(device++);
+            bool const pairs = stage.devices.front() % 2 == 0 && count % 2 == 0;
+            stage.tensor = pairs && count > 2 && random.chance(0.7) ? 2 : 1;
+            first = stage.end;
+            draft.stages.push_back(std::move(stage));
+        }
+        joint_options options;
+        options.sends_beside = random.chance(0.3);
+        auto const plan = plan_draft(p, layers, c, draft, clp::ratio_solver{}, options);
+        REQUIRE(plan.reason == "");
+        CHECK(verify(p, plan).problem == "");
+        CHECK(verify_figures(plan, c).problem == "");
+        CHECK(work_bound(index_program(p), c).value <= plan.cost());
+        auto const found = prove(p, plan, test::kernels());
+        CHECK(found.problem == "");
+        CHECK(found.worst_error <= 1e-12);
+        several += plan.stages.size() > 1;
+        skips += has_skips && plan.stages.size() > 2;
+        for (auto const& s : plan.stages) {
+            meshes += s.plan.is_on_mesh();
+            uneven += std::ranges::any_of(s.plan.cuts, [](atom_class const& cut) {
+                return std::ranges::any_of(cut.counts, [&](extent n) { return n != cut.counts.front(); });
+            });
+        }
+        // Sends beside computation take no longer than sends that block.
+        auto other = plan;
+        other.sends_beside = true;
+        CHECK(evaluate(other, c).time.total().value <= plan.cost() * (1 + 1e-12));
+        // What is said of a stage is checked.
+        other = plan;
+        other.stages.front().plan.provenance.training.in_flight += 1;
+        if (other.stages.size() > 1 || other.micro_batches > 1) CHECK_FALSE(verify(p, other));
+        other = plan;
+        other.time.pipeline *= 1.001;
+        CHECK_FALSE(verify_figures(other, c));
+    }
+    CHECK(several >= test::cases(20));
+    CHECK(skips >= test::cases(3));
+    CHECK((meshes > 0 || test::sanitized));
+    CHECK(uneven >= test::cases(5));
+}
