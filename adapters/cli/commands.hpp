@@ -60,6 +60,8 @@ struct plan_arguments {
     std::optional<std::size_t> label_limit;
     double optimizer_bytes = 8;
     bool master_weights = true;
+    /// Of stages: whether devices compute while they send.
+    bool sends_beside = false;
     std::optional<std::int64_t> batch;
     std::string element_type;
     bool json = false, times = true;
@@ -71,6 +73,7 @@ struct plan_arguments {
 int run_plan(plan_arguments const& arguments);
 int run_plan_amp(plan_arguments const& arguments);
 int run_plan_ditto(plan_arguments const& arguments);
+int run_plan_joint(plan_arguments const& arguments);
 
 struct verify_arguments {
     std::string plan, model, cluster;
@@ -82,6 +85,7 @@ struct verify_arguments {
 };
 int run_verify(verify_arguments const& arguments);
 int run_verify_pipeline(verify_arguments const& arguments);
+int run_verify_stages(verify_arguments const& arguments, std::string const& text);
 
 struct cost_arguments {
     std::string plan, cluster, model;

@@ -9,6 +9,7 @@
 #include <heddle/json/model.hpp>
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/plan.hpp>
+#include <heddle/json/staged_plan.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/figures.hpp>
 #include <heddle/synthesis/price_pipeline.hpp>
@@ -59,6 +60,28 @@ plan_price price(plan const& p, cluster const& c) {
     auto const types = c.devices();
     for (std::size_t d = 0; d < types.size(); ++d)
         out.devices.push_back({c.types[types[d]].name, bytes(cost.memory[d].total()), c.types[types[d]].memory});
+    return out;
+}
+
+plan_price price(staged_plan const& p, cluster const& c) {
+    auto const cost = evaluate(p, c);
+    auto const& t = cost.time;
+    plan_price out{t.total().value,
+                   p.cost(),
+                   {{"pipeline", t.pipeline.value},
+                    {"shared_gradients", t.shared.value},
+                    {"gradients", t.gradients.value},
+                    {"update", t.update.value}},
+                   {},
+                   {}};
+    auto const places = placed_devices(c);
+    for (auto const& place : places) out.devices.push_back({place.type, bytes(0), place.memory_limit});
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        auto device = p.stages[s].devices.begin();
+        for (std::size_t d = 0; d < cost.stages[s].memory.size(); ++d)
+            for (int n = 0; n < p.stages[s].plan.devices[d].group_size; ++n)
+                out.devices[*device++].needed = bytes(cost.stages[s].memory[d].total());
+    }
     return out;
 }
 
@@ -133,9 +156,15 @@ int run_cost(cost_arguments const& arguments) {
     } else {
         if (!arguments.model.empty())
             throw input_error("--model", "is for pipeline plans: others hold what their price needs");
-        auto const p = json::parse_plan(text, arguments.plan);
-        require_valid(verify_figures(p), arguments);
-        found = price(p, cluster_for(p.provenance, p.is_on_mesh()));
+        if (json::has_stages(text, arguments.plan)) {
+            auto const p = json::parse_staged_plan(text, arguments.plan);
+            for (auto const& s : p.stages) require_valid(verify_figures(s.plan), arguments);
+            found = price(p, cluster_for(p.provenance, false));
+        } else {
+            auto const p = json::parse_plan(text, arguments.plan);
+            require_valid(verify_figures(p), arguments);
+            found = price(p, cluster_for(p.provenance, p.is_on_mesh()));
+        }
     }
     found.warnings.insert(found.warnings.end(), warnings.begin(), warnings.end());
     auto const reason = reason_of(found);

@@ -81,6 +81,7 @@ pinned_tensor pin_of(program const& p, std::string const& text) {
 int run_plan(plan_arguments const& arguments) {
     if (arguments.planner == "amp") return run_plan_amp(arguments);
     if (arguments.planner == "ditto") return run_plan_ditto(arguments);
+    if (arguments.planner == "joint") return run_plan_joint(arguments);
     auto const& asked = arguments.hap;
     auto input = read_input(arguments);
     auto& model = input.model;

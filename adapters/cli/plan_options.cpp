@@ -29,7 +29,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         "--profile", plan.profile,
         "For amp and ditto, in place of model and cluster: layer profile, or layers and machines for templates");
     command.add_option("--planner", plan.planner, "Planner")
-        ->check(CLI::IsMember({"hap", "hidup", "amp", "ditto"}))
+        ->check(CLI::IsMember({"hap", "hidup", "amp", "ditto", "joint"}))
         ->capture_default_str();
     command.add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(positive);
     command.add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
@@ -55,6 +55,9 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_flag("!--no-times", plan.times, "Leave out what differs from run to run");
     command.add_option("--time-limit", plan.time_limit, "Stop after this many seconds with the best found")
         ->check(positive);
+
+    auto* const joint = command.add_option_group("joint", "Options of the planner joint");
+    joint->add_flag("--sends-beside", plan.sends_beside, "Stages compute while they send to each other");
 
     auto* const hap = command.add_option_group("hap", "Options of the planner hap");
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");
@@ -171,7 +174,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
                      "Of a profile: equal copies of a template of so many machines at most")
         ->check(positive);
 
-    command.parse_complete_callback([&command, &plan, hap, forms, hidup, limited, pipelines, amp, ditto] {
+    command.parse_complete_callback([&command, &plan, joint, hap, forms, hidup, limited, pipelines, amp, ditto] {
         plan.asks_others = command.count("--planner") == 0 && plan.hap.mesh.empty() &&
                            plan.times; // what they find in a given time differs from run to run
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
@@ -179,6 +182,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
             for (auto const* option : group.get_options())
                 if (option->count() > 0) throw CLI::ValidationError(option->get_name(), "is no option of this planner");
         };
+        allow(*joint, {"joint"});
         allow(*hap, {"hap"});
         for (char const* name : {"--group-machines", "--segments", "--pin", "--bucket", "--label-limit"})
             if (!plan.hap.mesh.empty() && command.count(name) > 0)
@@ -205,7 +209,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
                 if (command.count(option) == 0) throw CLI::RequiredError(option);
             return refuse({"--most-machines"}, "needs a profile");
         }
-        if (plan.planner == "hap" || plan.planner == "hidup") refuse({"--profile"}, "is no option of this planner");
+        if (plan.planner == "hap" || plan.planner == "hidup" || plan.planner == "joint")
+            refuse({"--profile"}, "is no option of this planner");
         refuse({"--model", "--input", "--cluster", "--layers", "--micro-batch", "--dtype", "--optimizer-bytes",
                 "--optimizer", "--no-master-weights"},
                "is not for a profile");

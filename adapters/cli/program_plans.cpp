@@ -32,6 +32,11 @@ plan plan_interleaved(program const& p, cluster const& c, hap_options const& pla
     return plan_hidup(p, c, solver, options);
 }
 
+staged_plan plan_of_all(program const& p, cluster const& c, joint_options const& options,
+                        chosen_ratio_solver const& solver) {
+    return plan_joint(p, c, solver, options);
+}
+
 timeline timeline_of(plan const& p, cluster const& c) {
     auto const& training = p.provenance.training;
     if (!training.interleaves()) return run_serial(p, c);

@@ -8,6 +8,7 @@
 
 #include <heddle/cost/timeline.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/planner/joint.hpp>
 #include <heddle/program/program.hpp>
 
 namespace heddle::cli {
@@ -20,6 +21,9 @@ plan plan_on_axes(program const& p, cluster const& c, mesh const& m, hap_options
 /// *Throws* what `plan_hidup` does.
 plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments,
                       chosen_ratio_solver const& solver);
+/// *Throws* what `plan_joint` does.
+staged_plan plan_of_all(program const& p, cluster const& c, joint_options const& options,
+                        chosen_ratio_solver const& solver);
 /// Returns the events of one iteration of any plan.
 timeline timeline_of(plan const& p, cluster const& c);
 

@@ -50,6 +50,7 @@ void print_collectives(proof const& shown, bool is_on_mesh) {
 int run_verify(verify_arguments const& arguments) {
     auto const text = json::read_text(arguments.plan);
     if (is_pipeline_plan(arguments.plan, text)) return run_verify_pipeline(arguments);
+    if (json::has_stages(text, arguments.plan)) return run_verify_stages(arguments, text);
     auto const p = json::parse_plan(text, arguments.plan);
     auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
     auto warnings = model.warnings;

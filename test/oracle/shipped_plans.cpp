@@ -111,3 +111,33 @@ TEST_CASE("plans of shipped models hold on the shipped cluster of 2 V100 and 6 P
         CHECK(json::write_plan(first) == json::write_plan(second));
     }
 }
+
+TEST_CASE("plans of all kinds of shipped models are priced from their files as planned, and none is dearer than a "
+          "family's best") {
+    int pipelines = 0;
+    for (auto const& [name, on] :
+         {std::pair("vgg19", "v100x8_p100x24"), {"vit_2", "p100x4"}, {"vit_2", "v100x4_nvlink"}}) {
+        CAPTURE(name);
+        CAPTURE(on);
+        auto const model = json::read_model("examples/models/" + std::string(name) + ".json.gz").program;
+        auto const c = json::read_cluster("examples/clusters/" + std::string(on) + ".json");
+        auto const plan = plan_joint(model, c, clp::ratio_solver{});
+        REQUIRE(plan.exists());
+        auto const text = json::write_plan(plan, {.times = false});
+        auto const again = json::parse_staged_plan(text);
+        CHECK(json::write_plan(again, {.times = false}) == text);
+        CHECK(verify(model, again).problem == "");
+        CHECK(verify_figures(again, c).problem == "");
+        CHECK(std::abs(evaluate(again, c).time.total().value - plan.cost()) <= 1e-9 * plan.cost());
+        CHECK(plan.lower_bound > 0);
+        for (auto const& [family, found] : plan.families) {
+            CAPTURE(family);
+            if (found.cost) CHECK(plan.cost() <= *found.cost);
+        }
+        // The plan on one axis costs here what it does by itself.
+        auto const alone = find_plan(model, c, clp::ratio_solver{});
+        CHECK(*plan.families.at("one axis").cost == doctest::Approx(alone.cost()).epsilon(1e-12));
+        pipelines += plan.stages.size() > 1;
+    }
+    CHECK(pipelines > 0);
+}

@@ -18,6 +18,7 @@
 #include <heddle/json/safetensors.hpp>
 #include <heddle/json/safetensors_writer.hpp>
 #include <heddle/json/samples.hpp>
+#include <heddle/json/staged_plan.hpp>
 #include <heddle/json/templates.hpp>
 #include <heddle/json/theory.hpp>
 #include <heddle/json/trace.hpp>

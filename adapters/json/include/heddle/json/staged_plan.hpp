@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Writes plans of several stages and reads them back without loss.
+#pragma once
+
+#include <heddle/json/detail/plan_reader.hpp>
+#include <heddle/json/detail/plan_writer.hpp>
+#include <heddle/json/detail/provenance.hpp>
+#include <heddle/json/document.hpp>
+#include <heddle/json/plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace heddle::json {
+
+namespace detail {
+
+class staged_plan_writer {
+public:
+    using value = nlohmann::ordered_json;
+
+    staged_plan_writer(staged_plan const& p, write_options const& options) : plan_(p), options_(options) {}
+
+    /// What the command line prints.
+    [[nodiscard]] value summary() const {
+        value out = value::object();
+        out["status"] = name_of(statuses, plan_.status);
+        if (plan_.status == search::status::limit) out["which_limit"] = search::name(plan_.which_limit);
+        if (!plan_.reason.empty()) out["reason"] = plan_.reason;
+        out["cost"] = plan_.exists() ? number(plan_.cost()) : value();
+        out["lower_bound"] = number(plan_.lower_bound);
+        out["space"] = plan_.space;
+        if (options_.times) out["seconds"] = number(plan_.seconds);
+        out["warnings"] = plan_.warnings;
+        auto& families = out["families"] = value::object();
+        for (auto const& [name, f] : plan_.families) {
+            auto& entry = families[name] = {{"cost", f.cost ? number(*f.cost) : value()}};
+            if (options_.times) entry["seconds"] = number(f.seconds);
+            if (!f.reason.empty()) entry["reason"] = f.reason;
+        }
+        out["provenance"] = provenance_to_json(plan_.provenance);
+        out["provenance"]["optimizer_bytes_per_element"] =
+            number(plan_.provenance.training.optimizer_bytes_per_element);
+        out["time"] = {{"pipeline", number(plan_.time.pipeline.value)},
+                       {"shared", number(plan_.time.shared.value)},
+                       {"gradients", number(plan_.time.gradients.value)},
+                       {"update", number(plan_.time.update.value)}};
+        out["device_count"] = plan_.device_count;
+        out["micro_batches"] = plan_.micro_batches;
+        out["sends"] = plan_.sends_beside ? "beside" : "blocking";
+        return out;
+    }
+
+    [[nodiscard]] std::string text() const {
+        std::string out = "{\n\"format\": \"heddle.plan\",\n\"version\": 2";
+        value const all = summary();
+        for (auto const& [key, field] : all.items()) out += ",\n\"" + key + "\": " + plan_writer::dump(field);
+        out += ",\n\"pipeline\": [";
+        char const* separator = "\n";
+        for (auto const& s : plan_.stages) {
+            value const fields{
+                {"first", s.first}, {"end", s.end}, {"devices", s.devices}, {"boundary", number(s.boundary.value)}};
+            auto text = plan_writer::dump(fields);
+            text.pop_back();
+            auto stage = plan_writer(s.plan, {.times = options_.times}).text();
+            stage.pop_back();
+            out += separator + text + ", \"plan\": " + stage + "}";
+            separator = ",\n";
+        }
+        return out + "\n]\n}\n";
+    }
+
+private:
+    static value number(double v) {
+        if (!std::isfinite(v)) throw input_error("plan", "has a number that is not finite, which no file can hold");
+        return v;
+    }
+
+    staged_plan const& plan_;
+    write_options const& options_;
+};
+
+class staged_plan_reader {
+public:
+    explicit staged_plan_reader(document const& file) : root_(file.root()) {}
+
+    staged_plan read() {
+        plan_.status = root_.at("status").choice(statuses);
+        if (plan_.status == search::status::limit) plan_.which_limit = root_.at("which_limit").choice(limits);
+        if (auto const reason = root_.find("reason")) plan_.reason = reason->text();
+        plan_.lower_bound = root_.at("lower_bound").non_negative();
+        if (auto const space = root_.find("space")) plan_.space = space->text();
+        if (auto const seconds = root_.find("seconds")) plan_.seconds = seconds->non_negative();
+        root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
+        plan_.provenance = provenance_from_json(root_.at("provenance"));
+        element const time = root_.at("time");
+        auto const term = [&](char const* name) { return heddle::seconds(time.at(name).non_negative()); };
+        plan_.time = {term("pipeline"), term("shared"), term("gradients"), term("update")};
+        if (auto const families = root_.find("families"))
+            for (auto const& [name, e] : families->fields()) {
+                auto& f = plan_.families[name];
+                if (auto const cost = e.at("cost"); !cost.value().is_null()) f.cost = cost.non_negative();
+                if (auto const seconds = e.find("seconds")) f.seconds = seconds->non_negative();
+                if (auto const reason = e.find("reason")) f.reason = reason->text();
+            }
+        plan_.device_count = static_cast<std::size_t>(root_.at("device_count").integer(1, 65536));
+        plan_.micro_batches = static_cast<int>(root_.at("micro_batches").integer(1, std::int64_t{1} << 30));
+        if (auto const sends = root_.at("sends"); sends.text() == "beside") plan_.sends_beside = true;
+        else if (sends.text() != "blocking") sends.expected("'blocking' or 'beside'");
+        std::int64_t next = 0;
+        root_.at("pipeline").for_each([&](element const& e) { next = read_stage(e, next); });
+        auto const cost = root_.at("cost");
+        if (cost.value().is_null() == plan_.exists()) cost.expected("a number exactly where there are stages");
+        if (plan_.exists() && std::abs(cost.non_negative() - plan_.cost()) > 1e-9 * plan_.cost())
+            cost.expected("the sum of the terms of time");
+        return std::move(plan_);
+    }
+
+private:
+    std::int64_t read_stage(element const& e, std::int64_t next) {
+        planned_stage stage;
+        auto const operators = std::int64_t{1} << 31;
+        stage.first = static_cast<operator_id>(e.at("first").integer(next, next));
+        stage.end = static_cast<operator_id>(e.at("end").integer(next + 1, operators));
+        std::int64_t least = 0;
+        auto const most = static_cast<std::int64_t>(plan_.device_count) - 1;
+        e.at("devices").for_each([&](element const& d) {
+            stage.devices.push_back(static_cast<std::size_t>(d.integer(least, most)));
+            least = static_cast<std::int64_t>(stage.devices.back()) + 1;
+            for (auto const& other : plan_.stages)
+                for (auto const taken : other.devices)
+                    if (taken == stage.devices.back()) d.expected("a device that no stage before has");
+        });
+        stage.boundary = heddle::seconds(e.at("boundary").non_negative());
+        auto const plan = e.at("plan");
+        stage.plan = plan_reader(plan).read();
+        if (!stage.plan.exists()) plan.expected("a plan with steps");
+        std::size_t devices = 0;
+        for (auto const& d : stage.plan.devices) devices += static_cast<std::size_t>(d.group_size);
+        if (devices != stage.devices.size())
+            e.at("devices").expected(std::to_string(devices) + ", as many as the stage's plan is for");
+        plan_.stages.push_back(std::move(stage));
+        return plan_.stages.back().end;
+    }
+
+    element root_;
+    staged_plan plan_;
+};
+
+} // namespace detail
+
+/// A plan as the text of a plan file. That of a plan of several stages is of version 2.
+/// *Throws* `input_error` if a number is not finite.
+[[nodiscard]] inline std::string write_plan(staged_plan const& p, write_options const& options = {}) {
+    return detail::staged_plan_writer(p, options).text();
+}
+
+/// A plan's outcome, without its stages, as one JSON object on one line. *Throws* `input_error` if a number is not
+/// finite.
+[[nodiscard]] inline std::string plan_summary(staged_plan const& p, write_options const& options = {}) {
+    return detail::plan_writer::dump(detail::staged_plan_writer(p, options).summary());
+}
+
+/// Tells whether the text of a plan file is of a plan of several stages. *Throws* `input_error` if it is no JSON.
+[[nodiscard]] inline bool has_stages(std::string_view text, std::string const& name = "plan") {
+    return detail::guarded(name, [&] { return document(name, text, "plan", 2).root().find("pipeline").has_value(); });
+}
+
+/// Reads a plan of several stages from text; `name` stands in messages. *Throws* `input_error`.
+[[nodiscard]] inline staged_plan parse_staged_plan(std::string_view text, std::string const& name = "plan") {
+    return detail::guarded(name, [&] { return detail::staged_plan_reader(document(name, text, "plan", 2)).read(); });
+}
+
+} // namespace heddle::json
