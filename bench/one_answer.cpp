@@ -85,7 +85,8 @@ int main(int count, char** arguments) {
         for (auto const* m : {"bert_12", "gpt2_12", "vit_12", "vgg19", "bert_moe_12"})
             models.push_back(examples / "models" / (std::string(m) + ".json.gz"));
     for (auto const& entry : fs::directory_iterator(examples / "clusters"))
-        if (entry.path().stem() != "single") clusters.push_back(entry.path());
+        if (entry.path().stem() != "single" && !has_groups(json::read_cluster(entry.path())))
+            clusters.push_back(entry.path());
     std::ranges::sort(clusters);
     std::printf("# One price, one planner\n\n"
                 "Made by `build/release/bench/one_answer > docs/results/one_answer.md`: `plan_joint` for shipped "
