@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/error.hpp>
+#include <heddle/execute/single_device.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/libtorch/tensor.hpp>
 #include <heddle/program/program.hpp>
