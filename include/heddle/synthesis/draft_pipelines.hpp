@@ -50,7 +50,8 @@ using draft_correction = std::function<double(stage_draft const&)>;
 ///
 /// Stages are consecutive devices: equal parts of a machine, or whole machines one after the other, in the order given or
 /// the reverse; machines at the end may stay out. A stage divides samples among its tensor groups as fast as these are.
-/// For each least time of the slowest stage, layers and devices are assigned exactly for the sum of all.
+/// For each least time of the slowest stage, a dynamic program that keeps one rest for each place and layer assigns layers
+/// and devices for a small sum of all.
 /// *Complexity.* O(d^2 l^2) for d devices and l layers, for each such time.
 [[nodiscard]] std::vector<pipeline_draft> draft_pipelines(strategy_problem const& p, std::int64_t micro_batches,
                                                           std::size_t most, draft_correction const& correction = {});
@@ -242,6 +243,8 @@ private:
                         if (rest.sum >= here.sum) continue;
                         auto const in_flight = std::min(count_, rest.stages + 1);
                         auto const [own, tensor] = stage_time_of(p, first, end, in_flight);
+                        // More layers may leave fewer stages behind, of whose micro-batches less is held.
+                        if (own == std::numeric_limits<double>::infinity()) continue;
                         double const leaves = rest.next ? boundary(*rest.next, end) : 0;
                         double const slot = own + enters + leaves;
                         if (own + enters > pace) break; // more layers take longer
