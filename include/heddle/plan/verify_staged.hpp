@@ -9,6 +9,7 @@
 #include <heddle/plan/verification.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/program/program_part.hpp>
+#include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/rescale.hpp>
 
 #include <cmath>
@@ -23,8 +24,8 @@ namespace heddle {
 [[nodiscard]] std::vector<program_part> parts_of(program const& p, staged_plan const& what,
                                                  part_ends ends = part_ends::plain);
 
-/// Checks that stages have every operator once, in order, on devices of their own, and each stage's plan against the part
-/// of the program that it is of.
+/// Checks that stages have every operator once, in order, on devices of their own, each stage's plan against the part of
+/// the program that it is of, and that the losses of micro-batches add up to the program's.
 [[nodiscard]] verification verify(program const& p, staged_plan const& what);
 
 /// Checks that all that the plan says of time and memory is as `evaluate` says, to 1e-9. *Precondition.* `verify` has
@@ -65,6 +66,13 @@ HEDDLE_INLINE std::vector<program_part> parts_of(program const& p, staged_plan c
 HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
     try {
         if (what.stages.size() == 1 && what.micro_batches == 1) return verify(p, what.stages.front().plan);
+        if (what.micro_batches > 1) {
+            auto const indexed = index_program(p);
+            if (auto const [statistic, operation] = obstacles_to_micro_batches(indexed); statistic || operation)
+                return {false, "micro-batches do not compute '" +
+                                   indexed.operators[operation ? *operation : *statistic].name +
+                                   "' of the whole batch"};
+        }
         auto const parts = parts_of(p, what);
         std::set<std::size_t> taken;
         for (std::size_t s = 0; s < parts.size(); ++s) {
