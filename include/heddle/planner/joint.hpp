@@ -90,8 +90,8 @@ template <ratio_solver Solver>
 } // namespace detail
 
 /// Plans every stage of a draft in full: on one axis, or on a mesh of its tensor groups if that is better.
-/// *Returns* a plan without stages, with the reason, if a stage has none, or micro-batches do not divide the batch.
-/// *Throws* `input_error` as `plan_joint` and `part_of` do.
+/// *Returns* a plan without stages, with the reason, if a stage has none or cannot be cut out (`part_of`), or
+/// micro-batches do not divide the batch or do not compute the same. *Throws* `input_error` as `plan_joint` does.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] staged_plan plan_draft(Program const& program, program_layers const& layers, cluster const& c,
                                      pipeline_draft const& draft, Solver&& solver, joint_options const& options = {}) {
@@ -137,6 +137,9 @@ public:
         best_.provenance.planner = "joint";
         best_.space = "plans of all stages, forms, shares and micro-batches";
         best_.which_limit = until_.reached();
+        // Families leave out plans, so that none is found proves nothing.
+        if (!best_.exists() && best_.which_limit == search::limit_kind::none)
+            best_.which_limit = search::limit_kind::width;
         auto const bound = work_bound(indexed_, cluster_).value;
         search::conclude(best_, best_.exists() ? std::optional(best_.cost()) : std::nullopt, bound, best_.cost());
         if (!best_.exists()) best_.reason = reason_;
@@ -145,6 +148,12 @@ public:
     }
 
     staged_plan plan(program_layers const& layers, pipeline_draft const& draft) {
+        if (auto const found = obstacles_to_micro_batches(indexed_);
+            draft.micro_batches > 1 && (found.statistic || found.operation)) {
+            staged_plan none;
+            none.reason = "micro-batches do not compute what the whole batch does";
+            return none;
+        }
         layers_ = layers;
         return in_full(draft, effort::groups);
     }
@@ -307,16 +316,25 @@ private:
         return micro_batches_.emplace(count, std::pair(std::move(part), std::move(indexed))).first->second;
     }
 
-    /// Plans every stage of a draft in full. Returns a plan without stages if one has none, or if samples do not divide.
+    /// Plans every stage of a draft in full. Returns a plan without stages, with the reason, if that cannot be done.
     staged_plan in_full(pipeline_draft const& draft, effort how) {
         staged_plan result;
+        try {
+            plan_stages(result, draft, how);
+        } catch (input_error const& e) { result.reason = e.what(); }
+        if (!result.reason.empty()) result.stages.clear();
+        return result;
+    }
+
+    /// Notes the reason if a stage has no plan, or samples do not divide. *Throws* `input_error` as `part_of` does.
+    void plan_stages(staged_plan& result, pipeline_draft const& draft, effort how) {
         result.device_count = places_.machine.size();
         result.micro_batches = static_cast<int>(draft.micro_batches);
         result.sends_beside = options_.sends_beside;
         auto const samples = batch_size_of(indexed_);
-        if (samples % draft.micro_batches != 0) {
-            result.reason = "micro-batches of " + std::to_string(draft.micro_batches) + " do not divide the batch";
-            return result;
+        if (draft.micro_batches < 1 || samples % draft.micro_batches != 0) {
+            result.reason = std::to_string(draft.micro_batches) + " micro-batches do not divide the batch";
+            return;
         }
         auto const& [micro, indexed] = micro_batch(draft.micro_batches);
         std::size_t const count = draft.stages.size();
@@ -326,9 +344,8 @@ private:
             auto part = part_of(micro, indexed, layers_.cuts[d.first], layers_.cuts[d.end]);
             auto found = plan_stage(part.program, d, draft.micro_batches, static_cast<int>(in_flight), how);
             if (!found.exists()) {
-                result.stages.clear();
                 result.reason = "stage " + std::to_string(s) + ": " + found.reason;
-                return result;
+                return;
             }
             if (d.estimate.value > 0) {
                 auto& [factor, known] = corrections_[where(d)];
@@ -338,11 +355,7 @@ private:
             result.provenance.training = options_.stage.training;
             result.stages.push_back({part.first, part.end, d.devices, std::move(found), seconds(0)});
         }
-        if (!price(result, cluster_)) {
-            result.stages.clear();
-            result.reason = "a stage does not fit into memory";
-        }
-        return result;
+        if (!price(result, cluster_)) result.reason = "a stage does not fit into memory";
     }
 
     /// Plans a stage's program on its devices. Stages that are alike are planned once.

@@ -38,7 +38,66 @@ cluster slow_network(bool are_unlike, double memory = 1e9) {
     return c;
 }
 
+/// Two linear operators, the cheap operators between and behind them, and what is between normalised over the batch if so
+/// asked.
+program two_linears(bool is_normalised, bool input_is_differentiated = false) {
+    program_builder b;
+    char const* const linear = "(b k), (n k) -> (b n); 0*1";
+    auto const x = b.input("x", {16, 16}, element_type::float32, input_is_differentiated);
+    auto const y =
+        b.apply("linear", linear, {x, b.parameter("first.weight", {16, 16})}, {.category = operator_class::matmul});
+    auto const z = b.apply("norm", is_normalised ? "(~b n) -> (b n)" : "(b n) -> (b n)", {y},
+                           {.name = "norm", .category = operator_class::elementwise});
+    auto const out =
+        b.apply("linear", linear, {z, b.parameter("second.weight", {16, 16})}, {.category = operator_class::matmul});
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {out}, {.category = operator_class::reduction}));
+}
+
+/// Both halves of `two_linears`, each on a machine.
+pipeline_draft halves(std::int64_t micro_batches) { return {{{0, 1, {0, 1}}, {1, 2, {2, 3}}}, micro_batches}; }
+program_layers const layers_of_halves{{0, 2, 4}, {"first", "second"}};
+
 } // namespace
+
+TEST_CASE("micro-batches of which none computes what the batch does are refused") {
+    auto const c = slow_network(true);
+    auto const p = two_linears(true);
+    CHECK(plan_draft(p, layers_of_halves, c, halves(1), clp::ratio_solver{}).exists());
+    CHECK_FALSE(plan_draft(p, layers_of_halves, c, halves(2), clp::ratio_solver{}).exists());
+    auto const planned = plan_draft(two_linears(false), layers_of_halves, c, halves(2), clp::ratio_solver{});
+    REQUIRE(planned.reason == "");
+    CHECK(verify(two_linears(false), planned).problem == "");
+    CHECK(verify(p, planned).problem == "micro-batches do not compute 'norm' of the whole batch");
+}
+
+TEST_CASE("a program's own input may be differentiated") {
+    auto const c = slow_network(true);
+    auto const p = two_linears(false, true), without = two_linears(false);
+    auto const plan = plan_draft(p, layers_of_halves, c, halves(2), clp::ratio_solver{});
+    REQUIRE(plan.reason == "");
+    CHECK(verify(p, plan).problem == "");
+    CHECK(verify_figures(plan, c).problem == "");
+    CHECK(plan.stages[0].boundary == seconds(0));
+    CHECK(plan.stages[1].boundary ==
+          plan_draft(without, layers_of_halves, c, halves(2), clp::ratio_solver{}).stages[1].boundary);
+    CHECK(plan_joint(p, c, clp::ratio_solver{}).exists());
+}
+
+TEST_CASE("that no family has a plan proves nothing") {
+    auto const plan = plan_joint(two_linears(false), slow_network(true, 100), clp::ratio_solver{});
+    CHECK_FALSE(plan.exists());
+    CHECK(plan.status == search::status::limit);
+    CHECK(plan.which_limit == search::limit_kind::width);
+    CHECK(plan.reason != "");
+}
+
+TEST_CASE("a draft of which a stage cannot be cut out has no plan and a reason") {
+    auto draft = halves(1);
+    draft.stages[1].devices = {2, 4};
+    auto const plan = plan_draft(two_linears(false), layers_of_halves, slow_network(true), draft, clp::ratio_solver{});
+    CHECK_FALSE(plan.exists());
+    CHECK(plan.reason.find("expected devices of the cluster") != std::string::npos);
+}
 
 TEST_CASE("stages on unlike devices with uneven shares compute what the program does") {
     auto const p = test::residual_blocks(16, 16, 8, true);
