@@ -3,6 +3,8 @@
 /// @brief The script of the page, which shows the data that the page carries. It asks for nothing from elsewhere.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 namespace heddle::html::detail {
 
 inline constexpr char const* script = R"js(

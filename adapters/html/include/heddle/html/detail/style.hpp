@@ -3,6 +3,8 @@
 /// @brief The style of the page: light and dark, narrow and printed.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 namespace heddle::html::detail {
 
 inline constexpr char const* style = R"css(
