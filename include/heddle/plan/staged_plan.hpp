@@ -103,7 +103,8 @@ struct staged_cost {
 /// With m micro-batches, an iteration takes `(m - 1) * max + sum`, as AMP's eq. (5) has it: of one micro-batch's time in
 /// the stages and, in the sum, between them. A stage that blocks is as long as its own time and that of sending and
 /// receiving at both ends; one that does not is as long as the longest of these. A value that crosses is sent once to
-/// each machine that has a part of it, and then spread inside; its cotangent goes back the same way.
+/// each machine that has a part of it, and then spread inside; its cotangent goes back the same way. A value that a later
+/// stage uses is handed on by each stage between, whose devices hold it in equal parts.
 /// What no stage before sends is the program's own. *Throws* `input_error` as `cluster_of` and `evaluate` of a plan do.
 [[nodiscard]] staged_cost evaluate(staged_plan const& p, cluster const& c);
 
@@ -193,6 +194,10 @@ public:
             all += part.size - here;
             bool const moves_inside = here > equal_parts || part.on_devices > part.size + equal_parts;
             if (moves_inside) on_device = std::max(on_device, part.most);
+            if (here > equal_parts) { // whoever has copies here sends as many of the parts that are asked for
+                auto const& sent = there->second;
+                on_device = std::max(on_device, part.on_devices * (here / part.size) * sent.most / sent.on_devices);
+            }
         }
         for (auto const& [machine, part] : has) most = std::max(most, part.size), whole += part.size;
         seconds time{0};
@@ -208,23 +213,32 @@ public:
         return time;
     }
 
-    [[nodiscard]] std::vector<seconds> all() const {
-        std::vector<seconds> result(plan_.stages.size());
-        std::map<std::string, std::size_t> from;
-        std::vector<stage_end> left;
+    /// By stage: the time of what comes from the stage before and goes back, and what is only handed on.
+    struct passing {
+        std::vector<seconds> times;
+        std::vector<bytes> handed_on;
+    };
+    [[nodiscard]] passing all() const {
+        passing result{std::vector<seconds>(plan_.stages.size()), std::vector<bytes>(plan_.stages.size())};
+        std::map<std::string, std::pair<std::size_t, tensor_at_end>> last; // the stage that has a value, and how
+        auto const pass = [&](std::pair<std::size_t, tensor_at_end>& value, tensor_at_end wanted) {
+            auto& [at, held] = value;
+            auto const &from = plan_.stages[at], &to = plan_.stages[at + 1];
+            result.times[at + 1] += between(from, held, to, wanted) + between(to, wanted, from, held);
+            ++at, held = std::move(wanted);
+        };
         for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
-            auto const& stage = plan_.stages[s];
-            auto const entered = end_of(stage.plan, true);
-            for (auto const& [name, wanted] : entered) {
-                auto const source = from.find(name);
-                if (source == from.end()) continue; // an input of the program
-                // It passes the stages between as it is.
-                auto const& sender = plan_.stages[source->second];
-                auto const& held = left[source->second].at(name);
-                result[s] += between(sender, held, stage, wanted) + between(stage, wanted, sender, held);
+            for (auto const& [name, wanted] : end_of(plan_.stages[s].plan, true)) {
+                auto const found = last.find(name);
+                if (found == last.end()) continue; // an input of the program
+                for (auto& value = found->second; value.first + 1 < s;) {
+                    result.handed_on[value.first + 1] += wanted.size;
+                    pass(value, in_equal_parts(plan_.stages[value.first + 1], wanted.size));
+                }
+                pass(found->second, wanted);
             }
-            left.push_back(end_of(stage.plan, false));
-            for (auto const& [name, held] : left.back()) from[name] = s;
+            for (auto& [name, held] : end_of(plan_.stages[s].plan, false))
+                last.insert_or_assign(name, std::pair(s, held));
         }
         return result;
     }
@@ -237,6 +251,17 @@ private:
     struct machine_part {
         double begin = 1, end = 0, size = 0, on_devices = 0, most = 0;
     };
+
+    [[nodiscard]] static tensor_at_end in_equal_parts(planned_stage const& s, bytes size) {
+        double const planned = static_cast<double>(s.plan.devices.size()), all = static_cast<double>(s.devices.size());
+        tensor_at_end at{size, {}, {}, {}, planned / all};
+        double next = 0;
+        for (auto const& d : s.plan.devices) {
+            at.share.push_back(d.group_size / all);
+            at.from.push_back(std::exchange(next, next + at.share.back()));
+        }
+        return at;
+    }
 
     [[noreturn]] void fail(char const* where) const {
         throw input_error("cluster '" + cluster_.name + "'", std::string("has no link ") + where + ", expected one");
@@ -334,6 +359,7 @@ HEDDLE_INLINE cluster cluster_of(cluster const& c, planned_stage const& s) {
 }
 
 HEDDLE_INLINE staged_cost evaluate(staged_plan const& p, cluster const& c) {
+    validate(c);
     if (detail::device_places const places(c); places.machine.size() != p.device_count)
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(places.machine.size()) +
                                                           " devices, the plan is for " +
@@ -343,7 +369,16 @@ HEDDLE_INLINE staged_cost evaluate(staged_plan const& p, cluster const& c) {
         cost.stages.push_back(evaluate(s.plan, cluster_of(c, s)));
         cost.fits = cost.fits && cost.stages.back().fits;
     }
-    cost.boundaries = detail::boundary_price(p, c).all();
+    auto const passing = detail::boundary_price(p, c).all();
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        auto const on = cluster_of(c, p.stages[s]);
+        auto const types = on.devices();
+        auto const held = passing.handed_on[s] * p.stages[s].plan.provenance.training.in_flight /
+                          static_cast<double>(p.stages[s].devices.size());
+        for (std::size_t d = 0; d < types.size(); ++d)
+            cost.fits = cost.fits && bytes(cost.stages[s].memory[d].total()) + held <= on.types[types[d]].memory;
+    }
+    cost.boundaries = passing.times;
     auto const& b = cost.boundaries;
     double const m = p.micro_batches;
     seconds sum{0}, slowest{0}, end{0};
