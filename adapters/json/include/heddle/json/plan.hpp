@@ -31,7 +31,11 @@ namespace heddle::json {
 /// that its program is right for a model is for a verifier to say.
 /// *Throws* `input_error`.
 [[nodiscard]] inline plan parse_plan(std::string_view text, std::string const& name = "plan") {
-    return detail::guarded(name, [&] { return detail::plan_reader(document(name, text, "plan", 2)).read(); });
+    auto p = detail::guarded(name, [&] { return detail::plan_reader(document(name, text, "plan", 2)).read(); });
+    auto const& training = p.provenance.training;
+    if (training.accumulated != 1 || training.in_flight != 1)
+        throw input_error(name, "is of one stage of a pipeline, expected a plan that is whole");
+    return p;
 }
 
 /// Reads a plan file.

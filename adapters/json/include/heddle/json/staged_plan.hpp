@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -135,9 +136,7 @@ private:
         e.at("devices").for_each([&](element const& d) {
             stage.devices.push_back(static_cast<std::size_t>(d.integer(least, most)));
             least = static_cast<std::int64_t>(stage.devices.back()) + 1;
-            for (auto const& other : plan_.stages)
-                for (auto const taken : other.devices)
-                    if (taken == stage.devices.back()) d.expected("a device that no stage before has");
+            if (!taken_.insert(stage.devices.back()).second) d.expected("a device that no stage before has");
         });
         stage.boundary = heddle::seconds(e.at("boundary").non_negative());
         auto const plan = e.at("plan");
@@ -153,6 +152,7 @@ private:
 
     element root_;
     staged_plan plan_;
+    std::set<std::size_t> taken_;
 };
 
 } // namespace detail
