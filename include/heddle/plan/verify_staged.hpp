@@ -12,7 +12,6 @@
 #include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/rescale.hpp>
 
-#include <cmath>
 #include <cstddef>
 #include <set>
 #include <string>
@@ -28,7 +27,8 @@ namespace heddle {
 /// the program that it is of, and that the losses of micro-batches add up to the program's.
 [[nodiscard]] verification verify(program const& p, staged_plan const& what);
 
-/// Checks that all that the plan says of time and memory is as `evaluate` says, to 1e-9. *Precondition.* `verify` has
+/// Checks that all that the plan says of time and memory is as `evaluate` says, to 1e-9, that status and bound can be true,
+/// and that no family costs less. *Precondition.* `verify` has
 /// accepted the plan.
 [[nodiscard]] verification verify_figures(staged_plan const& p, cluster const& c);
 
@@ -65,7 +65,9 @@ HEDDLE_INLINE std::vector<program_part> parts_of(program const& p, staged_plan c
 
 HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
     try {
-        if (what.stages.size() == 1 && what.micro_batches == 1) return verify(p, what.stages.front().plan);
+        bool const is_whole = what.stages.size() == 1 && what.micro_batches == 1;
+        if (is_whole && (what.stages.front().first != 0 || what.stages.front().end != p.operator_count()))
+            return {false, "stage 0: does not have all operators"};
         if (what.micro_batches > 1) {
             auto const indexed = index_program(p);
             if (auto const [statistic, operation] = obstacles_to_micro_batches(indexed); statistic || operation)
@@ -73,21 +75,26 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
                                    indexed.operators[operation ? *operation : *statistic].name +
                                    "' of the whole batch"};
         }
-        auto const parts = parts_of(p, what);
+        auto const parts = is_whole ? std::vector<program_part>{} : parts_of(p, what);
         std::set<std::size_t> taken;
-        for (std::size_t s = 0; s < parts.size(); ++s) {
+        for (std::size_t s = 0; s < what.stages.size(); ++s) {
             auto const& stage = what.stages[s];
             std::string const place = "stage " + std::to_string(s) + ": ";
             for (auto const d : stage.devices)
                 if (d >= what.device_count || !taken.insert(d).second)
                     return {false, place + "device " + std::to_string(d) + " does not exist, or has a place already"};
             auto const& training = stage.plan.provenance.training;
-            auto const held = std::min<std::size_t>(static_cast<std::size_t>(what.micro_batches), parts.size() - s);
+            auto const held =
+                std::min<std::size_t>(static_cast<std::size_t>(what.micro_batches), what.stages.size() - s);
             if (training.accumulated != what.micro_batches || training.in_flight != static_cast<int>(held))
                 return {false, place + "its costs are for " + std::to_string(training.in_flight) + " of " +
                                    std::to_string(training.accumulated) + " micro-batches in flight, expected " +
                                    std::to_string(held) + " of " + std::to_string(what.micro_batches)};
-            if (auto const checked = verify(parts[s].program, stage.plan); !checked)
+            if (!is_whole && training.interleaves())
+                return {false, place + "has micro-batches that take turns, expected them in one stage alone"};
+            if (what.micro_batches > 1 && training.overlaps_gradients)
+                return {false, place + "overlaps gradients, expected that only of one micro-batch"};
+            if (auto const checked = verify(is_whole ? p : parts[s].program, stage.plan); !checked)
                 return {false, place + checked.problem};
         }
     } catch (input_error const& e) { return {false, e.what()}; }
@@ -95,25 +102,27 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
 }
 
 HEDDLE_INLINE verification verify_figures(staged_plan const& p, cluster const& c) {
-    try {
+    return detail::verified([&] {
+        detail::check_status(p);
+        for (auto const& [name, f] : p.families)
+            detail::require_figure(!f.cost || *f.cost >= p.cost() * (1 - 1e-9),
+                                   "family '" + name + "' has a plan that costs less");
         auto const cost = evaluate(p, c);
-        auto const near = [](seconds a, seconds b) {
-            return std::abs(a.value - b.value) <= 1e-9 * std::max(std::abs(a.value), std::abs(b.value));
-        };
+        auto const near = [](seconds a, seconds b) { return detail::is_near(a.value, b.value); };
         auto const &said = p.time, &found = cost.time;
-        if (!near(said.pipeline, found.pipeline) || !near(said.shared, found.shared) ||
-            !near(said.gradients, found.gradients) || !near(said.update, found.update))
-            return {false, "time: the plan says " + std::to_string(said.total().value) + " s, its stages take " +
-                               std::to_string(found.total().value) + " s"};
-        if (!cost.fits) return {false, "memory: a stage does not fit"};
+        detail::require_figure(near(said.pipeline, found.pipeline) && near(said.shared, found.shared) &&
+                                   near(said.gradients, found.gradients) && near(said.update, found.update),
+                               "time: the plan says " + std::to_string(said.total().value) + " s, its stages take " +
+                                   std::to_string(found.total().value) + " s");
+        detail::require_figure(cost.fits, "memory: a stage does not fit");
         for (std::size_t s = 0; s < p.stages.size(); ++s) {
-            if (!near(p.stages[s].boundary, cost.boundaries[s]))
-                return {false, "stage " + std::to_string(s) + ": what enters it takes another time"};
-            if (auto const checked = verify_figures(p.stages[s].plan, cluster_of(c, p.stages[s])); !checked)
-                return {false, "stage " + std::to_string(s) + ": " + checked.problem};
+            std::string const place = "stage " + std::to_string(s) + ": ";
+            detail::require_figure(near(p.stages[s].boundary, cost.boundaries[s]),
+                                   place + "what enters it takes another time");
+            auto const checked = verify_figures(p.stages[s].plan, cluster_of(c, p.stages[s]));
+            detail::require_figure(static_cast<bool>(checked), place + checked.problem);
         }
-    } catch (input_error const& e) { return {false, e.what()}; }
-    return {};
+    });
 }
 
 } // namespace heddle

@@ -122,15 +122,35 @@ namespace heddle::detail {
 class joint_planner {
 public:
     joint_planner(program const& p, cluster const& c, stage_planners const& planners, joint_options const& options)
-        : program_(p), cluster_(c), planners_(planners), options_(options), until_(options.limits),
-          indexed_(index_program(p)), places_(c) {
-        validate(c);
-        check_for_pipelines(c);
-    }
+        : program_(p), cluster_(checked(c)), planners_(planners), options_(options), until_(options.limits),
+          indexed_(index_program(p)), places_(c) {}
 
     staged_plan plan() {
         plan_single_stages();
         plan_pipelines();
+        return concluded();
+    }
+
+    staged_plan plan(program_layers const& layers, pipeline_draft const& draft) {
+        if (auto const found = obstacles_to_micro_batches(indexed_);
+            draft.micro_batches > 1 && (found.statistic || found.operation)) {
+            reason_ = "micro-batches do not compute what the whole batch does";
+            return concluded();
+        }
+        layers_ = layers;
+        best_ = in_full(draft, effort::groups);
+        reason_ = best_.reason;
+        return concluded();
+    }
+
+private:
+    [[nodiscard]] static cluster const& checked(cluster const& c) {
+        check_for_pipelines(c);
+        return c;
+    }
+
+    /// Returns the best plan, with what is said of it.
+    staged_plan concluded() {
         best_.families = std::move(families_);
         best_.device_count = places_.machine.size();
         best_.provenance.cluster = cluster_.name;
@@ -140,25 +160,15 @@ public:
         // Families leave out plans, so that none is found proves nothing.
         if (!best_.exists() && best_.which_limit == search::limit_kind::none)
             best_.which_limit = search::limit_kind::width;
-        auto const bound = work_bound(indexed_, cluster_).value;
+        // An accumulator of the user's own may take less time than the work does.
+        bool const is_own = !options_.stage.training.accumulator.name.empty();
+        double const bound = is_own ? 0 : work_bound(indexed_, cluster_).value;
         search::conclude(best_, best_.exists() ? std::optional(best_.cost()) : std::nullopt, bound, best_.cost());
         if (!best_.exists()) best_.reason = reason_;
         best_.seconds = until_.elapsed();
         return std::move(best_);
     }
 
-    staged_plan plan(program_layers const& layers, pipeline_draft const& draft) {
-        if (auto const found = obstacles_to_micro_batches(indexed_);
-            draft.micro_batches > 1 && (found.statistic || found.operation)) {
-            staged_plan none;
-            none.reason = "micro-batches do not compute what the whole batch does";
-            return none;
-        }
-        layers_ = layers;
-        return in_full(draft, effort::groups);
-    }
-
-private:
     /// How a stage is planned: on one axis, also in the tensor groups drafted, or also on a mesh of machines.
     enum class effort : std::uint8_t { one_axis, groups, all };
 
