@@ -139,6 +139,22 @@ TEST_CASE("a device sends all that those of its machine want of it") {
     CHECK(plan.stages[1].boundary.value >= 2 * once * (1 - 1e-12));
 }
 
+TEST_CASE("a bound of work counts no additions of cotangents") {
+    auto const product = [](bool is_tied) {
+        program_builder b;
+        char const* const linear = "(b k), (n k) -> (b n); 0*1";
+        operator_options const matmul{.category = operator_class::matmul};
+        auto const weight = b.parameter("weight", {16, 16});
+        auto const y = b.apply("linear", linear, {b.input("x", {16, 16}), weight}, matmul);
+        auto const z = b.apply("linear", linear, {y, is_tied ? weight : b.parameter("other", {16, 16})}, matmul);
+        return b.finish(b.apply("sum", "(b n) -> (); 0", {z}, {.category = operator_class::reduction}));
+    };
+    auto const c = slow_network(true);
+    auto const bound = work_bound(index_program(product(false)), c);
+    CHECK(bound > seconds(0));
+    CHECK(work_bound(index_program(product(true)), c) == bound);
+}
+
 TEST_CASE("what cannot be true of stages is refused") {
     auto c = slow_network(true);
     auto const p = two_linears(false);
