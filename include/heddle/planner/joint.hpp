@@ -336,6 +336,17 @@ private:
         return result;
     }
 
+    /// *Throws* `input_error` for a stage of devices or layers that there are not.
+    void require_known(stage_draft const& d, std::size_t stage) const {
+        bool const has_devices =
+            !d.devices.empty() && algorithm::all_of(d.devices, [&](auto n) { return n < places_.machine.size(); });
+        bool const has_layers = d.first < d.end && d.end < layers_.cuts.size();
+        bool const is_divided = d.tensor > 0 && d.devices.size() % d.tensor == 0;
+        if (!has_devices || !has_layers || !is_divided)
+            throw input_error("stage " + std::to_string(stage),
+                              "expected devices of the cluster, in equal groups, and layers of the program");
+    }
+
     /// Notes the reason if a stage has no plan, or samples do not divide. *Throws* `input_error` as `part_of` does.
     void plan_stages(staged_plan& result, pipeline_draft const& draft, effort how) {
         result.device_count = places_.machine.size();
@@ -350,6 +361,7 @@ private:
         std::size_t const count = draft.stages.size();
         for (std::size_t s = 0; s < count; ++s) {
             auto const& d = draft.stages[s];
+            require_known(d, s);
             auto const in_flight = std::min<std::int64_t>(draft.micro_batches, static_cast<std::int64_t>(count - s));
             auto part = part_of(micro, indexed, layers_.cuts[d.first], layers_.cuts[d.end]);
             auto found = plan_stage(part.program, d, draft.micro_batches, static_cast<int>(in_flight), how);

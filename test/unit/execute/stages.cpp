@@ -92,11 +92,18 @@ TEST_CASE("that no family has a plan proves nothing") {
 }
 
 TEST_CASE("a draft of which a stage cannot be cut out has no plan and a reason") {
-    auto draft = halves(1);
-    draft.stages[1].devices = {2, 4};
-    auto const plan = plan_draft(two_linears(false), layers_of_halves, slow_network(true), draft, clp::ratio_solver{});
-    CHECK_FALSE(plan.exists());
-    CHECK(plan.reason.find("expected devices of the cluster") != std::string::npos);
+    auto const no_devices = [](stage_draft& d) { d.devices.clear(); };
+    auto const unknown_device = [](stage_draft& d) { d.devices = {2, 4}; };
+    auto const unknown_layer = [](stage_draft& d) { d.end = 3; };
+    auto const unequal_groups = [](stage_draft& d) { d.tensor = 3; };
+    for (void (*spoil)(stage_draft&) : {+no_devices, +unknown_device, +unknown_layer, +unequal_groups}) {
+        auto draft = halves(1);
+        spoil(draft.stages[1]);
+        auto const plan =
+            plan_draft(two_linears(false), layers_of_halves, slow_network(true), draft, clp::ratio_solver{});
+        CHECK_FALSE(plan.exists());
+        CHECK(plan.reason.find("stage 1: expected devices of the cluster") != std::string::npos);
+    }
 }
 
 TEST_CASE("a value that skips a stage is handed on by it") {
