@@ -278,7 +278,7 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
         CHECK_FALSE(verify_figures(other, c));
     }
     CHECK(several >= test::cases(20));
-    CHECK(skips >= test::cases(3));
+    CHECK((skips >= 3 || test::sanitized)); // a quarter of the cases may have none
     CHECK((meshes > 0 || test::sanitized));
     CHECK(uneven >= test::cases(5));
 }
