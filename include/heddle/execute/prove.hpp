@@ -116,6 +116,8 @@ public:
     void fail(std::string problem) {
         if (proof_.problem.empty()) proof_.problem = std::move(problem);
     }
+    /// Says whether all that was compared is equal, as far as the tolerance goes.
+    void conclude(double tolerance);
 
 private:
     void compare(tensor_id t, dense_tensor<double> const& mine, dense_tensor<double> const& expected);
@@ -197,11 +199,7 @@ public:
 
     /// Returns what the ranks that were run have shown of loss and gradients.
     [[nodiscard]] proof const& compared() {
-        if (!(result_.worst_error <= options_.tolerance))
-            builder_->fail("the relative error of '" + result_.worst_tensor + "' is " +
-                           detail::rounded(result_.worst_error, 3) + ", expected at most " +
-                           detail::rounded(options_.tolerance, 3));
-        result_.is_equal = result_.problem.empty();
+        builder_->conclude(options_.tolerance);
         return result_;
     }
 
@@ -306,6 +304,13 @@ HEDDLE_INLINE std::string rounded(double number, int digits) {
     std::array<char, 64> text{};
     std::snprintf(text.data(), text.size(), "%.*g", digits, number);
     return text.data();
+}
+
+HEDDLE_INLINE void proof_builder::conclude(double tolerance) {
+    if (!(proof_.worst_error <= tolerance))
+        fail("the relative error of '" + proof_.worst_tensor + "' is " + rounded(proof_.worst_error, 3) +
+             ", expected at most " + rounded(tolerance, 3));
+    proof_.is_equal = proof_.problem.empty();
 }
 
 HEDDLE_INLINE void proof_builder::compare_loss(double loss) {
