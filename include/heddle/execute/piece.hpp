@@ -388,30 +388,14 @@ HEDDLE_INLINE tensor_id piece_builder::leave(held const& what) {
 
 HEDDLE_INLINE void piece_builder::add_compute(std::size_t n) {
     auto const& i = *plan_.steps[n].instruction.as<instruction::compute>();
-    auto const& work = program_.work(i.op);
     draft d{.what = instruction::compute{static_cast<operator_id>(builder_.operators().size()), {}, {}}, .step = n};
     std::vector<tensor_id> operands;
-    operator_options options{.name = program_.name(i.op),
-                             .category = work.category,
-                             .forward = work.forward,
-                             .backward = work.backward,
-                             .extra_saved = work.extra_saved,
-                             .saved_operands = work.saved_operands,
-                             .saved_results = work.saved_results,
-                             .sparse_operands = work.sparse_operands,
-                             .is_view = work.is_view,
-                             .stops_gradient = work.stops_gradient,
-                             .attributes = program_.attributes(i.op)};
     auto const of = program_.operands(i.op), to = program_.results(i.op);
     for (std::size_t k = 0; k < of.size(); ++k) {
         operands.push_back(number_.at(of[k]));
         d.operands.push_back(place(of[k], i.operands[k]));
     }
-    for (std::size_t k = 0; k < to.size(); ++k) {
-        options.results.push_back(program_.tensor(to[k]).shape);
-        options.result_types.push_back(program_.tensor(to[k]).type);
-        d.results.push_back(place(to[k], i.results[k]));
-    }
+    for (std::size_t k = 0; k < to.size(); ++k) d.results.push_back(place(to[k], i.results[k]));
     if (i.loop >= 0) {
         auto const& loop = indexed_.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
         auto const has = [](factor_number f) { return f != no_factor; };
@@ -425,7 +409,7 @@ HEDDLE_INLINE void piece_builder::add_compute(std::size_t n) {
     }
     segments_.push_back(indexed_.operators[i.op].segment);
     auto const made =
-        builder_.apply_multi(program_.kind(i.op), program_.rule(i.op), std::move(operands), std::move(options));
+        builder_.apply_multi(program_.kind(i.op), program_.rule(i.op), std::move(operands), options_of(program_, i.op));
     for (std::size_t k = 0; k < to.size(); ++k) {
         number_[to[k]] = made[k];
         first_held_.emplace(made[k], held(to[k], i.results[k]));

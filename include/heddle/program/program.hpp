@@ -101,6 +101,9 @@ struct operator_options {
     operator_attributes attributes{};
 };
 
+/// Returns what makes a builder apply an operator of a program again, to tensors like its own.
+[[nodiscard]] operator_options options_of(program const& p, operator_id o);
+
 /// Builds a program operator by operator, in order of execution.
 ///
 /// *Throws* `input_error` that names the operator or tensor as soon as something contradicts the rule.
@@ -329,6 +332,26 @@ HEDDLE_INLINE void program_builder::merge(std::vector<std::size_t> const& which,
     static_cast<void>(bind_extents(op.rule, operands, results, options.extents));
     op.work = derive_work(op, options);
     program_.operators_[first] = std::move(op);
+}
+
+HEDDLE_INLINE operator_options options_of(program const& p, operator_id o) {
+    auto const& work = p.work(o);
+    operator_options options{.name = p.name(o),
+                             .category = work.category,
+                             .forward = work.forward,
+                             .backward = work.backward,
+                             .extra_saved = work.extra_saved,
+                             .saved_operands = work.saved_operands,
+                             .saved_results = work.saved_results,
+                             .sparse_operands = work.sparse_operands,
+                             .is_view = work.is_view,
+                             .stops_gradient = work.stops_gradient,
+                             .attributes = p.attributes(o)};
+    for (auto t : p.results(o)) {
+        options.results.push_back(p.tensor(t).shape);
+        options.result_types.push_back(p.tensor(t).type);
+    }
+    return options;
 }
 
 HEDDLE_INLINE program program_builder::finish(tensor_id loss) const& {

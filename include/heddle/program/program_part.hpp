@@ -106,29 +106,13 @@ private:
     }
 
     void add(operator_id o) {
-        auto const& work = program_.work(o);
-        operator_options options{.name = program_.name(o),
-                                 .category = work.category,
-                                 .forward = work.forward,
-                                 .backward = work.backward,
-                                 .extra_saved = work.extra_saved,
-                                 .saved_operands = work.saved_operands,
-                                 .saved_results = work.saved_results,
-                                 .sparse_operands = work.sparse_operands,
-                                 .is_view = work.is_view,
-                                 .stops_gradient = work.stops_gradient,
-                                 .attributes = program_.attributes(o)};
         std::vector<tensor_id> operands;
         for (auto t : program_.operands(o)) {
             if (!number_.contains(t)) add_source(t);
             operands.push_back(number_.at(t));
         }
-        for (auto t : program_.results(o)) {
-            options.results.push_back(program_.tensor(t).shape);
-            options.result_types.push_back(program_.tensor(t).type);
-        }
         auto const results =
-            builder_.apply_multi(program_.kind(o), program_.rule(o), std::move(operands), std::move(options));
+            builder_.apply_multi(program_.kind(o), program_.rule(o), std::move(operands), options_of(program_, o));
         for (std::size_t k = 0; k < results.size(); ++k) number_[program_.results(o)[k]] = results[k];
     }
 
