@@ -38,12 +38,6 @@ private:
 
     void add_stages();
 
-    /// Returns for example `0-3` for numbers that follow each other.
-    static std::string ranges_of(std::size_t first, std::size_t end) {
-        return std::to_string(first) + (end > first + 1 ? "-" + std::to_string(end - 1) : "");
-    }
-    static std::string ranges(std::vector<std::size_t> const& devices);
-
     void add_devices();
 
     void add_search();
@@ -115,24 +109,13 @@ HEDDLE_INLINE void pipeline_report::add_stages() {
         auto const& stage = plan_.stages[s];
         auto const &first = plan_.layers[stage.first].name, &last = plan_.layers[stage.end - 1].name;
         std::string devices;
-        for (auto const& group : stage.devices) devices += (devices.empty() ? "" : " ") + ranges(group);
-        table.add({std::to_string(s), ranges_of(stage.first, stage.end),
+        for (auto const& group : stage.devices) devices += (devices.empty() ? "" : " ") + ranges_text(group);
+        table.add({std::to_string(s), range_text(stage.first, stage.end),
                    clip(first + (stage.end - stage.first > 1 ? " - " + last : ""), 40),
                    fixed(stage.time.value * 1e3, 3),
                    stage.boundary.value > 0 ? fixed(stage.boundary.value * 1e3, 3) : "", devices});
     }
     text_ += table.print(2, 5);
-}
-
-HEDDLE_INLINE std::string pipeline_report::ranges(std::vector<std::size_t> const& devices) {
-    std::string text;
-    for (std::size_t at = 0; at < devices.size();) {
-        std::size_t end = at + 1;
-        while (end < devices.size() && devices[end] == devices[end - 1] + 1) ++end;
-        text += (text.empty() ? "" : ",") + ranges_of(devices[at], devices[end - 1] + 1);
-        at = end;
-    }
-    return text;
 }
 
 HEDDLE_INLINE void pipeline_report::add_devices() {
@@ -154,7 +137,7 @@ HEDDLE_INLINE void pipeline_report::add_devices() {
         auto row = cells(first);
         std::size_t end = first + 1;
         while (end < plan_.devices.size() && cells(end) == row) ++end;
-        row.insert(row.begin(), ranges_of(first, end));
+        row.insert(row.begin(), range_text(first, end));
         table.add(std::move(row));
         first = end;
     }

@@ -34,18 +34,6 @@ HEDDLE_INLINE std::string form_of(plan const& p) {
     return count(p.devices.size(), "device");
 }
 
-HEDDLE_INLINE std::string numbers_of(std::vector<std::size_t> const& list) {
-    std::string text;
-    for (std::size_t at = 0; at < list.size();) {
-        std::size_t end = at + 1;
-        while (end < list.size() && list[end] == list[end - 1] + 1) ++end;
-        text += (text.empty() ? "" : ",") + std::to_string(list[at]) +
-                (end > at + 1 ? "-" + std::to_string(list[end - 1]) : "");
-        at = end;
-    }
-    return text;
-}
-
 HEDDLE_INLINE void add_stages(std::string& text, staged_plan const& p) {
     auto const milliseconds = [](double seconds) { return fixed(seconds * 1e3, 3); };
     text += "\nStages (milliseconds of one micro-batch; memory in GB)\n";
@@ -62,7 +50,7 @@ HEDDLE_INLINE void add_stages(std::string& text, staged_plan const& p) {
         for (auto const& d : plan.devices)
             if (types.find(d.type) == std::string::npos) types += (types.empty() ? "" : ", ") + d.type;
         table.add({std::to_string(s), std::to_string(first) + "-" + std::to_string(end - 1),
-                   numbers_of(devices) + ": " + types + (devices.size() > 1 ? ", " + form_of(plan) : ""),
+                   ranges_text(devices) + ": " + types + (devices.size() > 1 ? ", " + form_of(plan) : ""),
                    milliseconds(t.compute), milliseconds(t.forward_communication + t.backward_communication),
                    s > 0 ? milliseconds(boundary.value) : "", fixed(used / 1e9, 3), fixed(limit / 1e9, 3)});
     }

@@ -217,7 +217,7 @@ HEDDLE_INLINE void plan_report::add_devices() {
         auto row = cells(first);
         std::size_t end = first + 1;
         while (end < known && cells(end) == row) ++end;
-        row.insert(row.begin(), std::to_string(first) + (end > first + 1 ? "-" + std::to_string(end - 1) : ""));
+        row.insert(row.begin(), range_text(first, end));
         table.add(std::move(row));
         first = end;
     }

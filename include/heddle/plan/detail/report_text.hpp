@@ -63,6 +63,14 @@ inline std::string count(std::size_t n, std::string const& what) {
     return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
 }
 
+/// For example `0-3` for the numbers from the first to before the end, and `0` for one.
+inline std::string range_text(std::size_t first, std::size_t end) {
+    return std::to_string(first) + (end > first + 1 ? "-" + std::to_string(end - 1) : "");
+}
+
+/// For example `0-3,7`, of ascending numbers.
+std::string ranges_text(std::vector<std::size_t> const& numbers, std::string const& separator = ",");
+
 /// For example `1.25 times the plan`.
 std::string times_text(double seconds, double cost);
 
@@ -80,6 +88,17 @@ std::string status_text(search::status status, search::limit_kind which, bool ex
 #if HEDDLE_DEFINITIONS
 
 namespace heddle::detail {
+
+HEDDLE_INLINE std::string ranges_text(std::vector<std::size_t> const& numbers, std::string const& separator) {
+    std::string text;
+    for (std::size_t at = 0; at < numbers.size();) {
+        std::size_t end = at + 1;
+        while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+        text += (text.empty() ? "" : separator) + range_text(numbers[at], numbers[end - 1] + 1);
+        at = end;
+    }
+    return text;
+}
 
 HEDDLE_INLINE std::string fixed(double value, int decimals) {
     std::array<char, 64> buffer{};

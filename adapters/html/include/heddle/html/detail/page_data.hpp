@@ -93,17 +93,6 @@ private:
                plan_.devices[a].memory_limit == plan_.devices[b].memory_limit &&
                algorithm::all_of(plan_.ratios, [&](auto const& row) { return row[a] == row[b]; });
     }
-    [[nodiscard]] static std::string numbers(std::vector<std::size_t> const& devices) {
-        std::string text;
-        for (std::size_t first = 0; first < devices.size();) {
-            std::size_t end = first + 1;
-            while (end < devices.size() && devices[end] == devices[end - 1] + 1) ++end;
-            text += (text.empty() ? "" : ", ") + std::to_string(devices[first]);
-            if (end > first + 1) text += "-" + std::to_string(devices[end - 1]);
-            first = end;
-        }
-        return text;
-    }
     [[nodiscard]] json devices() const {
         json rows = json::array();
         for (auto const& kind : kinds_) {
@@ -112,7 +101,7 @@ private:
             auto const& m = plan_.memory.at(fullest);
             json ratios = json::array();
             for (auto const& row : plan_.ratios) ratios.push_back(row[kind.front()]);
-            rows.push_back({{"numbers", numbers(kind)},
+            rows.push_back({{"numbers", heddle::detail::ranges_text(kind, ", ")},
                             {"name", plan_.devices[kind.front()].name()},
                             {"ratios", std::move(ratios)},
                             {"limit", plan_.devices[kind.front()].memory_limit.value},
