@@ -300,14 +300,6 @@ public:
     [[nodiscard]] std::set<std::string> const& not_in_bf16() const { return not_in_bf16_; }
 
 private:
-    [[nodiscard]] static instruction whole_instruction(indexed_program const& p, operator_id o) {
-        auto const forms = [&](std::vector<tensor_id> const& tensors) {
-            form_list all;
-            for (auto t : tensors) all.push_back(canonical(tensor_form::mirrored(), p.tensors[t]));
-            return all;
-        };
-        return instruction::compute{o, forms(p.operators[o].operands), forms(p.operators[o].results)};
-    }
     template <class Scalar>
     void add_calls(precision const& how, program const& p, indexed_program const& indexed, operator_id o,
                    std::vector<tensor const*> const& operands, std::vector<tensor> const& results) {
@@ -327,7 +319,7 @@ private:
             g.push_back(indexed.tensors[p.results(o)[k]].has_cotangent ? &ones[k] : nullptr);
         }
         tensor_call<value> const call = whole_call(p, o);
-        auto const step = make_step(indexed, whole_instruction(indexed, o), {});
+        auto const step = make_step(indexed, whole_computation(indexed, o), {});
         add(how, step, step.forward, [&] { (void)backend.forward(call, x); });
         if (std::any_of(g.begin(), g.end(), [](auto const* c) { return c != nullptr; }))
             add(how, step, step.backward, [&] { (void)backend.backward(call, x, y, g); });

@@ -82,7 +82,7 @@ public:
                 y.push_back(&results[k]);
                 g.push_back(indexed.tensors[p.results(o)[k]].has_cotangent ? &ones[k] : nullptr);
             }
-            auto const step = make_step(indexed, whole_instruction(indexed, o), {});
+            auto const step = make_step(indexed, whole_computation(indexed, o), {});
             add(step, step.forward, [&] { (void)backend_.forward(call, x); });
             if (std::ranges::any_of(g, [](auto const* c) { return c != nullptr; }))
                 add(step, step.backward, [&] { (void)backend_.backward(call, x, y, g); });
@@ -94,14 +94,6 @@ public:
     [[nodiscard]] std::vector<sample> const& samples() const { return samples_; }
 
 private:
-    [[nodiscard]] static instruction whole_instruction(indexed_program const& p, operator_id o) {
-        auto const forms = [&](std::vector<tensor_id> const& tensors) {
-            form_list all;
-            for (auto t : tensors) all.push_back(canonical(tensor_form::mirrored(), p.tensors[t]));
-            return all;
-        };
-        return instruction::compute{o, forms(p.operators[o].operands), forms(p.operators[o].results)};
-    }
     void add(step_work const& s, local_work const& work, std::function<void()> const& call) {
         constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
         bytes const size = (work.whole + work.split) * (double{sizeof(scalar)} / element_size(s.type));

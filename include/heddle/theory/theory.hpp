@@ -77,6 +77,9 @@ private:
 /// be added once per device.
 [[nodiscard]] std::vector<instruction::compute> computations(indexed_program const& p, operator_id number);
 
+/// Returns how a single device computes an operator: on whole operands.
+[[nodiscard]] instruction::compute whole_computation(indexed_program const& p, operator_id number);
+
 /// Returns the forms in which a source can be read without another instruction. A parameter that is read as partial is
 /// stored whole and masked.
 [[nodiscard]] form_list readable_forms(indexed_tensor const& tensor);
@@ -142,6 +145,15 @@ HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const
     }
     if (factors >= 2 * gradients) parameters.clear();
     return parameters;
+}
+
+HEDDLE_INLINE instruction::compute whole_computation(indexed_program const& p, operator_id number) {
+    auto const forms = [&](std::vector<tensor_id> const& tensors) {
+        form_list all;
+        for (auto t : tensors) all.push_back(canonical(tensor_form::mirrored(), p.tensors[t]));
+        return all;
+    };
+    return {number, forms(p.operators[number].operands), forms(p.operators[number].results)};
 }
 
 HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program const& p, operator_id number) {
