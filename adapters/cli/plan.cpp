@@ -124,10 +124,10 @@ int run_plan(plan_arguments const& arguments) {
         if (!result.exists()) return files;
         if (!arguments.out.empty())
             files.emplace_back(arguments.out, json::write_plan(result, {.times = arguments.times}));
-        if (!asked.trace.empty()) files.emplace_back(asked.trace, json::write_trace(result, timeline_of(result, c)));
+        auto const shown = asked.trace.empty() && asked.html.empty() ? timeline() : timeline_of(result, c);
+        if (!asked.trace.empty()) files.emplace_back(asked.trace, json::write_trace(result, shown));
         if (!asked.html.empty())
-            files.emplace_back(asked.html,
-                               html::plan_page(result, index_program(model.program), timeline_of(result, c)));
+            files.emplace_back(asked.html, html::plan_page(result, index_program(model.program), shown));
         return files;
     };
     auto files = stage();           // what cannot be written is told before anything is printed
