@@ -3,7 +3,6 @@
 /// @brief A plan as one page for a browser, which needs nothing else.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/timeline.hpp>
 #include <heddle/html/detail/page_data.hpp>
 #include <heddle/html/detail/script.hpp>
@@ -11,6 +10,9 @@
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
 #include <string>
 
 namespace heddle::html {
