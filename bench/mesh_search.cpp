@@ -2,18 +2,15 @@
 // Programs on meshes of machines and devices: what the search of two axes finds for shipped models, how long it takes,
 // and what it proves, beside plans of one axis and of device groups. Every program is verified. Arguments: files of
 // models, then `--cluster` and a file of a cluster; by default the shipped models on 8 machines of 8 (2 V100, 6 P100).
+#include "planning_run.hpp"
+
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
-#if __has_include(<heddle/pt2/all.hpp>)
-#include <heddle/pt2/all.hpp>
-#define HEDDLE_BENCH_HAS_PT2 1
-#endif
 
 #include <sys/resource.h>
 
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -24,34 +21,22 @@ namespace {
 using namespace heddle;
 namespace fs = std::filesystem;
 
-double cpu_seconds() {
-    timespec now{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 double peak_megabytes() {
     rusage used{};
     getrusage(RUSAGE_SELF, &used);
     return static_cast<double>(used.ru_maxrss) / 1024;
 }
 
-program read(fs::path const& file) {
-#ifdef HEDDLE_BENCH_HAS_PT2
-    if (file.string().find(".pt2") != std::string::npos) return pt2::read_model(file).program;
-#endif
-    return json::read_model(file).program;
-}
-
 void show(fs::path const& file, cluster c, bool compare) {
-    double const begun = cpu_seconds();
-    auto const model = read(file);
+    double const begun = bench::cpu_seconds();
+    auto const model = bench::read_program(file);
     auto const indexed = index_program(model);
-    double const is_read = cpu_seconds();
+    double const is_read = bench::cpu_seconds();
     auto const grouped = with_grouped_machines(c);
     mesh const m({grouped.devices().size(), static_cast<std::size_t>(grouped.group_sizes()[0])});
     clp::ratio_solver solver;
     auto const found = search_mesh(indexed, grouped, m, solver);
-    double const done = cpu_seconds();
+    double const done = bench::cpu_seconds();
     if (!found.program) {
         std::printf("%-24s %-9s %s: %s\n", file.filename().c_str(), to_string(m).c_str(), name(found.status),
                     found.reason.c_str());

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 // What one planner for all finds for shipped models on shipped clusters, beside the best of each family at one price. Writes
 // docs/results/one_answer.md to stdout. Every plan is verified, written, read and priced again. Arguments: files of models.
+#include "planning_run.hpp"
+
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
-#if __has_include(<heddle/pt2/all.hpp>)
-#include <heddle/pt2/all.hpp>
-#define HEDDLE_BENCH_HAS_PT2 1
-#endif
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -23,19 +20,6 @@ namespace {
 using namespace heddle;
 namespace fs = std::filesystem;
 
-double cpu_seconds() {
-    timespec now{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-program read(fs::path const& file) {
-#ifdef HEDDLE_BENCH_HAS_PT2
-    if (file.string().find(".pt2") != std::string::npos) return pt2::read_model(file).program;
-#endif
-    return json::read_model(file).program;
-}
-
 constexpr std::array families{"one axis", "groups", "mesh", "turns", "amp", "ditto", "pipeline"};
 
 struct tally {
@@ -43,11 +27,11 @@ struct tally {
 };
 
 void show(fs::path const& file, fs::path const& cluster_file, tally& all) {
-    auto const model = read(file);
+    auto const model = bench::read_program(file);
     auto const c = json::read_cluster(cluster_file);
-    double const begun = cpu_seconds();
+    double const begun = bench::cpu_seconds();
     auto const plan = plan_joint(model, c, clp::ratio_solver{});
-    double const took = cpu_seconds() - begun;
+    double const took = bench::cpu_seconds() - begun;
     auto const name = file.filename().string(), on = cluster_file.stem().string();
     std::printf("| %s | %s |", name.substr(0, name.find('.')).c_str(), on.c_str());
     ++all.cases;
