@@ -9,6 +9,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
+#include <heddle/cluster/detail/device_places.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/program_part.hpp>
@@ -119,20 +120,6 @@ bool price(staged_plan& p, cluster const& c);
 #if HEDDLE_DEFINITIONS
 
 namespace heddle::detail {
-
-/// Where a cluster's devices are, one by one, groups or not.
-struct device_places {
-    std::vector<std::size_t> machine, group_of_machine;
-    explicit device_places(cluster const& c) {
-        std::size_t next = 0;
-        for (std::size_t g = 0; g < c.machines.size(); ++g)
-            for (int n = 0; n < c.machines[g].count; ++n, ++next) {
-                auto const devices = static_cast<std::size_t>(c.machines[g].devices);
-                machine.insert(machine.end(), devices, next);
-                group_of_machine.insert(group_of_machine.end(), devices, g);
-            }
-    }
-};
 
 /// A tensor at an end of a stage: the part that each planned device has, and from where on if it is cut across them.
 struct tensor_at_end {

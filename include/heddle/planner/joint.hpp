@@ -7,6 +7,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
+#include <heddle/cluster/detail/device_places.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/planner/amp.hpp>
