@@ -42,6 +42,7 @@
 #include <heddle/program/axioms.hpp>
 #include <heddle/program/concepts.hpp>
 #include <heddle/program/equal_structure.hpp>
+#include <heddle/program/factor.hpp>
 #include <heddle/program/index_rule.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
