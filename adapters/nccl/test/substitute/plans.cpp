@@ -12,6 +12,7 @@
 #include <support/catalogue_programs.hpp>
 #include <support/device_groups.hpp>
 #include <support/pipelines.hpp>
+#include <support/random_mesh_programs.hpp>
 #include <support/random_plans.hpp>
 
 #include <doctest/doctest.h>
@@ -111,6 +112,18 @@ TEST_CASE("so do plans of device groups") {
         CAPTURE(seed);
         auto const made = test::random_grouped_case(seed);
         compare(made.program, made.plan, seed);
+    }
+}
+
+TEST_CASE("so do plans on meshes, whose lines are communicators of their own") {
+    std::vector<std::vector<std::size_t>> const sizes{{2, 2}, {2, 3}, {1, 4}, {4, 2}, {2, 2, 2}};
+    for (std::uint64_t seed = 0; seed < 60; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const p = test::catalogue_program(random, 1 + static_cast<int>(seed % 5));
+        auto const indexed = index_program(p);
+        mesh const m(sizes[seed % sizes.size()]);
+        compare(p, plan_on_mesh(indexed, test::random_mesh_program(indexed, m, random)), seed);
     }
 }
 
