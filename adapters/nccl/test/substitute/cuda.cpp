@@ -69,6 +69,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+    auto& m = machine::get();
+    std::scoped_lock const guard(m.lock);
+    *status = m.stream_of(stream)->recording > 0 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* result, unsigned) {
     auto& m = machine::get();
     std::scoped_lock const guard(m.lock);
@@ -92,6 +99,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     refuse_early_event(m, *on);
     event->marker = m.enqueue(on, "an event", {}, {}, [] { return true; });
     event->clock = on->clock;
+    event->recording = on->recording;
     return cudaSuccess;
 }
 
@@ -99,6 +107,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     auto& m = machine::get();
     std::scoped_lock const guard(m.lock);
     m.go_on();
+    if (event->recording > 0) m.violate("rank " + std::to_string(m.rank()) + ": a recorded event is asked for");
     m.pump();
     bool const is_past = !event->marker || event->marker->is_done;
     if (m.is_host()) {
@@ -114,6 +123,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     m.go_on();
     if (!event->marker) return cudaSuccess; // as for one that was never recorded
     auto* const on = m.stream_of(stream);
+    m.join_recording(on, event);
     merge(on->clock, event->clock);
     m.enqueue(on, "waiting for an event", {}, {}, [marker = event->marker] { return marker->is_done; });
     return cudaSuccess;

@@ -81,7 +81,7 @@ void machine::reset(std::size_t ranks) {
     events_.clear();
     memory_.clear();
     defaults_.assign(ranks, nullptr);
-    taken_ = communicators = last_stream_ = 0;
+    taken_ = communicators = last_stream_ = last_recording_ = 0;
     problem_.reset();
     if (::ftruncate(file_, 0) != 0 || ::ftruncate(file_, memory_size) != 0) throw std::runtime_error("no memory");
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -208,6 +208,8 @@ void machine::use_all(vector_clock const& known, access now, ranges const& reads
 
 work_ptr machine::enqueue(cudaStream_t on, std::string name, ranges const& reads, ranges const& writes,
                           std::function<bool()> advance, bool may_throw) {
+    if (mine().recording > 0 && on->recording != mine().recording && may_throw)
+        violate(of_rank(rank()) + name + " is enqueued on a stream that is not recorded");
     merge(on->clock, mine().clock);
     auto const number = ++on->length;
     use_all(on->clock, {on->id, number, name, false, 0, 0}, reads, writes, may_throw);
@@ -251,6 +253,24 @@ void machine::refuse_wait(std::string const& how) {
     if (mine().iterations > 0) violate(of_rank(rank()) + "the host waits inside an iteration: " + how);
 }
 
+void machine::begin_recording(cudaStream_t origin) { origin->recording = mine().recording = ++last_recording_; }
+void machine::join_recording(cudaStream_t on, cudaEvent_t event) {
+    if (event->recording == on->recording) return;
+    if (on->recording > 0 || event->recording != mine().recording)
+        violate(of_rank(rank()) + "a stream waits for an event of another recording, or of none");
+    on->recording = event->recording;
+}
+void machine::check_recording(cudaStream_t origin) {
+    for (auto const& s : streams_)
+        if (s.recording == origin->recording && origin->clock[s.id] < s.length)
+            violate(of_rank(rank()) + "what is recorded on a stream is not waited for at the end");
+}
+void machine::end_recording() {
+    for (auto& s : streams_)
+        if (s.recording == mine().recording) s.recording = 0;
+    mine().recording = 0;
+}
+
 void run(std::size_t ranks, std::function<void(std::size_t)> const& work) {
     auto& m = machine::get();
     m.reset(ranks);
@@ -275,6 +295,22 @@ void run(std::size_t ranks, std::function<void(std::size_t)> const& work) {
 
 iteration::iteration() { ++machine::get().mine().iterations; }
 iteration::~iteration() { --machine::get().mine().iterations; }
+
+recording::recording(cudaStream_t origin) : origin_(origin) {
+    auto& m = machine::get();
+    std::scoped_lock const guard(m.lock);
+    m.begin_recording(origin_);
+}
+recording::~recording() {
+    auto& m = machine::get();
+    std::scoped_lock const guard(m.lock);
+    m.end_recording();
+}
+void recording::end() {
+    auto& m = machine::get();
+    std::scoped_lock const guard(m.lock);
+    m.check_recording(origin_);
+}
 
 void* view(void const* device) { return machine::get().view(device); }
 

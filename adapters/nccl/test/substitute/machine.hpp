@@ -54,11 +54,14 @@ struct CUstream_st {
     std::deque<heddle::test::substitute::work_ptr> queue;
     /// Calls of NCCL that are still to be enqueued here, in the background.
     std::size_t launching = 0;
+    /// The recording that it has joined, or 0.
+    std::size_t recording = 0;
 };
 
 struct CUevent_st {
     heddle::test::substitute::work_ptr marker;
     heddle::test::substitute::vector_clock clock;
+    std::size_t recording = 0;
 };
 
 namespace heddle::test::substitute {
@@ -66,7 +69,7 @@ namespace heddle::test::substitute {
 /// What one rank's thread has.
 struct host {
     vector_clock clock;
-    std::size_t iterations = 0, open_groups = 0, aborted = 0;
+    std::size_t iterations = 0, open_groups = 0, aborted = 0, recording = 0;
     ncclResult_t next_failure = ncclSuccess;
     bool fails_later = false;
     std::map<std::string, std::size_t> calls;
@@ -123,6 +126,13 @@ public:
     void wait(std::unique_lock<std::mutex>& guard, work_ptr const& for_it);
     void refuse_wait(std::string const& how);
 
+    void begin_recording(cudaStream_t origin);
+    /// A stream is about to wait for an event.
+    void join_recording(cudaStream_t on, cudaEvent_t event);
+    /// Makes sure that what was recorded is waited for.
+    void check_recording(cudaStream_t origin);
+    void end_recording();
+
     std::mutex lock;
     std::condition_variable changed;
     std::size_t communicators = 0;
@@ -137,7 +147,7 @@ private:
     std::list<CUstream_st> streams_;
     std::list<CUevent_st> events_;
     std::map<std::size_t, allocation> memory_;
-    std::size_t taken_ = 0, last_stream_ = 0;
+    std::size_t taken_ = 0, last_stream_ = 0, last_recording_ = 0;
     char *device_ = nullptr, *view_ = nullptr;
     int file_ = -1;
     std::optional<std::string> problem_;

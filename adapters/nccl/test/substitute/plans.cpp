@@ -36,12 +36,12 @@ public:
         for (auto const& [t, gradient] : expected_.gradients) gradients_.emplace(t, gradient.second);
     }
 
-    /// Runs two iterations: when ranks have met, hosts need not wait. Then compares the second.
+    /// Runs two iterations: when ranks have met, hosts need not wait, and a graph could record it. Then compares the second.
     template <class Rank>
     void run(Rank& rank) {
         auto const placed = rank.place(sources);
-        auto const iterate = [&] {
-            auto made = rank.run(placed);
+        auto const iterate = [&](auto&& run) {
+            auto made = run();
             auto stepped = placed;
             auto gradients = made.gradients;
             clip(gradients, rank.gradient_norm(gradients), 1.0);
@@ -49,10 +49,15 @@ public:
             steps.step(stepped, gradients);
             return made;
         };
-        static_cast<void>(iterate());
+        static_cast<void>(iterate([&] { return rank.run(placed); }));
         auto const result = [&] {
             test::substitute::iteration const marked;
-            return iterate();
+            return iterate([&] {
+                test::substitute::recording recorded(test::device_stream);
+                auto made = rank.run(placed);
+                recorded.end();
+                return made;
+            });
         }();
         double const loss = rank.whole_loss(result);
         std::scoped_lock const guard(lock_);

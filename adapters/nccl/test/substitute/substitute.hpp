@@ -9,6 +9,7 @@
 /// - ranks of a communicator that make different calls, or in another order, or groups that are not balanced;
 /// - memory that is none of the device's, is not large enough, or was given back;
 /// - a host that waits inside an iteration;
+/// - what a CUDA graph could not record, or would not do again;
 /// - an event recorded before NCCL has enqueued what it was asked;
 /// - ranks that leave something: work that is never done, communicators, streams, memory.
 #pragma once
@@ -41,6 +42,21 @@ public:
     iteration();
     iteration(iteration const&) = delete;
     ~iteration();
+};
+
+/// While an object is there, what its rank enqueues on a stream is as if it were recorded as a CUDA graph, though it is also
+/// done: streams join by waiting for events of the recording, nothing is enqueued on others, memory is taken on those that
+/// have joined, and the host neither waits nor asks. `end` makes sure that all streams are waited for in the end.
+class recording {
+public:
+    explicit recording(cudaStream_t origin);
+    recording(recording const&) = delete;
+    ~recording();
+    void end();
+
+private:
+    iteration const no_waits_;
+    cudaStream_t origin_;
 };
 
 /// Device memory that work uses.

@@ -120,6 +120,61 @@ TEST_CASE("a collective on what is still being computed is caught") {
     CHECK(contains(without_an_event, "all-reduce of 1 doubles reads what filling writes"));
 }
 
+TEST_CASE("what a graph cannot record is caught") {
+    auto const recorded = [](auto&& work) {
+        return problem_of([&] {
+            on_ranks(2, [&](nccl::communicator& world, cudaStream_t on) {
+                device_array<double> data({1.0, 2.0}, on);
+                world.all_reduce(data.out());
+                nccl::event before;
+                before.record(on);
+                substitute::recording graph(on);
+                work(world, data, on, before);
+                graph.end();
+            });
+        });
+    };
+    CHECK(recorded([](auto& world, auto& data, cudaStream_t, auto&) {
+              for (int n = 0; n < 2; ++n) world.all_reduce(data.out());
+          }) == "nothing thrown");
+    CHECK(contains(recorded([](auto& world, auto& data, cudaStream_t, auto&) {
+                       auto const dropped = world.start_all_reduce(data.out());
+                   }),
+                   "what is recorded on a stream is not waited for at the end"));
+    CHECK(contains(recorded([](auto&, auto&, cudaStream_t on, auto& before) { before.hold(on); }),
+                   "a stream waits for an event of another recording, or of none"));
+    CHECK(contains(recorded([](auto&, auto&, cudaStream_t, auto&) {
+                       nccl::stream const other;
+                       nccl::device_memory<double> const more(1, other.get());
+                   }),
+                   "taking memory is enqueued on a stream that is not recorded"));
+    CHECK(contains(recorded([](auto&, auto&, cudaStream_t on, auto& event) {
+                       event.record(on);
+                       (void)event.is_past();
+                   }),
+                   "a recorded event is asked for"));
+    CHECK(contains(recorded([](auto& world, auto&, cudaStream_t, auto&) { world.synchronise(); }), "recorded"));
+}
+
+TEST_CASE("a graph's run that does not end in time is given up") {
+    auto const late = problem_of([] {
+        on_ranks(
+            2,
+            [](nccl::communicator& world, cudaStream_t on) {
+                device_array<double> data({1.0}, on);
+                world.all_reduce(data.out());
+                if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(2));
+                world.all_reduce(data.out()); // stands for a graph, in which rank 1 is missing
+                world.watch("an iteration");
+                std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                world.watch("another iteration");
+            },
+            seconds(1));
+    });
+    CHECK(contains(late, "another iteration"));
+    CHECK(contains(late, "is not done on the device in 1.0"));
+}
+
 TEST_CASE("calls in another order are caught") {
     auto const swapped = problem_of([] {
         on_ranks(3, [](nccl::communicator& world, cudaStream_t on) {

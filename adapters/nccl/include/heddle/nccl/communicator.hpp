@@ -85,6 +85,9 @@ struct communicator_options {
 /// may not be used, nor its input changed. The host waits in `synchronise`, and where ranks meet for the first time: in
 /// constructors, `group`, `split`, a message between two ranks that is their first, and a collective that is the first
 /// of its kind.
+/// *Recording.* Once ranks have met, what a CUDA graph records of the computation stream may have operations of this
+/// communicator, if each is waited for before the recording ends. They are not looked after when the graph runs; `watch`
+/// does that.
 /// *Throws* `error`, which names the rank and the operation, if CUDA or NCCL report an error, at once or by the next
 /// call, and if ranks do not come in time. The communicator is aborted then, and so are those that an exception
 /// destroys, so that no stream is stuck. While the host does something else, a thread looks for errors and for operations
@@ -244,6 +247,8 @@ public:
         });
     }
 
+    /// Sees to it that what is enqueued on the computation stream by now ends in time, such as a graph; see *Recording*.
+    void watch(std::string_view name);
     /// Waits on the host until all is done that was enqueued on the computation stream and on this communicator's. To be
     /// called before the host reads results by means that know no time-out.
     void synchronise();
@@ -439,6 +444,12 @@ inline communicator::state::~state() {
             return algorithm::all_of(channels, [](auto const& c) { return c.second.pending.empty(); });
         });
     } catch (...) {} // NOLINT(bugprone-empty-catch)
+}
+
+inline void communicator::watch(std::string_view name) {
+    auto const what = next(name, 0);
+    (void)state_->link->is_ready(what);
+    state_->link->watch(what, std::make_shared<detail::started>(), state_->options.computation);
 }
 
 inline void communicator::synchronise() {

@@ -64,6 +64,13 @@ private:
     std::unique_ptr<std::remove_pointer_t<cudaStream_t>, destroy> own_;
 };
 
+/// Tells whether what is enqueued on a stream is recorded as a graph.
+[[nodiscard]] inline bool is_recorded(cudaStream_t on) {
+    auto status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(on, &status), "asking for a recording");
+    return status != cudaStreamCaptureStatusNone;
+}
+
 /// Elements of device memory that are there between two points of streams.
 template <class Scalar>
 class device_memory {

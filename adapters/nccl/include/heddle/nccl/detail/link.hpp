@@ -139,10 +139,13 @@ public:
         }
         settle(what);
     }
-    /// Notes that what was enqueued ends here; the watchdog sees to it that this is in time.
-    void watch(operation const& what, std::shared_ptr<started> own) {
-        own->done.record(stream());
+    /// Notes that what was enqueued ends here; the watchdog sees to it that this is in time. What is recorded as a graph runs
+    /// whenever the graph does.
+    void watch(operation const& what, std::shared_ptr<started> own) { watch(what, std::move(own), stream()); }
+    void watch(operation const& what, std::shared_ptr<started> own, cudaStream_t on) {
+        own->done.record(on);
         own->is_enqueued = true;
+        if (is_recorded(on)) return;
         std::scoped_lock const guard(lock_);
         running_.push_back({what, std::move(own), clock::now()});
     }
