@@ -3,8 +3,7 @@
 # last, as the history of the repository has them; in all C++ files; or in those given. Writes units to the folder SCRATCH.
 # Skipped, with exit status 77, where there is no clang-tidy-19 or no history. Sources that need libtorch are left out.
 #
-# A header of the core is checked in a unit of its own: what it includes is declared alone, as where heddle::compiled is
-# linked, and the header's own definitions are there. So a unit takes seconds, not the minutes of the whole core.
+# A header of the core is checked in a unit of its own, with what it includes declared alone: see header/units.py.
 set -eu
 scratch=$1
 shift
@@ -38,14 +37,7 @@ for file in $files; do
     case $file in
     include/heddle/*)
         unit=$scratch/$(echo "${file#include/heddle/}" | tr / _).cpp
-        {
-            grep -E '^#include <heddle/' "$file" || true
-            echo '#include <heddle/base/definitions.hpp>'
-            echo '#undef HEDDLE_DEFINITIONS'
-            echo '#define HEDDLE_DEFINITIONS 1'
-            echo '#define HEDDLE_INLINE inline'
-            echo "#include <${file#include/}>"
-        } >"$unit"
+        python3 test/header/units.py include "${file#include/}" >"$unit"
         ;;
     esac
     # What is found is in the file itself: what it includes has a turn of its own.
