@@ -85,15 +85,11 @@ private:
 namespace heddle::detail {
 
 HEDDLE_INLINE step_work mesh_step::made() {
-    double part = 1; // of a source, for what other micro-batches add to it
-    if (i_.axes[0].is<instruction::compute>()) {
-        compute();
-    } else if (i_.axes[0].is<instruction::read>()) {
-        read();
-        part = part_inside(i_.to(), mesh_);
-    } else {
-        change(*i_.acting());
-    }
+    bool const computes = i_.axes[0].is<instruction::compute>();
+    if (computes) compute();
+    else if (i_.axes[0].is<instruction::read>()) read();
+    else change(*i_.acting());
+    double const part = computes ? 1 : part_inside(i_.to(), mesh_); // for what micro-batches add to a source
     int lines = 1;
     for (axis_number a = 1; a < mesh_.axis_count(); ++a) lines *= static_cast<int>(mesh_.size(a));
     for_each_transfer(s_, [&](transfer& t) { t.lines = lines; });

@@ -159,8 +159,10 @@ void communicate_inside(indexed_program const& p, instruction::compute const& i,
 /// a source that axes inside leave to each device.
 void interleave(indexed_program const& p, instruction const& i, int count, double part, step_work& s);
 
-/// Makes the costs of one micro-batch of those that are added up before an update: activations and inputs of those in
-/// flight are held, and a gradient is read twice and written for each that is added. `part` as above.
+/// Makes the costs of one micro-batch of those that are added up before an update. Activations and inputs of those in
+/// flight are held, and sufficient factors of all, which wait for the end. Parameters are gathered once and stay; a gradient
+/// is read twice and written for each that is added, in the form in which it waits for its reduction, and once more as it
+/// is stored. `part` is what axes inside leave to each device, of a source or of what it is converted to.
 void accumulate(indexed_program const& p, instruction const& i, training_options const& options, double part,
                 step_work& s);
 
@@ -541,14 +543,20 @@ HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, in
 
 HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, training_options const& options,
                               double part, step_work& s) {
-    auto const* const read = i.as<instruction::read>();
-    if (i.is<instruction::compute>() || !p.tensors[i.change()->tensor].is_parameter()) {
+    auto const* const change = i.change();
+    if (!change || !p.tensors[change->tensor].is_parameter()) {
         s.saved = static_cast<double>(options.in_flight) * s.saved;
-        if (read && p.tensors[read->tensor].info.role == tensor_role::input)
+        if (i.is<instruction::read>() && p.tensors[change->tensor].info.role == tensor_role::input)
             s.stored = static_cast<double>(options.in_flight) * s.stored;
+        for (auto const& factor : s.deferred_transfers)
+            s.saved.split += (options.accumulated - options.in_flight) * factor.size;
         return;
     }
+    auto const& tensor = p.tensors[change->tensor];
     if (options.accumulated == 1 || i.is<instruction::unshard>() || i.is<instruction::reshard>()) return;
+    bool const is_read = i.is<instruction::read>(),
+               is_gathered = !is_read && !(s.forward_transfers.empty() && s.inside_forward.empty()),
+               is_reduced = !is_read && !(s.deferred_transfers.empty() && s.inside_backward.empty());
     auto const once = [](auto& from, auto& to) {
         to.insert(to.end(), from.begin(), from.end());
         from.clear();
@@ -556,8 +564,13 @@ HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, tr
     once(s.forward_transfers, s.update_transfers);
     once(s.inside_forward, s.inside_update);
     once(s.inside_backward, s.inside_update);
-    if (read && p.tensors[read->tensor].has_cotangent)
-        s.update += (3.0 * (options.accumulated - 1) * part) * held_bytes(p.tensors[read->tensor], read->to);
+    auto const had = part * held_bytes(tensor, change->to);
+    bool const is_saved = algorithm::any_of(tensor.consumers, [&](operator_id o) {
+        auto const& op = p.operators[o];
+        return algorithm::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == change->tensor; });
+    });
+    if (is_gathered && !is_saved) s.stored += had;
+    if (tensor.has_cotangent && (is_read || is_reduced)) s.update += (3.0 * (options.accumulated - 1)) * had;
 }
 
 } // namespace heddle::detail

@@ -348,6 +348,8 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
                     memory.gradients += copies * value;
                     memory.optimizer += stored - (1 + copies) * value;
                 }
+            } else { // a parameter that is gathered once for all micro-batches
+                memory.parameters += cost_model::at(model.on_member(s.step.stored, k), share);
             }
             auto const* const convert = s.acting().as<instruction::convert>();
             bool const is_gradient = convert && p.tensors[convert->tensor].role == tensor_role::parameter;

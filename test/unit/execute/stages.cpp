@@ -162,6 +162,43 @@ TEST_CASE("a bound of work counts no additions of cotangents") {
     CHECK(work_bound(index_program(product(true)), c) == bound);
 }
 
+TEST_CASE("what is gathered once for several micro-batches is held, and its gradients are added up as they wait") {
+    for (bool const is_saved : {false, true}) {
+        program_builder b;
+        auto const x = b.input("x", {16, 16}), w = b.parameter("w", {16, 16});
+        auto const y =
+            b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w},
+                    {.category = operator_class::matmul,
+                     .saved_operands = is_saved ? std::vector<std::uint8_t>{0, 1} : std::vector<std::uint8_t>{0}});
+        auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
+        bytes const size = p.tensors[w].info.size();
+        instruction const gather = instruction::convert(w, tensor_form::shard(0), tensor_form::replicated());
+        auto const once = make_step(p, gather, {}), step = make_step(p, gather, {.accumulated = 5, .in_flight = 2});
+        CHECK(once.stored == holding{});
+        CHECK(step.stored.whole == (is_saved ? bytes(0) : size)); // what an operator saves is counted there
+        CHECK(step.saved.whole == size);                          // the gradient
+        CHECK(step.update.whole == 3 * 4.0 * size);
+        CHECK(step.forward_transfers.empty());
+        CHECK(step.update_transfers.size() == 1);
+    }
+}
+
+TEST_CASE("sufficient factors of all micro-batches wait for the end") {
+    program_builder b;
+    auto const x = b.input("x", {16, 8}), w = b.parameter("w", {4, 8});
+    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.category = operator_class::matmul});
+    auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
+    auto const& loops = p.operators[0].loops;
+    auto const loop = std::ranges::find_if(loops, [](auto const& l) { return l.operands[1] == no_factor; });
+    instruction::compute const compute{0,
+                                       {tensor_form::shard(loop->operands[0]), tensor_form::mirrored()},
+                                       {tensor_form::shard(loop->results[0])},
+                                       static_cast<std::int16_t>(loop - loops.begin())};
+    // Of the one in flight x is counted where it is saved; its cotangent, and both of the other three, are here.
+    CHECK(make_step(p, compute, {}).saved.split == bytes(16 * 4 * 4));
+    CHECK(make_step(p, compute, {.accumulated = 4}).saved.split == 4 * bytes(16 * 4 * 4) + 3 * bytes(16 * 8 * 4));
+}
+
 TEST_CASE("what cannot be true of stages is refused") {
     auto c = slow_network(true);
     auto const p = two_linears(false);
