@@ -7,15 +7,11 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/cluster/detail/device_places.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
-#include <heddle/planner/hap.hpp>
-#include <heddle/planner/hidup.hpp>
-#include <heddle/planner/mesh.hpp>
-#include <heddle/program/equal_structure.hpp>
+#include <heddle/planner/stage_planner.hpp>
 #include <heddle/program/program_part.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/draft_pipelines.hpp>
@@ -53,34 +49,6 @@ struct joint_options {
 };
 
 namespace detail {
-
-/// How plans of one stage are found, by whatever planner needs a solver of ratios.
-struct stage_planners {
-    std::function<plan(program const&, cluster const&, planning_options const&)> one_axis, turns;
-    std::function<plan(program const&, cluster const&, mesh const&, mesh_search_options const&)> on_mesh;
-};
-
-/// *Lifetime:* refers to the solver.
-template <ratio_solver Solver>
-[[nodiscard]] stage_planners stage_planners_by(Solver& solver) {
-    stage_planners planners;
-    planners.one_axis = [&solver](heddle::program const& p, cluster const& on, planning_options const& o) {
-        return plan_hap(p, on, solver, o);
-    };
-    planners.turns = [&solver](heddle::program const& p, cluster const& on, planning_options const& o) {
-        hidup_options turns;
-        auto const own = turns.planning;
-        turns.planning = o;
-        turns.planning.cuts = own.cuts;
-        turns.planning.synthesis.engine = own.synthesis.engine;
-        turns.planning.synthesis.beam = own.synthesis.beam;
-        turns.compares = false;
-        return plan_hidup(p, on, solver, turns);
-    };
-    planners.on_mesh = [&solver](heddle::program const& p, cluster const& on, mesh const& m,
-                                 mesh_search_options const& o) { return plan_mesh(p, on, m, solver, o); };
-    return planners;
-}
 
 [[nodiscard]] staged_plan plan_joint(program const& p, cluster const& c, stage_planners const& planners,
                                      joint_options const& options);
@@ -123,12 +91,14 @@ namespace heddle::detail {
 class joint_planner {
 public:
     joint_planner(program const& p, cluster const& c, stage_planners const& planners, joint_options const& options)
-        : program_(p), cluster_(checked(c)), planners_(planners), options_(options), until_(options.limits),
-          indexed_(index_program(p)), places_(c) {}
+        : program_(p), cluster_(checked(c)), options_(options), until_(options.limits), indexed_(index_program(p)),
+          places_(c), stages_(c, planners, options.stage, until_) {}
 
     staged_plan plan() {
-        plan_single_stages();
+        plan_on_one_axis(); // families that are soon known come first: others are left where they cannot be better
         plan_pipelines();
+        plan_in_turns();
+        plan_on_mesh();
         return concluded();
     }
 
@@ -139,7 +109,7 @@ public:
             return concluded();
         }
         layers_ = layers;
-        best_ = in_full(draft, effort::groups);
+        best_ = in_full(draft, stage_effort::groups);
         reason_ = best_.reason;
         return concluded();
     }
@@ -170,9 +140,6 @@ private:
         return std::move(best_);
     }
 
-    /// How a stage is planned: on one axis, also in the tensor groups drafted, or also on a mesh of machines.
-    enum class effort : std::uint8_t { one_axis, groups, all };
-
     /// Adds what a family has, and keeps it if it is best.
     template <class Find>
     void consider(std::string const& family, Find const& find) {
@@ -196,39 +163,51 @@ private:
         result.seconds += clock.elapsed();
     }
 
-    void plan_single_stages() {
-        auto const options = [&] {
-            auto asked = options_.stage;
-            asked.limits = until_.rest(asked.limits);
-            asked.progress = {};
-            return asked;
-        };
-        consider("one axis",
-                 [&](auto const& note) { note(staged(planners_.one_axis(program_, cluster_, options()), cluster_)); });
-        if (algorithm::any_of(cluster_.machines, [](auto const& m) { return m.devices > 1; }) &&
-            (cluster_.machines.size() > 1 || cluster_.machines.front().count > 1)) {
-            auto const alike = algorithm::all_of(
-                cluster_.machines, [&](auto const& m) { return m.devices == cluster_.machines.front().devices; });
+    [[nodiscard]] bool has_machines_of_several() const {
+        return algorithm::any_of(cluster_.machines, [](auto const& m) { return m.devices > 1; }) &&
+               (cluster_.machines.size() > 1 || cluster_.machines.front().count > 1);
+    }
+
+    void plan_on_one_axis() {
+        consider("one axis", [&](auto const& note) {
+            note(staged(stages_.planners().one_axis(program_, cluster_, stages_.options()), cluster_));
+        });
+        if (has_machines_of_several())
             consider("groups", [&](auto const& note) {
-                note(staged(planners_.one_axis(program_, with_grouped_machines(cluster_), options()), cluster_));
+                auto asked = stages_.options();
+                asked.compares_and_proves = false;
+                note(staged(stages_.planners().one_axis(program_, with_grouped_machines(cluster_), asked), cluster_));
             });
-            if (alike)
-                consider("mesh", [&](auto const& note) {
-                    auto const inner = static_cast<std::size_t>(cluster_.machines.front().devices);
-                    mesh const m({places_.machine.size() / inner, inner});
-                    note(
-                        staged(planners_.on_mesh(
-                                   program_, cluster_, m,
-                                   {.training = options_.stage.training, .bound_rounds = 100, .limits = until_.rest()}),
-                               cluster_));
-                });
-        }
-        if (options_.stage.pinned.empty())
-            consider("turns", [&](auto const& note) {
-                auto asked = options();
+    }
+
+    void plan_in_turns() {
+        if (!options_.stage.pinned.empty()) return;
+        consider("turns", [&](auto const& note) {
+            constexpr double is_close = 1.05;
+            for (auto const how : {turns_effort::brief, turns_effort::full}) {
+                auto asked = stages_.options();
                 asked.training.overlaps_gradients = false;
-                note(staged(planners_.turns(program_, cluster_, asked), cluster_));
-            });
+                auto found = staged(stages_.planners().turns(program_, cluster_, asked, how), cluster_);
+                bool const may_be_best = !best_.exists() || (found.exists() && found.cost() < is_close * best_.cost());
+                note(std::move(found));
+                if (!may_be_best) return;
+            }
+        });
+    }
+
+    void plan_on_mesh() {
+        auto const inner = static_cast<std::size_t>(cluster_.machines.front().devices);
+        if (!has_machines_of_several() || algorithm::any_of(cluster_.machines, [&](auto const& m) {
+                return static_cast<std::size_t>(m.devices) != inner;
+            }))
+            return;
+        consider("mesh", [&](auto const& note) {
+            auto asked = stages_.mesh_options(options_.stage.training);
+            if (best_.exists()) asked.worth_below = best_.cost();
+            note(staged(
+                stages_.planners().on_mesh(program_, cluster_, mesh({places_.machine.size() / inner, inner}), asked),
+                cluster_));
+        });
     }
 
     void plan_pipelines() {
@@ -245,14 +224,14 @@ private:
             amp_options asked;
             asked.limits = until_.rest();
             auto const ranked = plan_amp(*problem, asked);
-            if (ranked.best) note(in_full(draft_of(ranked.record[*ranked.best].plan), effort::groups));
+            if (ranked.best) note(in_full(draft_of(ranked.record[*ranked.best].plan), stage_effort::groups));
         });
         consider("ditto", [&](auto const& note) {
             ditto_program_options asked;
             asked.profile.training = options_.stage.training;
             asked.planner.limits = until_.rest();
             auto const found = plan_ditto(program_, layers_, cluster_, asked);
-            if (found.exists()) note(in_full(draft_of(found), effort::groups));
+            if (found.exists()) note(in_full(draft_of(found), stage_effort::groups));
         });
         if (!problem) return;
         consider("pipeline", [&](auto const& note) {
@@ -273,7 +252,7 @@ private:
                     if (algorithm::any_of(planned_, [&](auto const& other) { return is_same(other.second, draft); }))
                         continue;
                     ++planned;
-                    auto found = in_full(draft, effort::one_axis);
+                    auto found = in_full(draft, stage_effort::one_axis);
                     planned_.emplace_back(found.exists() ? found.cost() : std::numeric_limits<double>::infinity(),
                                           draft);
                     note(std::move(found));
@@ -283,7 +262,7 @@ private:
                 return std::tuple(p.first, p.second.micro_batches, p.second.stages.size());
             });
             for (std::size_t n = 0; n < std::min(planned_.size(), options_.in_full) && !until_.is_over(); ++n)
-                note(in_full(planned_[n].second, effort::all));
+                note(in_full(planned_[n].second, stage_effort::all));
         });
     }
 
@@ -328,7 +307,7 @@ private:
     }
 
     /// Plans every stage of a draft in full. Returns a plan without stages, with the reason, if that cannot be done.
-    staged_plan in_full(pipeline_draft const& draft, effort how) {
+    staged_plan in_full(pipeline_draft const& draft, stage_effort how) {
         staged_plan result;
         try {
             plan_stages(result, draft, how);
@@ -349,7 +328,7 @@ private:
     }
 
     /// Notes the reason if a stage has no plan, or samples do not divide. *Throws* `input_error` as `part_of` does.
-    void plan_stages(staged_plan& result, pipeline_draft const& draft, effort how) {
+    void plan_stages(staged_plan& result, pipeline_draft const& draft, stage_effort how) {
         result.device_count = places_.machine.size();
         result.micro_batches = static_cast<int>(draft.micro_batches);
         result.sends_beside = options_.sends_beside;
@@ -365,13 +344,14 @@ private:
             require_known(d, s);
             auto const in_flight = std::min<std::int64_t>(draft.micro_batches, static_cast<std::int64_t>(count - s));
             auto part = part_of(micro, indexed, layers_.cuts[d.first], layers_.cuts[d.end]);
-            auto found = plan_stage(part.program, d, draft.micro_batches, static_cast<int>(in_flight), how);
+            auto found =
+                stages_.plan(part.program, d.devices, d.tensor, draft.micro_batches, static_cast<int>(in_flight), how);
             if (!found.exists()) {
                 result.reason = "stage " + std::to_string(s) + ": " + found.reason;
                 return;
             }
             if (d.estimate.value > 0) {
-                auto& [factor, known] = corrections_[where(d)];
+                auto& [factor, known] = corrections_[stages_.where(d.devices)];
                 factor = (factor * known + correction(d) * found.cost() / d.estimate.value) / (known + 1);
                 ++known;
             }
@@ -381,96 +361,20 @@ private:
         if (!price(result, cluster_)) result.reason = "a stage does not fit into memory";
     }
 
-    /// Plans a stage's program on its devices. Stages that are alike are planned once.
-    heddle::plan plan_stage(program const& part, stage_draft const& d, std::int64_t micro_batches, int in_flight,
-                            effort how) {
-        auto const indexed = index_program(part);
-        stage_key const key{where(d), d.tensor, micro_batches, in_flight, how};
-        for (auto const& [known, plan] : known_[key])
-            if (is_same(known, indexed)) return renamed(plan, indexed);
-        auto training = options_.stage.training;
-        training.accumulated = static_cast<int>(micro_batches);
-        training.in_flight = in_flight;
-        if (micro_batches > 1) training.overlaps_gradients = false; // the last micro-batch alone could hide them
-        auto const members_of = [&](std::size_t n) {
-            return std::vector<int>(d.devices.size() / n, static_cast<int>(n));
-        };
-        auto asked = options_.stage;
-        asked.training = training;
-        asked.limits = until_.rest(asked.limits);
-        asked.progress = {};
-        asked.compares_and_proves = false;
-        if (how == effort::one_axis) asked.rounds = 2;
-        auto best = planners_.one_axis(part, cluster_of(cluster_, d.devices, members_of(1)), asked);
-        std::vector<std::size_t> inner; // axes of a mesh: the tensor groups asked for, or the devices of each machine
-        std::size_t const machines = 1 + where(d).back();
-        if (how != effort::one_axis && d.tensor > 1 && d.tensor < d.devices.size()) inner.push_back(d.tensor);
-        if (auto const each = d.devices.size() / machines;
-            how == effort::all && machines > 1 && each > 1 && each * machines == d.devices.size() && each != d.tensor)
-            inner.push_back(each);
-        for (auto const n : inner) {
-            try {
-                auto const on = cluster_of(cluster_, d.devices, members_of(n));
-                auto found = planners_.on_mesh(
-                    part, on, mesh({d.devices.size() / n, n}),
-                    {.training = training, .turns = 4, .rounds = 1, .bound_rounds = 40, .limits = until_.rest()});
-                if (found.exists() && (!best.exists() || found.cost() < best.cost())) best = std::move(found);
-            } catch (input_error const&) {} // groups that machines do not divide into
-        }
-        known_[key].emplace_back(indexed, best);
-        return best;
-    }
-
-    [[nodiscard]] static bool is_same(indexed_program const& a, indexed_program const& b) {
-        return have_equal_structure(a, b) &&
-               algorithm::equal(a.tensors, b.tensors,
-                                [](auto const& x, auto const& y) {
-                                    return x.info.shape == y.info.shape && x.info.type == y.info.type &&
-                                           x.info.role == y.info.role && x.info.trainable == y.info.trainable &&
-                                           x.factors == y.factors;
-                                }) &&
-               algorithm::equal(a.operators, b.operators, [](auto const& x, auto const& y) {
-                   return x.operands == y.operands && x.results == y.results && x.work.forward == y.work.forward &&
-                          x.work.backward == y.work.backward && x.work.category == y.work.category &&
-                          x.work.is_view == y.work.is_view && x.work.extra_saved == y.work.extra_saved &&
-                          x.work.saved_operands == y.work.saved_operands &&
-                          x.work.saved_results == y.work.saved_results &&
-                          x.work.sparse_operands == y.work.sparse_operands && x.terms == y.terms;
-               });
-    }
-    [[nodiscard]] static heddle::plan renamed(heddle::plan p, indexed_program const& of) {
-        for (std::size_t t = 0; t < p.tensors.size(); ++t) p.tensors[t].name = of.tensors[t].info.name;
-        for (std::size_t o = 0; o < p.operators.size(); ++o) p.operators[o] = of.operators[o].name;
-        return p;
-    }
-
-    /// The type and machine of each device of a stage, machines numbered as they appear.
-    [[nodiscard]] std::vector<std::size_t> where(stage_draft const& d) const {
-        std::vector<std::size_t> result;
-        std::map<std::size_t, std::size_t> machines;
-        for (auto device : d.devices) {
-            result.push_back(cluster_.machines[places_.group_of_machine[device]].type);
-            result.push_back(machines.try_emplace(places_.machine[device], machines.size()).first->second);
-        }
-        return result;
-    }
     [[nodiscard]] double correction(stage_draft const& d) const {
-        auto const known = corrections_.find(where(d));
+        auto const known = corrections_.find(stages_.where(d.devices));
         return known == corrections_.end() ? 1 : known->second.first;
     }
 
-    using stage_key = std::tuple<std::vector<std::size_t>, std::size_t, std::int64_t, int, effort>;
-
     program const& program_;
     cluster const& cluster_;
-    stage_planners const& planners_;
     joint_options const& options_;
     search::deadline until_;
     indexed_program indexed_;
     device_places places_;
+    stage_planner stages_;
     program_layers layers_;
     std::map<std::int64_t, std::pair<program, indexed_program>> micro_batches_;
-    std::map<stage_key, std::vector<std::pair<indexed_program, heddle::plan>>> known_;
     /// Drafts that were planned, and what they cost.
     std::vector<std::pair<double, pipeline_draft>> planned_;
     /// By devices: how much longer stages take than drafted, with how many known.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Tells whether two programs are the same except for their extents.
+/// @brief Tells whether two programs are the same except for their extents, or for their names.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -14,11 +14,20 @@ namespace heddle {
 /// Tells whether two programs differ in extents alone: factors, loops and derivatives have the same numbers.
 [[nodiscard]] bool have_equal_structure(indexed_program const& a, indexed_program const& b);
 
+/// Returns the program with no names: equal ones have the same plans.
+[[nodiscard]] indexed_program without_names(indexed_program p);
+
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
 
 namespace heddle {
+
+HEDDLE_INLINE indexed_program without_names(indexed_program p) {
+    for (auto& t : p.tensors) t.info.name.clear();
+    for (auto& o : p.operators) o.name.clear();
+    return p;
+}
 
 HEDDLE_INLINE bool have_equal_structure(indexed_program const& a, indexed_program const& b) {
     auto const same = [](auto const& left, auto const& right, auto&& equal) {

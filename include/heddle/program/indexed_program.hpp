@@ -54,6 +54,7 @@ struct indexed_tensor {
     [[nodiscard]] bool is_parameter() const { return info.role == tensor_role::parameter; }
     /// Tells whether a source is read once alone, in one form: a parameter is stored so, and of an input the cotangent.
     [[nodiscard]] bool is_read_once() const { return is_parameter() || (is_source() && has_cotangent); }
+    friend bool operator==(indexed_tensor const&, indexed_tensor const&) = default;
 };
 
 /// An index, or a factor of one, along which an operator can be split.
@@ -78,6 +79,7 @@ struct split_loop {
         while (!is_destination[k]) --k;
         return k;
     }
+    friend bool operator==(split_loop const&, split_loop const&) = default;
 };
 
 /// Returns the loop of an exchange's rows alone, and that of the places to which they are sent.
@@ -87,6 +89,7 @@ struct split_loop {
 struct listed_computation {
     std::vector<std::uint16_t> operands, results;
     std::int16_t loop = -1;
+    friend bool operator==(listed_computation const&, listed_computation const&) = default;
 };
 
 struct indexed_operator {
@@ -101,6 +104,7 @@ struct indexed_operator {
     std::int16_t inside_loop = -1;
     /// If there are any, all the ways to compute it; of programs made to be searched.
     std::vector<listed_computation> listed{};
+    friend bool operator==(indexed_operator const&, indexed_operator const&) = default;
 };
 
 /// Tells whether a loop cuts a term of an operator's result: an operand that the term lists has the loop; if the term
@@ -114,6 +118,7 @@ struct indexed_program {
     tensor_id loss = 0;
     /// Tells whether devices may be groups that split the program among their devices; see `split_inside`.
     bool is_split_inside = false;
+    friend bool operator==(indexed_program const&, indexed_program const&) = default;
 };
 
 /// Returns one more than the highest segment of an operator.

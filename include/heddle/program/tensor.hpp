@@ -74,6 +74,7 @@ struct tensor_info {
 
     [[nodiscard]] extent elements() const;
     [[nodiscard]] bytes size() const { return bytes(static_cast<double>(elements()) * element_size(type)); }
+    friend bool operator==(tensor_info const&, tensor_info const&) = default;
 };
 
 /// The class under which an operator's time is looked up.
@@ -106,6 +107,7 @@ struct operator_work {
     bool is_view = false;
     /// Its results are constants to the backward pass (`detach`).
     bool stops_gradient = false;
+    friend bool operator==(operator_work const&, operator_work const&) = default;
 };
 
 } // namespace heddle

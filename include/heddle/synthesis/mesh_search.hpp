@@ -47,6 +47,8 @@ struct mesh_search_options {
     std::size_t bound_width = 400;
     /// If set, shares stay at these, by type of devices.
     std::optional<std::vector<double>> ratios{};
+    /// Programs of as many seconds are not wanted: nothing is searched where the bound at the first shares is no less.
+    double worth_below = std::numeric_limits<double>::infinity();
     search::limits limits{};
 };
 
@@ -112,6 +114,8 @@ private:
     [[nodiscard]] number_of cuts_tensors() const;
     /// Bounds programs at the shares at hand, and weights of classes.
     [[nodiscard]] double bound_at(relaxation_weights const& weights, double target);
+    /// Bounds programs at the first shares, all classes of devices weighing the same.
+    void bound_evenly();
     /// Explores the programs of one axis; where there are too many, those in the forms that its cheapest ones have as the
     /// bound splits costs, or some that cut data or tensors.
     void explore();
@@ -244,6 +248,14 @@ double mesh_searcher<Accumulator>::bound_at(relaxation_weights const& weights, d
 }
 
 template <time_accumulator Accumulator>
+void mesh_searcher<Accumulator>::bound_evenly() {
+    std::size_t const classes = model_.class_count();
+    relaxation_weights const even{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
+    double const bound = bound_at(even, options_.worth_below);
+    if (Accumulator::relaxation == relaxation_kind::clocks) lower_bound_ = bound;
+}
+
+template <time_accumulator Accumulator>
 void mesh_searcher<Accumulator>::explore() {
     auto const explore_allowed = [this] {
         space_.restrict_to(allowed_);
@@ -251,12 +263,11 @@ void mesh_searcher<Accumulator>::explore() {
     };
     if (!loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_)) return explore_allowed();
     is_narrow_ = true;
+    if (std::isfinite(options_.worth_below)) bound_evenly();
+    if (lower_bound_ >= options_.worth_below) return;
     auto const& loose = bounding_.program;
     if (loose.loosened().empty()) return explore_allowed();
-    std::size_t const classes = model_.class_count();
-    relaxation_weights const even{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
-    double const bound = bound_at(even, std::numeric_limits<double>::infinity());
-    if (Accumulator::relaxation == relaxation_kind::clocks) lower_bound_ = bound;
+    if (!bound_) bound_evenly();
     form_table forms(searched_.program().tensors.size());
     for (axis_number a = 0; a < 2; ++a) add_forms(bounding_, bound_->cheapest(a), forms);
     auto const& space = *bounding_.space;
@@ -379,10 +390,15 @@ void mesh_searcher<Accumulator>::settle() {
 
 template <time_accumulator Accumulator>
 mesh_search_result mesh_searcher<Accumulator>::run() {
+    mesh_search_result result;
     explore();
+    if (lower_bound_ >= options_.worth_below) {
+        result.status = search::status::infeasible;
+        result.reason = "no program at the first shares takes less time than asked for";
+        return result;
+    }
     if (bound_) begin_from(beginnings_of_bound());
     begin_from(beginnings(cuts_data()));
-    mesh_search_result result;
     result.space = "programs on a mesh of two axes, each of which keeps to the programs of one axis that are not "
                    "slower for less memory, at these shares";
     if (best_.list.empty()) {

@@ -199,6 +199,41 @@ TEST_CASE("sufficient factors of all micro-batches wait for the end") {
     CHECK(make_step(p, compute, {.accumulated = 4}).saved.split == 4 * bytes(16 * 4 * 4) + 3 * bytes(16 * 8 * 4));
 }
 
+TEST_CASE("stages that are alike are planned once, whatever is in flight") {
+    program_builder b;
+    auto x = b.input("x", {16, 16});
+    for (char const* name : {"first", "second", "third", "fourth"})
+        x = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, b.parameter(name + std::string(".weight"), {16, 16})},
+                    {.category = operator_class::matmul});
+    auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {x}, {.category = operator_class::reduction}));
+    auto c = slow_network(false);
+    c.machines[0].count = 4;
+    c.machines.pop_back();
+    program_layers const layers{{0, 1, 2, 3, 5}, {"first", "second", "third", "fourth"}};
+    pipeline_draft const draft{{{0, 1, {0, 1}}, {1, 2, {2, 3}}, {2, 3, {4, 5}}, {3, 4, {6, 7}}}, 4};
+    clp::ratio_solver solver;
+    auto planners = detail::stage_planners_by(solver);
+    int calls = 0;
+    planners.one_axis = [&calls, inner = planners.one_axis](auto const&... given) {
+        ++calls;
+        return inner(given...);
+    };
+    auto const planned = [&] {
+        calls = 0;
+        auto result = detail::plan_draft(p, layers, c, draft, planners, {});
+        REQUIRE(result.reason == "");
+        CHECK(verify(p, result).problem == "");
+        CHECK(verify_figures(result, c).problem == "");
+        return result;
+    };
+    auto const roomy = planned();
+    CHECK(calls == 3);
+    // Where four in flight do not fit as one does, that stage is planned anew.
+    c.types[0].memory = bytes(roomy.stages[0].plan.memory[0].total() - 1);
+    CHECK(planned().stages[3].plan.cost() == roomy.stages[3].plan.cost());
+    CHECK(calls == 4);
+}
+
 TEST_CASE("what cannot be true of stages is refused") {
     auto c = slow_network(true);
     auto const p = two_linears(false);

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Plans stages of pipelines by the planners of one stage, those that are alike once.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/cluster/detail/device_places.hpp>
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/planner/hidup.hpp>
+#include <heddle/planner/mesh.hpp>
+#include <heddle/program/equal_structure.hpp>
+#include <heddle/search/deadline.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// How much is searched for micro-batches in turn.
+enum class turns_effort : std::uint8_t { brief, full };
+
+/// How plans of one stage are found, by whatever planner needs a solver of ratios.
+struct stage_planners {
+    std::function<plan(program const&, cluster const&, planning_options const&)> one_axis;
+    std::function<plan(program const&, cluster const&, planning_options const&, turns_effort)> turns;
+    std::function<plan(program const&, cluster const&, mesh const&, mesh_search_options const&)> on_mesh;
+};
+
+/// *Lifetime:* refers to the solver.
+template <ratio_solver Solver>
+[[nodiscard]] stage_planners stage_planners_by(Solver& solver) {
+    stage_planners planners;
+    planners.one_axis = [&solver](heddle::program const& p, cluster const& on, planning_options const& o) {
+        return plan_hap(p, on, solver, o);
+    };
+    planners.turns = [&solver](heddle::program const& p, cluster const& on, planning_options const& o,
+                               turns_effort how) {
+        hidup_options turns;
+        auto const own = turns.planning;
+        turns.planning = o;
+        turns.planning.cuts = own.cuts;
+        turns.planning.synthesis.engine = own.synthesis.engine;
+        turns.planning.synthesis.beam = own.synthesis.beam;
+        if (how == turns_effort::brief) {
+            turns.planning.synthesis.beam /= 3;
+            turns.planning.last_search.limits.labels = 20'000;
+        }
+        turns.compares = false;
+        return plan_hidup(p, on, solver, turns);
+    };
+    planners.on_mesh = [&solver](heddle::program const& p, cluster const& on, mesh const& m,
+                                 mesh_search_options const& o) { return plan_mesh(p, on, m, solver, o); };
+    return planners;
+}
+
+/// How a stage is planned: on one axis, also in the tensor groups asked for, or also on a mesh of machines.
+enum class stage_effort : std::uint8_t { one_axis, groups, all };
+
+/// Plans stages on devices of a cluster. *Lifetime:* refers to all that it is made of.
+class stage_planner {
+public:
+    stage_planner(cluster const& c, stage_planners const& planners, planning_options const& options,
+                  search::deadline const& until)
+        : cluster_(c), planners_(planners), options_(options), until_(until), places_(c) {}
+
+    /// Plans a stage's program on its devices, of which equally many after each other, `tensor`, may be an axis of a
+    /// mesh.
+    [[nodiscard]] heddle::plan plan(program const& part, std::vector<std::size_t> const& devices, std::size_t tensor,
+                                    std::int64_t micro_batches, int in_flight, stage_effort how);
+
+    /// Returns the type and machine of each device, machines numbered as they appear.
+    [[nodiscard]] std::vector<std::size_t> where(std::vector<std::size_t> const& devices) const;
+
+    [[nodiscard]] stage_planners const& planners() const { return planners_; }
+    /// Returns what a planner is asked for, in the time that is left.
+    [[nodiscard]] planning_options options() const;
+    [[nodiscard]] mesh_search_options mesh_options(training_options const& training) const;
+
+private:
+    /// By what a stage's plan is known again, beside its program: its devices, those of an inner axis, and micro-batches.
+    using stage_key = std::tuple<std::vector<std::size_t>, std::size_t, std::int64_t>;
+    struct known_stage {
+        indexed_program program;
+        int in_flight;
+        heddle::plan plan;
+    };
+
+    /// Returns a stage's plan. Stages that are alike are planned once, and with one micro-batch in flight as long as what
+    /// was found so fits with more.
+    [[nodiscard]] heddle::plan alike(stage_key const& key, indexed_program const& p, cluster const& on, int in_flight,
+                                     std::function<heddle::plan(int)> const& find);
+
+    cluster const& cluster_;
+    stage_planners const& planners_;
+    planning_options const& options_;
+    search::deadline const& until_;
+    device_places places_;
+    std::map<stage_key, std::vector<known_stage>> known_;
+};
+
+/// Returns the plan for a program with other names, with so many micro-batches in flight.
+[[nodiscard]] plan with_in_flight(plan p, indexed_program const& of, int in_flight);
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE planning_options stage_planner::options() const {
+    auto asked = options_;
+    asked.limits = until_.rest(asked.limits);
+    asked.progress = {};
+    return asked;
+}
+
+HEDDLE_INLINE mesh_search_options stage_planner::mesh_options(training_options const& training) const {
+    return {
+        .training = training, .turns = 4, .rounds = 1, .bound_rounds = 40, .bound_width = 100, .limits = until_.rest()};
+}
+
+HEDDLE_INLINE std::vector<std::size_t> stage_planner::where(std::vector<std::size_t> const& devices) const {
+    std::vector<std::size_t> result;
+    std::map<std::size_t, std::size_t> machines;
+    for (auto device : devices) {
+        result.push_back(cluster_.machines[places_.group_of_machine[device]].type);
+        result.push_back(machines.try_emplace(places_.machine[device], machines.size()).first->second);
+    }
+    return result;
+}
+
+HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::size_t> const& devices, std::size_t tensor,
+                                       std::int64_t micro_batches, int in_flight, stage_effort how) {
+    auto const indexed = index_program(part);
+    auto training = options_.training;
+    training.accumulated = static_cast<int>(micro_batches);
+    if (micro_batches > 1) training.overlaps_gradients = false; // the last micro-batch alone could hide them
+    auto const on_groups = [&](std::size_t n) {
+        return cluster_of(cluster_, devices, std::vector<int>(devices.size() / n, static_cast<int>(n)));
+    };
+    auto best = alike({where(devices), 1, micro_batches}, indexed, on_groups(1), in_flight, [&](int held) {
+        auto asked = options();
+        asked.training = training;
+        asked.training.in_flight = held;
+        asked.compares_and_proves = false;
+        asked.rounds = 2;
+        return planners_.one_axis(part, on_groups(1), asked);
+    });
+    std::vector<std::size_t> inner; // axes of a mesh: the tensor groups asked for, or the devices of each machine
+    std::size_t const machines = 1 + where(devices).back();
+    if (how != stage_effort::one_axis && tensor > 1 && tensor < devices.size()) inner.push_back(tensor);
+    if (auto const each = devices.size() / machines;
+        how == stage_effort::all && machines > 1 && each > 1 && each * machines == devices.size() && each != tensor)
+        inner.push_back(each);
+    for (auto const n : inner) {
+        try {
+            auto const on = on_groups(n);
+            auto found = alike({where(devices), n, micro_batches}, indexed, on, in_flight, [&](int held) {
+                auto asked = mesh_options(training);
+                asked.training.in_flight = held;
+                if (best.exists()) asked.worth_below = best.cost();
+                return planners_.on_mesh(part, on, mesh({devices.size() / n, n}), asked);
+            });
+            if (found.exists() && (!best.exists() || found.cost() < best.cost())) best = std::move(found);
+        } catch (input_error const&) {} // groups that machines do not divide into
+    }
+    return best;
+}
+
+HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program const& p, cluster const& on,
+                                        int in_flight, std::function<heddle::plan(int)> const& find) {
+    auto& all = known_[key];
+    auto const unnamed = without_names(p);
+    auto const planned = [&](int held) -> heddle::plan const& {
+        auto known =
+            algorithm::find_if(all, [&](auto const& k) { return k.in_flight == held && k.program == unnamed; });
+        if (known == all.end()) known = all.insert(known, {unnamed, held, find(held)});
+        return known->plan;
+    };
+    auto const& roomy = planned(1);
+    if (!roomy.exists()) return roomy;
+    auto result = with_in_flight(roomy, p, in_flight);
+    if (in_flight > 1 && !evaluate(result, on).fits) result = with_in_flight(planned(in_flight), p, in_flight);
+    return result;
+}
+
+HEDDLE_INLINE plan with_in_flight(plan p, indexed_program const& of, int in_flight) {
+    for (std::size_t t = 0; t < p.tensors.size(); ++t) p.tensors[t].name = of.tensors[t].info.name;
+    for (std::size_t o = 0; o < p.operators.size(); ++o) p.operators[o] = of.operators[o].name;
+    p.provenance.training.in_flight = in_flight;
+    auto const on = p.mesh();
+    for (auto& s : p.steps) {
+        auto const made = make_step(of, s.on_mesh(), on, p.provenance.training);
+        s.step.stored = made.stored, s.step.saved = made.saved;
+    }
+    return p;
+}
+
+} // namespace heddle::detail
+
+#endif
