@@ -156,6 +156,18 @@ concept point_to_point_of = communicator_of<Communicator, Scalar> &&
                                 { c.group(members) } -> communicator_of<Scalar>;
                             };
 
+/// Returns the communicator of some ranks, if all ranks call it with groups that divide them. One that divides itself by
+/// `c.split(color, key)`, for ranks of one color in the order of their keys, is asked once for all groups.
+template <class Communicator>
+[[nodiscard]] auto divided(Communicator& c, std::vector<std::size_t> const& members) {
+    if constexpr (requires { c.split(0, 0); }) {
+        auto const place = algorithm::find(members, c.rank()) - members.begin();
+        return c.split(static_cast<int>(members.front()), static_cast<int>(place)).value();
+    } else {
+        return c.group(members);
+    }
+}
+
 /// What a started operation leaves to be waited for.
 ///
 /// `r.wait()` returns when what the operation gives is there; on streams, when what the computation enqueues from now

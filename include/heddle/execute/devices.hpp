@@ -36,7 +36,7 @@ void on_device(plan const& what, Communicator& world, Work&& work) {
     auto const group = static_cast<std::size_t>(algorithm::upper_bound(firsts, world.rank()) - firsts.begin()) - 1;
     std::vector<std::size_t> members(static_cast<std::size_t>(what.devices[group].group_size));
     std::iota(members.begin(), members.end(), firsts[group]);
-    auto inside = world.group(members);
+    auto inside = divided(world, members);
     std::optional<decltype(inside)> across;
     if (inside.rank() == 0) across = world.group(firsts);
     grouped_communicator<Scalar, decltype(inside), decltype(inside)> communicator(inside, across ? &*across : nullptr,

@@ -22,7 +22,7 @@ public:
     /// All ranks of `world`, one for each device of the mesh, call it; each forms its lines.
     template <class World>
     mesh_communicator(World& world, heddle::mesh m) : mesh_(std::move(m)), device_(world.rank()) {
-        for (axis_number a = 0; a < mesh_.axis_count(); ++a) lines_.push_back(world.group(mesh_.line(device_, a)));
+        for (axis_number a = 0; a < mesh_.axis_count(); ++a) lines_.push_back(divided(world, mesh_.line(device_, a)));
     }
 
     [[nodiscard]] heddle::mesh const& mesh() const { return mesh_; }
