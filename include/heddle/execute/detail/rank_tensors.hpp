@@ -120,7 +120,8 @@ public:
         return result;
     }
     /// Turns the cotangent of what was read of a parameter into the gradient of what is kept of it: axes that cut it do so
-    /// from outside in, and the summands of others are added up.
+    /// from outside in, and the summands of others are added up from inside out, so that it is the outermost axis's that are
+    /// under way when this returns.
     [[nodiscard]] arriving_tensor gradient(tensor_id t, product_form const& kept, product_form form, tensor cotangent,
                                            uneven how) {
         arriving_tensor result(std::move(cotangent));
@@ -129,7 +130,7 @@ public:
             auto const read = std::exchange(form, form.with(a, kept[a]));
             result = on(a).over.transpose(on(a).layout.view(t, form), kept[a], read[a], std::move(result.get()), how);
         }
-        for (axis_number a = 0; a < form.size(); ++a)
+        for (axis_number a = form.size(); a-- > 0;)
             if (form[a] == tensor_form::replicated())
                 result = on(a).over.reduced(on(a).layout.view(t, form), std::move(result.get()));
         return result;
