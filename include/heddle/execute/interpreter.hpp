@@ -49,9 +49,11 @@ struct only_stage {
 ///
 /// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are ranks; every
 /// rank runs the same plan. `indexed` is `index_for(p, what)`. References to all arguments are kept.
+/// *Throws* `input_error` for an input that is differentiated if micro-batches take turns, or in device groups.
 ///
 /// A collective is started where the plan has its step, and waited for where what it brings is used first; gradients
-/// are waited for at the end. Inside device groups each is waited for at once.
+/// are waited for at the end. Inside device groups each is waited for at once, as nothing is priced beside it; so is a
+/// statistic of rows, inside its operator's kernel.
 /// If micro-batches take turns, a stage's collectives are started for one before the other computes (`turns_of`); steps
 /// of parameters are run once, with the sum of their gradients. Kernels run parts of the whole program's operators, so
 /// that means and random draws are those of the whole batch.
@@ -76,8 +78,8 @@ public:
     interpreter(interpreter const&) = delete;
 
     /// Turns whole sources into what this rank keeps between iterations: parameters are in the form in which they are
-    /// stored, other sources are whole. What this rank does not use is left out. It can be used for gradients too, which
-    /// have the same form.
+    /// stored, and so are inputs that are differentiated; other sources are whole. What this rank does not use is left
+    /// out. It can be used for gradients too, which have the same form.
     [[nodiscard]] values_type place(source_values<Scalar> const& whole) const {
         values_type mine;
         for (auto const* read : reads_) {
@@ -96,7 +98,8 @@ public:
     void reseed(std::uint64_t seed) { seed_ = seed; }
 
     /// Runs one iteration on placed sources. Returns this rank's part of the loss, and the gradients of the parameters
-    /// that it uses, in the form in which they are stored. The host reads no tensor, unless a kernel does.
+    /// and differentiated inputs that it uses, in the form in which they are stored. The host reads no tensor, unless a
+    /// kernel does.
     /// *Throws* `input_error` if a source is missing, or a parameter is not as `place` leaves it.
     [[nodiscard]] result_type run(values_type const& sources) {
         require_placed(sources);
@@ -231,7 +234,12 @@ private:
             if (!step || !step->instruction.template is<instruction::read>()) continue;
             reads_.push_back(step);
             auto const t = step->instruction.change()->tensor;
-            if (!common_.of.is_parameter(t)) continue;
+            if (!indexed.tensors[t].is_read_once()) continue;
+            if (!what_.is_common[t] || (!common_.of.is_parameter(t) && common_.of.inside.is_group()))
+                throw input_error(
+                    "'" + program_.tensor(t).name + "'",
+                    "is a differentiated input, which runs neither in micro-batches that take turns nor in "
+                    "device groups");
             auto const stored = detail::stored_form(step->from());
             stored_as_.insert_or_assign(t, stored_part{stored, common_.of.layout.held_shape(t, stored)});
         }

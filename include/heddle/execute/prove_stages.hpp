@@ -149,7 +149,7 @@ template <kernel_backend<double> Backend>
             for (auto t : parts[s].enters) add(cotangents, micro.tensor(t).name, found.at(micro.tensor(t).name));
             for (tensor_id t = 0; t < micro.tensor_count(); ++t)
                 if (auto const of = found.find(micro.tensor(t).name);
-                    of != found.end() && micro.tensor(t).role == tensor_role::parameter)
+                    of != found.end() && micro.tensor(t).role != tensor_role::value)
                     add(gradients, of->first, of->second);
         }
     }

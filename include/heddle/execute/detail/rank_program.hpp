@@ -123,7 +123,8 @@ HEDDLE_INLINE rank_program program_of_rank(program const& p, indexed_program con
     }
     extent const each = result.split.places / static_cast<extent>(result.parts);
     for (std::size_t m = 0; m < result.parts; ++m) result.places.push_back({static_cast<extent>(m) * each, each});
-    for (auto const& t : indexed.tensors) result.is_common.push_back(t.is_parameter());
+    for (auto const& t : indexed.tensors)
+        result.is_common.push_back(t.is_parameter() || (result.parts == 1 && t.is_read_once()));
     for (auto const& s : what.steps) result.steps.push_back(s);
     auto const loss = result.steps.size();
     result.steps.push_back(add_loss{form_of_loss(indexed, what)});
