@@ -212,6 +212,7 @@
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/mesh_communicator.hpp>
+#include <heddle/execute/mixed_precision.hpp>
 #include <heddle/execute/optimizer.hpp>
 #include <heddle/execute/piece.hpp>
 #include <heddle/execute/pipeline_layout.hpp>

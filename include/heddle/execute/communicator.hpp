@@ -311,23 +311,29 @@ public:
 
     using request = typename starter<Scalar, Across>::request;
 
-    [[nodiscard]] request start_all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
-        return starter<Scalar, Across>::all_reduce(*across_, data, how);
+    // What is sent may be of another type than `Scalar`, if `Across` has one type of requests.
+    template <class Number>
+    [[nodiscard]] request start_all_reduce(std::span<Number> data, reduction how = reduction::sum) {
+        return starter<Number, Across>::all_reduce(*across_, data, how);
     }
-    [[nodiscard]] request start_all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts,
+    template <class Number>
+    [[nodiscard]] request start_all_gather_v(std::span<Number const> mine, std::span<Number> whole, shard_counts counts,
                                              uneven kind) {
-        return starter<Scalar, Across>::all_gather_v(*across_, mine, whole, counts, kind);
+        return starter<Number, Across>::all_gather_v(*across_, mine, whole, counts, kind);
     }
-    [[nodiscard]] request start_reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine,
+    template <class Number>
+    [[nodiscard]] request start_reduce_scatter_v(std::span<Number const> whole, std::span<Number> mine,
                                                  shard_counts counts, uneven kind) {
-        return starter<Scalar, Across>::reduce_scatter_v(*across_, whole, mine, counts, kind);
+        return starter<Number, Across>::reduce_scatter_v(*across_, whole, mine, counts, kind);
     }
-    [[nodiscard]] request start_all_to_all_v(std::span<Scalar const> send, shard_counts send_counts,
-                                             std::span<Scalar> receive, shard_counts receive_counts) {
-        return starter<Scalar, Across>::all_to_all_v(*across_, send, send_counts, receive, receive_counts);
+    template <class Number>
+    [[nodiscard]] request start_all_to_all_v(std::span<Number const> send, shard_counts send_counts,
+                                             std::span<Number> receive, shard_counts receive_counts) {
+        return starter<Number, Across>::all_to_all_v(*across_, send, send_counts, receive, receive_counts);
     }
-    [[nodiscard]] request start_broadcast(std::span<Scalar> data, std::size_t root) {
-        return starter<Scalar, Across>::broadcast(*across_, data, root);
+    template <class Number>
+    [[nodiscard]] request start_broadcast(std::span<Number> data, std::size_t root) {
+        return starter<Number, Across>::broadcast(*across_, data, root);
     }
 
 private:

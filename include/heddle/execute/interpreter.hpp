@@ -61,6 +61,7 @@ template <class Scalar, ranks_of_plan<Scalar> Ranks, kernel_backend<Scalar> Back
 class interpreter {
 public:
     using tensor = typename Backend::tensor;
+    using number_type = host_number<tensor>;
     using values_type = tensor_values<tensor>;
     using result_type = rank_result<tensor>;
 
@@ -79,23 +80,27 @@ public:
 
     /// Turns whole sources into what this rank keeps between iterations: parameters are in the form in which they are
     /// stored, and so are inputs that are differentiated; other sources are whole. What this rank does not use is left
-    /// out. It can be used for gradients too, which have the same form.
-    [[nodiscard]] values_type place(source_values<Scalar> const& whole) const {
-        values_type mine;
+    /// out. It can be used for gradients too, which have the same form, and with another type of tensors for weights that
+    /// an optimiser has in more bits.
+    template <rank_tensor Placed = tensor>
+    [[nodiscard]] tensor_values<Placed> place(source_values<number_type> const& whole) const {
+        tensor_values<Placed> mine;
         for (auto const* read : reads_) {
             tensor_id const t = read->instruction.change()->tensor;
             auto const found = whole.find(t);
             if (found == whole.end()) continue;
             auto const stored = stored_as_.find(t);
             mine.emplace(t, stored == stored_as_.end()
-                                ? tensor(found->second)
-                                : tensor(common_.of.layout.cut(t, stored->second.form, found->second)));
+                                ? brought<Placed>(found->second, program_.tensor(t).type)
+                                : Placed(common_.of.layout.cut(t, stored->second.form, found->second)));
         }
         return mine;
     }
 
     /// Random draws of the iterations that follow are of this seed.
     void reseed(std::uint64_t seed) { seed_ = seed; }
+    /// Gradients of the iterations that follow are so many times as large.
+    void scale_gradients(number_type by) { scale_ = by; }
 
     /// Runs one iteration on placed sources. Returns this rank's part of the loss, and the gradients of the parameters
     /// and differentiated inputs that it uses, in the form in which they are stored. The host reads no tensor, unless a
@@ -139,23 +144,23 @@ public:
 
     /// Returns the whole loss of an iteration on every rank, for which the host waits; this is a collective if ranks
     /// have parts of it.
-    [[nodiscard]] Scalar whole_loss(result_type const& result) {
+    [[nodiscard]] number_type whole_loss(result_type const& result) {
         bool const is_partial =
             algorithm::any_of(loss_form_, [](tensor_form f) { return f == tensor_form::partial(); });
         if (Stage::is_alone && !is_partial) return result.loss.number();
         for (axis_number a = 0; a < common_.of.axis_count(); ++a) common_.of.on(a).over.count_as(indexed_.loss);
         // All of a stage's group have the same.
         bool const is_mine = Stage::is_alone || common_.of.is_first_of(whole_form());
-        return total(is_mine ? result.loss : tensor(tensor_shape{}), loss_form_).number();
+        return total(is_mine ? wide(widened(result.loss)) : wide(tensor_shape{}), loss_form_).number();
     }
 
     /// Returns the Euclidean norm of the gradients of all parameters, a single number; this is a collective.
-    [[nodiscard]] tensor gradient_norm(gradients_of<tensor> const& gradients) {
-        tensor sum(tensor_shape{});
+    [[nodiscard]] wide_of<tensor> gradient_norm(gradients_of<tensor> const& gradients) {
+        wide sum(tensor_shape{});
         for (auto const& [t, gradient] : gradients) { // each element on one rank
             bool is_mine = common_.of.is_first_of(gradient.first);
             if constexpr (!Stage::is_alone) is_mine = is_mine && stage_->speaks_for(t);
-            if (is_mine) sum += sum_of_squares(gradient.second);
+            if (is_mine) sum += sum_of_squares(widened(gradient.second));
         }
         sum = total(std::move(sum), product_form(common_.of.axis_count(), tensor_form::partial()));
         for_each_element(
@@ -176,6 +181,7 @@ public:
     [[nodiscard]] std::int64_t most_in_flight() const { return most_in_flight_; }
 
 private:
+    using wide = wide_of<tensor>;
     using tensors = detail::rank_tensors<tensor, Ranks>;
     using held = detail::held<tensor>;
     using request = typename tensors::exchange::request;
@@ -273,7 +279,7 @@ private:
         detail::accumulate(cotangents(t), t, f, std::move(cotangent));
     }
     /// Returns the sum of tensors along the axes on which a form is partial; of a stage, of all ranks.
-    [[nodiscard]] tensor total(tensor mine, product_form const& f) {
+    [[nodiscard]] wide total(wide mine, product_form const& f) {
         if constexpr (Stage::is_alone) return common_.of.total(std::move(mine), f);
         else return stage_->total(std::move(mine));
     }
@@ -296,7 +302,7 @@ private:
         if (auto const* const step = std::get_if<plan_step>(&s)) return forward(*step);
         if (auto const* const i = std::get_if<detail::add_loss>(&s)) {
             tensor of_part = *value(indexed_.loss, i->form);
-            if (auto const share = now_->uses.template loss_share<tensor>(); share != Scalar{1}) of_part *= share;
+            if (auto const share = now_->uses.template loss_share<tensor>(); share != number_type{1}) of_part *= share;
             if (loss) *loss += of_part;
             else loss = std::move(of_part);
         }
@@ -366,7 +372,8 @@ private:
         if (auto const* const i = std::get_if<detail::add_loss>(&s))
             cotangents(indexed_.loss)
                 .set(indexed_.loss, i->form,
-                     arriving(tensor(program_.tensor(indexed_.loss).shape, now_->uses.template loss_share<tensor>())));
+                     arriving(tensor(program_.tensor(indexed_.loss).shape,
+                                     now_->uses.template loss_share<tensor>() * scale_)));
         if constexpr (!Stage::is_alone) {
             if (auto const* const i = std::get_if<detail::receive_value>(&s);
                 i && common_.of.has_cotangent(i->tensor)) {
@@ -519,6 +526,7 @@ private:
     Stage* stage_;
     Backend const& backend_;
     std::uint64_t seed_;
+    number_type scale_ = 1;
     common_state common_;
     std::map<extent, sized> sizes_;
     detail::gradient_sums<tensor, Ranks> gradients_;

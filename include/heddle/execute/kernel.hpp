@@ -51,6 +51,8 @@ struct kernel_call {
     /// Is the key of dropout, which draws by the element's number in the whole tensor.
     random_key random{};
     place_owners destinations{};
+    /// The program's types of the results' elements.
+    std::vector<element_type> result_types{};
 
     [[nodiscard]] std::vector<double> numbers(std::string const& attribute) const;
     [[nodiscard]] bool has(std::string const& attribute) const { return !numbers(attribute).empty(); }
@@ -79,7 +81,7 @@ struct tensor_call : kernel_call {
     /// Replaces this rank's numbers, one per row, by those of all ranks together. It is empty if no loop with
     /// statistics is split: then a rank has whole rows. `which` counts the operator's statistics, forward ones first.
     /// If the backward pass asks for one of the forward pass, it gets it without communication.
-    std::function<void(std::size_t which, reduction how, Tensor& rows)> combine{};
+    std::function<void(std::size_t which, reduction how, wide_of<Tensor>& rows)> combine{};
     /// Returns what ranks send to this one, by rank; counts are of numbers, by rank. It is empty if no rows are sent.
     /// `which` counts the operator's exchanges, forward ones first. If the backward pass asks for one of the forward
     /// pass, it gets it without communication.
@@ -178,6 +180,7 @@ HEDDLE_INLINE kernel_call whole_call(program const& p, operator_id o, std::uint6
     kernel_call call{p.name(o), p.kind(o), &p.rule(o), &p.attributes(o), {}, {}, {seed, o}};
     for (auto const& access : call.rule->operands) call.operands.emplace_back(access.size());
     for (auto const& access : call.rule->results) call.results.emplace_back(access.size());
+    for (auto t : p.results(o)) call.result_types.push_back(p.tensor(t).type);
     return call;
 }
 

@@ -103,17 +103,16 @@ public:
     /// *Throws* `input_error` before anything is changed if a parameter is missing or does not have its gradient's
     /// shape.
     void step(tensor_values<Tensor>& parameters, gradients_of<Tensor> const& gradients) {
-        for (auto const& [t, gradient] : gradients)
-            if (auto const found = parameters.find(t);
-                found == parameters.end() || found->second.shape() != gradient.second.shape())
-                throw input_error("parameter " + std::to_string(t), "is missing or not of the shape of its gradient");
-        ++steps_;
-        for (auto const& [t, gradient] : gradients) {
-            auto& x = parameters.at(t);
-            auto& state = state_[t];
-            while (state.size() < Rule::moments) state.emplace_back(x.shape());
-            step(x, gradient.second, state, std::make_index_sequence<Rule::moments>{});
-        }
+        step_by(parameters, gradients, [](Tensor const& gradient) -> Tensor const& { return gradient; });
+    }
+    /// As above, by gradients that may be of fewer bits, each times `factor`.
+    template <rank_tensor Gradient>
+    void step(tensor_values<Tensor>& parameters, gradients_of<Gradient> const& gradients, host_number<Tensor> factor) {
+        step_by(parameters, gradients, [factor](Gradient const& gradient) {
+            Tensor scaled(gradient);
+            scaled *= factor;
+            return scaled;
+        });
     }
 
     /// The steps that were made, and the moments of each parameter that was stepped, which have its form.
@@ -126,6 +125,20 @@ public:
     }
 
 private:
+    template <class Gradients, class Gradient>
+    void step_by(tensor_values<Tensor>& parameters, Gradients const& gradients, Gradient&& of) {
+        for (auto const& [t, gradient] : gradients)
+            if (auto const found = parameters.find(t);
+                found == parameters.end() || found->second.shape() != gradient.second.shape())
+                throw input_error("parameter " + std::to_string(t), "is missing or not of the shape of its gradient");
+        ++steps_;
+        for (auto const& [t, gradient] : gradients) {
+            auto& x = parameters.at(t);
+            auto& state = state_[t];
+            while (state.size() < Rule::moments) state.emplace_back(x.shape());
+            step(x, of(gradient.second), state, std::make_index_sequence<Rule::moments>{});
+        }
+    }
     template <std::size_t... Moment>
     void step(Tensor& x, Tensor const& gradient, std::vector<Tensor>& state, std::index_sequence<Moment...>) const {
         for_each_element(

@@ -32,9 +32,10 @@ template <rank_tensor Tensor>
 using gradients_of = std::map<tensor_id, std::pair<product_form, Tensor>>;
 
 /// What a single device has after an iteration.
-template <class Scalar, rank_tensor Tensor = dense_tensor<Scalar>>
+/// `Number` is `host_number<Tensor>`.
+template <class Number, rank_tensor Tensor = dense_tensor<Number>>
 struct iteration_result {
-    Scalar loss{};
+    Number loss{};
     gradients_of<Tensor> gradients;
 };
 
@@ -46,14 +47,13 @@ struct rank_result {
 };
 
 /// Runs one iteration on one device. Returns the loss and the whole gradient of every trained parameter by which it is
-/// differentiated; see `indexed_tensor::has_cotangent`. *Throws* `input_error` if the backend cannot run an operator.
+/// differentiated, times `scale`; see `indexed_tensor::has_cotangent`. *Throws* `input_error` if the backend cannot run an operator.
 template <class Backend>
     requires kernel_backend<Backend, typename Backend::tensor::scalar_type>
-[[nodiscard]] iteration_result<typename Backend::tensor::scalar_type, typename Backend::tensor> run_single_device(
+[[nodiscard]] iteration_result<host_number<typename Backend::tensor>, typename Backend::tensor> run_single_device(
     program const& p, tensor_values<typename Backend::tensor> const& sources, Backend const& backend,
-    std::uint64_t seed = 0) {
+    std::uint64_t seed = 0, host_number<typename Backend::tensor> scale = 1) {
     using tensor = typename Backend::tensor;
-    using scalar = typename tensor::scalar_type;
     std::map<tensor_id, tensor> values(sources.begin(), sources.end()), cotangents;
     auto const all = [](auto& map, std::span<tensor_id const> tensors) {
         std::vector<tensor const*> found;
@@ -68,7 +68,7 @@ template <class Backend>
         for (std::size_t k = 0; k < results.size(); ++k)
             values.insert_or_assign(p.results(o)[k], std::move(results[k]));
     }
-    cotangents.insert_or_assign(p.loss(), tensor(p.tensor(p.loss()).shape, scalar{1}));
+    cotangents.insert_or_assign(p.loss(), tensor(p.tensor(p.loss()).shape, scale));
     for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) {
         auto const given = all(cotangents, p.results(o));
         if (algorithm::all_of(given, [](auto const* g) { return g == nullptr; })) continue;
@@ -81,7 +81,7 @@ template <class Backend>
             else cotangents.emplace(t, std::move(*gradients[k]));
         }
     }
-    iteration_result<scalar, tensor> result{values.at(p.loss()).number(), {}};
+    iteration_result<host_number<tensor>, tensor> result{values.at(p.loss()).number(), {}};
     auto const indexed = index_program(p);
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         if (!p.tensor(t).trainable || !indexed.tensors[t].has_cotangent) continue;

@@ -120,7 +120,8 @@ public:
     }
 
     /// Returns the sum of all ranks' tensors.
-    [[nodiscard]] Tensor total(Tensor mine) {
+    template <rank_tensor Any>
+    [[nodiscard]] Any total(Any mine) {
         world_.all_reduce(mine.flat());
         return mine;
     }

@@ -84,14 +84,40 @@ void for_each_element(Function&& f, dense_tensor<Scalar>& y, Others&... x) {
     for (extent n = 0; n < y.elements(); ++n) f(y[n], at(x, n)...);
 }
 
+namespace detail {
+
+template <class Tensor>
+struct wide_tensor {
+    using type = Tensor;
+};
+template <class Tensor>
+    requires requires { typename Tensor::wide_type; }
+struct wide_tensor<Tensor> {
+    using type = typename Tensor::wide_type;
+};
+
+} // namespace detail
+
+/// The tensors that hold what the scalars of `Tensor` have too few bits for: weights that are stepped, norms,
+/// statistics. A type of tensors with scalars of 16 bits names it `wide_type`; any other is its own.
+template <class Tensor>
+using wide_of = typename detail::wide_tensor<Tensor>::type;
+/// The numbers of a tensor as the host has them.
+template <class Tensor>
+using host_number = typename wide_of<Tensor>::scalar_type;
+
 /// A tensor as a rank holds it, in the memory of the host or of a device.
 ///
 /// *Notation.* `x` and `y` are tensors of scalars `S`, `x` is const; `dims` is a shape, `f` a factor of the tensor, `s`
-/// a scalar; `from` and `to` are spans of scalars, `from` of const ones; `host` is a `dense_tensor<S>`.
+/// a number of type `N = host_number<Tensor>`; `from` and `to` are spans of scalars, `from` of const ones; `host` is a
+/// `dense_tensor<N>`, and `w` a `wide_of<Tensor>`.
 ///
 /// *Valid expressions.*
 /// - `Tensor(dims)` is zero and `Tensor(dims, s)` is `s` everywhere, in the memory in which the calling thread works;
 ///   `Tensor(host)` is brought there, and `x.on_host()` is a dense tensor of the same numbers.
+/// - `Tensor(w)` and `wide_of<Tensor>(x)` convert. A type with a wide type has `Tensor(host, type)` and `Tensor(w, type)`
+///   too, for elements of a program's type: whole numbers, which its scalars cannot hold, are held exactly then, and have
+///   no `flat()`.
 /// - `x.shape()` and `x.elements()` are the shape and the number of elements.
 /// - `x.flat()` is the storage: all elements, row-major. It may be memory of a device, which the host must not read.
 /// - `x.number()` is the only element of a tensor of one; the host waits for it.
@@ -110,18 +136,20 @@ void for_each_element(Function&& f, dense_tensor<Scalar>& y, Others&... x) {
 template <class Tensor>
 concept rank_tensor =
     std::copyable<Tensor> &&
-    requires(Tensor const& x, Tensor& y, typename Tensor::scalar_type s, tensor_shape const& dims, factor const& f,
-             extent n, std::span<typename Tensor::scalar_type> to, std::span<typename Tensor::scalar_type const> from,
-             dense_tensor<typename Tensor::scalar_type> const& host) {
+    requires(Tensor const& x, Tensor& y, host_number<Tensor> s, wide_of<Tensor> const& w, tensor_shape const& dims,
+             factor const& f, extent n, std::span<typename Tensor::scalar_type> to,
+             std::span<typename Tensor::scalar_type const> from, dense_tensor<host_number<Tensor>> const& host) {
         Tensor(dims);
         Tensor(dims, s);
         Tensor(host);
-        { x.on_host() } -> std::convertible_to<dense_tensor<typename Tensor::scalar_type>>;
+        Tensor(w);
+        wide_of<Tensor>(x);
+        { x.on_host() } -> std::convertible_to<dense_tensor<host_number<Tensor>>>;
         { x.shape() } -> std::convertible_to<tensor_shape>;
         { x.elements() } -> std::same_as<extent>;
         { x.flat() } -> std::same_as<std::span<typename Tensor::scalar_type const>>;
         { y.flat() } -> std::same_as<std::span<typename Tensor::scalar_type>>;
-        { x.number() } -> std::same_as<typename Tensor::scalar_type>;
+        { x.number() } -> std::same_as<host_number<Tensor>>;
         y += x;
         y *= s;
         take(x, f, n, n, to);
@@ -187,6 +215,20 @@ void put(dense_tensor<Scalar>& whole, factor const& f, extent begin, extent coun
 }
 
 static_assert(rank_tensor<dense_tensor<float>> && rank_tensor<dense_tensor<double>>);
+
+/// Returns a tensor in its wide type: itself if it is of that.
+template <rank_tensor Tensor>
+[[nodiscard]] decltype(auto) widened(Tensor const& x) {
+    if constexpr (std::same_as<wide_of<Tensor>, Tensor>) return (x);
+    else return wide_of<Tensor>(x);
+}
+
+/// Brings a tensor of a program from the host to where a rank computes.
+template <rank_tensor Tensor>
+[[nodiscard]] Tensor brought(dense_tensor<host_number<Tensor>> const& host, [[maybe_unused]] element_type type) {
+    if constexpr (requires { Tensor(host, type); }) return Tensor(host, type);
+    else return Tensor(host);
+}
 
 /// Returns the shard of a tensor that holds the places [begin, begin + count) of a factor.
 template <rank_tensor Tensor>

@@ -55,14 +55,14 @@ public:
 
     /// A whole loss is the same in every part of the batch, so each part adds its share.
     template <rank_tensor Tensor>
-    [[nodiscard]] typename Tensor::scalar_type loss_share() const {
+    [[nodiscard]] host_number<Tensor> loss_share() const {
         return what_.split.forms[whole_.loss] == tensor_form::partial() ? 1 : share<Tensor>();
     }
 
 private:
     template <rank_tensor Tensor>
-    [[nodiscard]] typename Tensor::scalar_type share() const {
-        return typename Tensor::scalar_type{1} / static_cast<typename Tensor::scalar_type>(what_.parts);
+    [[nodiscard]] host_number<Tensor> share() const {
+        return host_number<Tensor>{1} / static_cast<host_number<Tensor>>(what_.parts);
     }
     [[nodiscard]] tensor_form use_of(operator_id o, std::size_t k) const {
         return what_.split.computations[o].operands[k];

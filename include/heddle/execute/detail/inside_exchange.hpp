@@ -124,21 +124,24 @@ public:
         return value;
     }
     /// Returns the first device's tensor; the other devices pass only its shape.
-    [[nodiscard]] tensor broadcast(tensor value) {
+    template <rank_tensor Any>
+    [[nodiscard]] Any broadcast(Any value) {
         if (inside_) inside_->broadcast(value.flat(), 0);
         return value;
     }
 
     /// As above, for numbers: `counts` are by device.
-    [[nodiscard]] tensor to_first(tensor const& mine, std::vector<std::size_t> const& counts) {
+    template <rank_tensor Any>
+    [[nodiscard]] Any to_first(Any const& mine, std::vector<std::size_t> const& counts) {
         std::vector<std::size_t> const none(size(), 0);
         std::vector<std::size_t> sent(none);
         sent[0] = mine.flat().size();
-        tensor all(tensor_shape{is_first() ? static_cast<extent>(total_count(counts)) : 0});
+        Any all(tensor_shape{is_first() ? static_cast<extent>(total_count(counts)) : 0});
         inside_->all_to_all_v(mine.flat(), sent, all.flat(), is_first() ? counts : none);
         return all;
     }
-    void from_first(tensor const& all, tensor& mine, std::vector<std::size_t> const& counts) {
+    template <rank_tensor Any>
+    void from_first(Any const& all, Any& mine, std::vector<std::size_t> const& counts) {
         std::vector<std::size_t> const none(size(), 0);
         std::vector<std::size_t> received(none);
         received[0] = mine.flat().size();
@@ -155,8 +158,14 @@ public:
                                                static_cast<std::size_t>(part_of(count, r)));
         return result;
     }
-    void broadcast(std::span<scalar> data) { inside_->broadcast(data, 0); }
-    void all_reduce(std::span<scalar> data, reduction how) { inside_->all_reduce(data, how); }
+    template <class Number>
+    void broadcast(std::span<Number> data) {
+        inside_->broadcast(data, 0);
+    }
+    template <class Number>
+    void all_reduce(std::span<Number> data, reduction how) {
+        inside_->all_reduce(data, how);
+    }
 
 private:
     [[nodiscard]] std::size_t rank() const { return inside_ ? static_cast<std::size_t>(inside_->rank()) : 0; }

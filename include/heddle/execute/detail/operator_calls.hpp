@@ -28,6 +28,7 @@ class operator_calls {
 public:
     using tensors = rank_tensors<Tensor, Ranks>;
     using state = micro_batch_state<Tensor, typename tensors::exchange::request, product_form>;
+    using wide = wide_of<Tensor>;
 
     /// `whole` is the program of the whole batch, and `range` the micro-batch's first place and the number of its
     /// places.
@@ -71,9 +72,9 @@ public:
                 return true;
             });
         if (is_inside || !with_statistics.empty())
-            result.combine = [all = *this, &s, o, with_statistics](std::size_t which, reduction how, Tensor& rows) {
+            result.combine = [all = *this, &s, o, with_statistics](std::size_t which, reduction how, wide& rows) {
                 combine_once(all.mine_, o, which, rows,
-                             [&](Tensor& mine) { all.combine(s, with_statistics, how, mine); });
+                             [&](wide& mine) { all.combine(s, with_statistics, how, mine); });
             };
         return result;
     }
@@ -150,7 +151,7 @@ private:
         split_exchange(call, program_, whole_, s, a, here_.layout, divides_batch ? range_.first : 0);
         call.send = [all = *this, a, o](std::size_t which, Tensor const& rows, shard_counts sent,
                                         shard_counts received) {
-            auto& known = all.mine_.statistics;
+            auto& known = all.mine_.rows;
             auto& line = all.here_.on(a);
             line.over.count_as(all.program_.results(o)[0]);
             if (auto const found = known.find({o, which}); found != known.end()) return found->second;
@@ -160,13 +161,13 @@ private:
 
     /// Combines the statistics of rows over all that hold parts of the rows, along the axes that cut them. In a group, the
     /// first device combines across groups the statistics of its own rows and of the others'.
-    void combine(plan_step const& s, std::vector<axis_number> const& axes, reduction how, Tensor& mine) const {
+    void combine(plan_step const& s, std::vector<axis_number> const& axes, reduction how, wide& mine) const {
         operator_id const o = s.computation().op;
         auto& inside = here_.inside;
         bool const splits_inside = here_.is_split_inside(o);
         bool const is_inside = splits_inside && has_statistics(inside_loop(o));
         for (axis_number a = 0; a < s.axis_count(); ++a) here_.on(a).over.count_as(program_.results(o)[0]);
-        auto const reduce_across = [&](Tensor& all) {
+        auto const reduce_across = [&](wide& all) {
             for (auto a : axes)
                 if (here_.layout.mesh().size(a) > 1 && inside.is_first()) here_.on(a).ranks.all_reduce(all.flat(), how);
         };

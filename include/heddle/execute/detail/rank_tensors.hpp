@@ -174,7 +174,8 @@ public:
         return inside.reduced(std::move(cotangent));
     }
     /// Returns the sum of tensors along the axes on which a form is partial, of which the devices of a group have the same.
-    [[nodiscard]] Tensor total(Tensor mine, product_form const& f) {
+    template <rank_tensor Any>
+    [[nodiscard]] Any total(Any mine, product_form const& f) {
         for (axis_number a = 0; a < f.size(); ++a)
             if (f[a] == tensor_form::partial() && inside.is_first()) on(a).ranks.all_reduce(mine.flat());
         return inside.broadcast(std::move(mine));

@@ -21,17 +21,19 @@
 namespace heddle::detail {
 
 /// What one micro-batch has on one rank: values and cotangents, and by operator and number the statistics of rows,
-/// combined, or the rows that others sent.
+/// combined, and the rows that others sent.
 template <rank_tensor Tensor, class Request, class Form = tensor_form>
 struct micro_batch_state {
     form_slots<slot<Tensor, Request>, Form> values, cotangents;
-    std::map<std::pair<operator_id, std::size_t>, Tensor> statistics;
+    std::map<std::pair<operator_id, std::size_t>, wide_of<Tensor>> statistics;
+    std::map<std::pair<operator_id, std::size_t>, Tensor> rows;
 
     explicit micro_batch_state(std::size_t tensors) : values(tensors), cotangents(tensors) {}
     void drop_all() {
         values.drop_all();
         cotangents.drop_all();
         statistics.clear();
+        rows.clear();
     }
 };
 
@@ -44,7 +46,7 @@ void accumulate(form_slots<Slot, Form>& into, tensor_id t, std::type_identity_t<
 /// Makes `rows` those of all ranks, by `join(rows)`; if they are known, as they are in the backward pass, without
 /// asking.
 template <class Tensor, class Request, class Form, class Join>
-void combine_once(micro_batch_state<Tensor, Request, Form>& of, operator_id o, std::size_t which, Tensor& rows,
+void combine_once(micro_batch_state<Tensor, Request, Form>& of, operator_id o, std::size_t which, wide_of<Tensor>& rows,
                   Join&& join) {
     auto const [known, is_new] = of.statistics.try_emplace({o, which}, rows);
     if (is_new) join(known->second);

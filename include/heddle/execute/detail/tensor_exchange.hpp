@@ -11,6 +11,7 @@
 #include <heddle/theory/form.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <memory>
 #include <span>
 #include <utility>
@@ -47,12 +48,16 @@ public:
 
     [[nodiscard]] result reduced(tensor_id t, tensor value) {
         if (is_alone(t)) return value;
+        if constexpr (is_narrow)
+            if (is_whole(t)) return in_wide(t, value, [&](auto& all, auto x) { return all.reduced(t, x); });
         auto const data = value.own().flat();
         auto started = start::all_reduce(communicator_, data);
         return {std::move(started), [value = std::move(value)] { return value; }};
     }
     [[nodiscard]] result gathered(tensor_id t, tensor_form f, tensor part, uneven how) {
         if (is_alone(t)) return part;
+        if constexpr (is_narrow)
+            if (is_whole(t)) return in_wide(t, part, [&](auto& all, auto x) { return all.gathered(t, f, x, how); });
         auto const sizes = layout_.shard_sizes(t, f);
         bool const in_place =
             is_major(whole_shape(t), factor_of(t, f)); // the shards, one after the other, are the whole
@@ -70,6 +75,8 @@ public:
     }
     [[nodiscard]] result scattered(tensor_id t, tensor_form f, tensor whole, uneven how) {
         if (is_alone(t)) return whole;
+        if constexpr (is_narrow)
+            if (is_whole(t)) return in_wide(t, whole, [&](auto& all, auto x) { return all.scattered(t, f, x, how); });
         auto const sizes = layout_.shard_sizes(t, f);
         if (!is_major(whole_shape(t), factor_of(t, f))) {
             Tensor flat(tensor_shape{count_elements(whole_shape(t))});
@@ -85,6 +92,8 @@ public:
     }
     [[nodiscard]] result exchanged(tensor_id t, tensor_form from, tensor_form to, tensor part) {
         if (is_alone(t)) return part;
+        if constexpr (is_narrow)
+            if (is_whole(t)) return in_wide(t, part, [&](auto& all, auto x) { return all.exchanged(t, from, to, x); });
         auto const &f = factor_of(t, from), &g = factor_of(t, to);
         auto const before = layout_.places(t, from), after = layout_.places(t, to);
         bool const has_pieces = !f.widths.empty() || !g.widths.empty();
@@ -150,7 +159,7 @@ public:
     }
 
     [[nodiscard]] tensor scaled(tensor t) const {
-        t.own() *= scalar{1} / static_cast<scalar>(communicator_.size());
+        t.own() *= host_number<Tensor>{1} / static_cast<host_number<Tensor>>(communicator_.size());
         return t;
     }
 
@@ -180,6 +189,19 @@ public:
     }
 
 private:
+    /// Whole numbers, for which the scalars may have too few bits, travel in the wide type.
+    static constexpr bool is_narrow = !std::same_as<wide_of<Tensor>, Tensor>;
+    [[nodiscard]] bool is_whole(tensor_id t) const { return !is_floating(layout_.type(t)); }
+    template <class Work>
+    [[nodiscard]] result in_wide(tensor_id t, tensor const& x, Work&& work) {
+        using wide_exchange = tensor_exchange<wide_of<Tensor>, Communicator>;
+        auto const wide = std::make_shared<wide_exchange>(layout_, communicator_);
+        auto const arriving =
+            std::make_shared<typename wide_exchange::result>(work(*wide, held<wide_of<Tensor>>(wide_of<Tensor>(*x))));
+        return {request{},
+                [wide, arriving, type = layout_.type(t)]() -> tensor { return Tensor(*arriving->get(), type); }};
+    }
+
     /// A range of places of a factor, as it is in a rank's part.
     struct piece {
         heddle::factor factor;
