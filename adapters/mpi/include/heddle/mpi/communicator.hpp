@@ -89,7 +89,8 @@ private:
     int expected_ = -1;
 };
 
-/// One process's end of a group of ranks, for elements of type float or double; it models
+/// One process's end of a group of ranks, for elements of type float, double, or a type of 16 bits that is added and
+/// compared as they are; it models
 /// `asynchronous_communicator_of` and `point_to_point_of`.
 ///
 /// Shards are sent as large as they are: `padded` and `grouped` differ in what is counted, not in what is sent.
@@ -121,7 +122,7 @@ public:
         auto result = next("all-reduce", data.size());
         start(result, [&](MPI_Request* r) {
             return MPI_Iallreduce(MPI_IN_PLACE, data.data(), detail::count(data.size(), result.what_),
-                                  detail::datatype<Scalar>(), how == reduction::sum ? MPI_SUM : MPI_MAX, comm(), r);
+                                  detail::datatype<Scalar>(), detail::operation_of<Scalar>(how), comm(), r);
         });
         count<Scalar>(collective::all_reduce, uneven::padded, size(), data.size());
         return result;
@@ -149,7 +150,7 @@ public:
         auto const& shards = result.received_ = {counts, result.what_};
         start(result, [&](MPI_Request* r) {
             return MPI_Ireduce_scatter(whole.data(), mine.data(), shards.counts.data(), detail::datatype<Scalar>(),
-                                       MPI_SUM, comm(), r);
+                                       detail::operation_of<Scalar>(reduction::sum), comm(), r);
         });
         count<Scalar>(collective::reduce_scatter, how, size(), carried_count(counts, how));
         return result;

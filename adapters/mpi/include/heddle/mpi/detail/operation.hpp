@@ -5,23 +5,35 @@
 
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
+#include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/operation.hpp>
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <type_traits>
 
 namespace heddle::mpi::detail {
 
+/// Tells whether elements are of a type that MPI does not know, such as of 16 bits: it carries their bits, and adds and
+/// compares them by their own operators.
+template <class Scalar>
+inline constexpr bool is_foreign = !std::is_same_v<Scalar, float> && !std::is_same_v<Scalar, double>;
+
 template <class Scalar>
 [[nodiscard]] MPI_Datatype datatype() {
-    static_assert(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>,
-                  "Ranks exchange elements of type float or double.");
-    return std::is_same_v<Scalar, float> ? MPI_FLOAT : MPI_DOUBLE;
+    if constexpr (is_foreign<Scalar>) {
+        static_assert(sizeof(Scalar) == sizeof(std::uint16_t) && std::is_trivially_copyable_v<Scalar>,
+                      "Ranks exchange elements of type float, double or of one of 16 bits.");
+        return MPI_UINT16_T;
+    } else {
+        return std::is_same_v<Scalar, float> ? MPI_FLOAT : MPI_DOUBLE;
+    }
 }
 
 using heddle::detail::operation;
@@ -33,6 +45,30 @@ inline void check(int code, operation const& what) {
     int length = 0;
     MPI_Error_string(code, text.data(), &length);
     throw error(what.text() + ": " + std::string(text.data(), static_cast<std::size_t>(length)));
+}
+
+/// Returns MPI's operation of a reduction. MPI keeps one of foreign elements until the process ends.
+template <class Scalar, reduction How>
+[[nodiscard]] MPI_Op operation_of() {
+    if constexpr (is_foreign<Scalar>) {
+        static MPI_Op const made = [] {
+            MPI_Op result = MPI_OP_NULL;
+            auto* const combine = +[](void* from, void* into, int* length, MPI_Datatype*) {
+                auto const* x = static_cast<Scalar const*>(from);
+                auto* y = static_cast<Scalar*>(into);
+                for (int n = 0; n < *length; ++n) y[n] = How == reduction::sum ? y[n] + x[n] : std::max(y[n], x[n]);
+            };
+            check(MPI_Op_create(combine, 1, &result), {.name = "making an operation"});
+            return result;
+        }();
+        return made;
+    } else {
+        return How == reduction::sum ? MPI_SUM : MPI_MAX;
+    }
+}
+template <class Scalar>
+[[nodiscard]] MPI_Op operation_of(reduction how) {
+    return how == reduction::sum ? operation_of<Scalar, reduction::sum>() : operation_of<Scalar, reduction::maximum>();
 }
 
 /// Returns a number of elements as MPI counts them. *Throws* `error` if it cannot.
