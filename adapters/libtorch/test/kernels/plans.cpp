@@ -4,9 +4,14 @@
 #include <heddle/libtorch/kernels.hpp>
 #undef CHECK // one of libtorch's and one of doctest's
 
+#include <heddle/execute/in_process.hpp>
+#include <heddle/execute/interpreter.hpp>
+#include <heddle/execute/mixed_precision.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
+#include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/shrink.hpp>
+#include <heddle/execute/single_device.hpp>
 #include <heddle/json/all.hpp>
 #include <heddle/plan/verify.hpp>
 
@@ -19,9 +24,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -128,4 +136,140 @@ TEST_CASE("so do the shipped models, smaller") {
         ++run;
     }
     CHECK(run >= 7);
+}
+
+namespace {
+
+using whole_gradients = std::map<tensor_id, dense_tensor<float>>;
+
+/// Returns the norm of the difference of gradients, relative to that of `right`.
+double difference(whole_gradients const& mine, whole_gradients const& right) {
+    double wrong = 0, all = 0;
+    for (auto const& [t, g] : right)
+        for (extent n = 0; n < g.elements(); ++n) {
+            double const by = static_cast<double>(mine.at(t)[n]) - static_cast<double>(g[n]);
+            wrong += by * by;
+            all += static_cast<double>(g[n]) * static_cast<double>(g[n]);
+        }
+    return std::sqrt(wrong / all);
+}
+
+template <class Scalar>
+whole_gradients gradients_of_one(program const& p, source_values<float> const& sources) {
+    using tensor = libtorch::tensor<Scalar>;
+    tensor_values<tensor> placed;
+    for (auto const& [t, value] : sources) placed.emplace(t, brought<tensor>(value, p.tensor(t).type));
+    whole_gradients result;
+    for (auto const& [t, g] : run_single_device(p, placed, libtorch::kernels<Scalar>()).gradients)
+        result.emplace(t, g.second.on_host());
+    return result;
+}
+
+template <class Scalar>
+whole_gradients gradients_of_ranks(program const& p, plan const& what, source_values<float> const& sources) {
+    libtorch::kernels<Scalar> const backend;
+    auto const indexed = index_program(p, what.segments);
+    whole_gradients result;
+    run_ranks(what.devices.size(), [&](in_process_communicator& ranks) {
+        interpreter run(p, indexed, what, ranks, backend);
+        auto const mine = run.run(run.place(sources)).gradients;
+        for (auto const& [t, g] : mine) {
+            auto const whole = run.gather(t, g.second).on_host();
+            if (ranks.rank() == 0) result.emplace(t, whole);
+        }
+    });
+    return result;
+}
+
+} // namespace
+
+TEST_CASE("scalars of 16 bits are as near on uneven ranks as on one") {
+    double one = 0, ranks = 0, apart = 0;
+    int run = 0;
+    for (char const* name : {"gpt2_12", "vit_2", "bert_moe_2", "vgg19"}) {
+        auto const file = std::string("examples/models/") + name + ".json.gz";
+        auto const model = json::read_model(file);
+        for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+            CAPTURE(name);
+            CAPTURE(seed);
+            test::random_source random(seed);
+            auto const small = shrink(model.program, test::random_plan(index_program(model.program),
+                                                                       1 + static_cast<std::size_t>(seed), random));
+            auto const sources = random_sources<float>(small.program, seed);
+            auto const right = gradients_of_one<float>(small.program, sources),
+                       alone = gradients_of_one<c10::BFloat16>(small.program, sources),
+                       together = gradients_of_ranks<c10::BFloat16>(small.program, small.plan, sources);
+            one = std::max(one, difference(alone, right));
+            ranks = std::max(ranks, difference(together, right));
+            apart = std::max(apart, difference(together, alone));
+            ++run;
+        }
+    }
+    MESSAGE(run, " plans: largest relative errors of bfloat16 ", one, " on one, ", ranks, " on ranks, ", apart,
+            " apart");
+    CHECK(run == 12);
+    CHECK(one > 1e-4); // it does compute in few bits
+    CHECK(ranks < std::max(2 * one, 0.02));
+}
+
+TEST_CASE("if the gradients of one rank are too large, all leave the step out") {
+    program_builder builder;
+    auto const x = builder.input("x", {6, 4}), w = builder.parameter("w", {4, 2});
+    auto const p = builder.finish(
+        builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
+    auto const indexed = index_program(p);
+    auto sources = random_sources<float>(p, 1);
+    // A gradient of w is the sum of a column of x. Those of the last place are too large at the first two scales.
+    for (extent n = 0; n < 24; ++n) sources.at(x)[n] = n % 4 == 3 ? 1.0F : 0.125F;
+    test::random_source random(1);
+    for (bool cuts_w = false; !cuts_w;) { // until a plan stores w in parts, and several ranks have some
+        auto const plan = test::random_plan(indexed, 3, random);
+        cuts_w = std::ranges::any_of(plan.steps, [&](auto const& s) {
+            auto const* const read = s.instruction.template as<instruction::read>();
+            return read && read->tensor == w && read->from.is_shard() &&
+                   indexed.tensors[w].factors[static_cast<std::size_t>(read->from.factor())].dimension == 0;
+        });
+        if (!cuts_w) continue;
+        libtorch::kernels<c10::Half> const backend;
+        using tensor = libtorch::tensor<c10::Half>;
+        std::vector<std::vector<double>> scales(3);
+        std::vector<int> own(3);
+        run_ranks(3, [&](in_process_communicator& ranks) {
+            interpreter rank(p, indexed, plan, ranks, backend);
+            master_optimizer<tensor, sgd> steps(sgd{.rate = 0.5});
+            auto placed = rank.place(sources);
+            for (auto& [t, weights] : rank.template place<wide_of<tensor>>({{w, sources.at(w)}}))
+                steps.set(t, weights, placed);
+            gradient_scale scale;
+            for (int n = 0; n < 3; ++n) {
+                rank.scale_gradients(static_cast<float>(scale.value));
+                auto const before = steps.weights(w, placed).on_host();
+                auto const mine = rank.run(placed).gradients;
+                double const factor = 1 / scale.value;
+                bool const is_made = scale.update(static_cast<double>(rank.gradient_norm(mine).number()));
+                if (n == 0) {
+                    auto const here = mine.at(w).second.on_host();
+                    own[ranks.rank()] = std::ranges::any_of(here.data, [](float g) { return !std::isfinite(g); });
+                }
+                if (is_made) steps.step(placed, mine, static_cast<float>(factor));
+                CHECK(is_made == (n == 2));
+                auto const after = steps.weights(w, placed).on_host();
+                for (extent e = 0; e < after.elements(); ++e) { // each element is stepped by its own column's sum
+                    float const by = before[e] - after[e];
+                    CHECK((is_made ? std::abs(by - 3) < 1e-5F || std::abs(by - 0.375F) < 1e-5F : by == 0));
+                }
+                scales[ranks.rank()].push_back(scale.value);
+            }
+            CHECK(steps.steps() == 1);
+        });
+        CHECK(std::ranges::count(own, 1) == 1); // only one rank has seen it itself
+        for (auto const& of_rank : scales) CHECK(of_rank == std::vector<double>{16384, 8192, 8192});
+    }
+    gradient_scale grows{.value = 1024, .steps = 0, .steps_to_grow = 2};
+    CHECK(grows.update(1));
+    CHECK(grows.value == 1024);
+    CHECK(grows.update(1));
+    CHECK(grows.value == 2048);
+    gradient_scale smallest{.value = gradient_scale::least};
+    CHECK_THROWS_AS((void)smallest.update(std::numeric_limits<double>::infinity()), error);
 }

@@ -29,7 +29,8 @@ template <class Function>
 /// Results are on the operands' device, those of sources on that of the thread's `device_scope`. Kernels enqueue work and
 /// do not wait for it, except that `grouped_mm` reads on the host where runs end, and that a part with scattered
 /// positions sends them to the device. Places out of range are errors of libtorch where all places are held, and nothing
-/// elsewhere. Results may share memory with operands, until one of them is changed.
+/// elsewhere. Results may share memory with operands, until one of them is changed. If `Scalar` has 16 bits, each
+/// operator computes in float, and what it makes is rounded.
 ///
 /// *Throws* `input_error`, naming the operator, for an operator without a kernel, for tensors of wrong shapes, and for
 /// errors of libtorch.
@@ -68,7 +69,8 @@ public:
         auto const& kernel = find(call);
         return detail::checked(call, [&] {
             std::vector<tensor> results;
-            for (auto const& y : run(call, kernel, operands_of(call, operands))) results.emplace_back(y);
+            auto const made = run(call, kernel, operands_of(call, operands));
+            for (std::size_t r = 0; r < made.size(); ++r) results.emplace_back(made[r], type_of(call, r));
             return results;
         });
     }
@@ -82,9 +84,10 @@ public:
         return detail::checked(call, [&] {
             auto const x = operands_of(call, operands);
             tensor_list y, g;
-            for (auto const* r : results) y.push_back(r ? r->value() : at::Tensor());
+            for (auto const* r : results) y.push_back(r ? computed_with(*r) : at::Tensor());
             for (std::size_t r = 0; r < cotangents.size(); ++r)
-                g.push_back(cotangents[r] ? cotangents[r]->value() : at::zeros(call.result_shape(r), options_for(x)));
+                g.push_back(cotangents[r] ? computed_with(*cotangents[r])
+                                          : at::zeros(call.result_shape(r), options_for(x)));
             auto const gradients =
                 kernel.backward ? kernel.backward(call, x, y, g)
                                 : detail::differentiate({[&](joined_call const& again, tensor_list const& leaves) {
@@ -98,18 +101,25 @@ public:
     }
 
 private:
+    using wide = wide_of<tensor>;
+
+    [[nodiscard]] static at::Tensor computed_with(tensor const& x) { return x.value().to(wide::type); }
+    /// A call that was made by hand has results of floating-point numbers.
+    [[nodiscard]] static element_type type_of(kernel_call const& call, std::size_t result) {
+        return result < call.result_types.size() ? call.result_types[result] : element_type::float32;
+    }
     [[nodiscard]] static joined_call joined(tensor_call<tensor> const& call) {
         joined_call result{call};
         if (call.combine)
             result.combine_rows = [&call](std::size_t which, reduction how, at::Tensor const& mine) {
-                tensor rows(mine);
+                wide rows(mine);
                 call.combine(which, how, rows);
                 return rows.value();
             };
         return result;
     }
     [[nodiscard]] static at::TensorOptions options_for(tensor_list const& x) {
-        return x.empty() ? tensor::options() : x.front().options();
+        return x.empty() ? wide::options() : x.front().options();
     }
     [[nodiscard]] static tensor_list run(joined_call const& call, operator_kernel const& kernel, tensor_list const& x) {
         auto y = kernel.forward(call, x);
@@ -125,7 +135,7 @@ private:
         if (operands.size() != call.operands.size()) call.fail("has another number of operands than its rule");
         tensor_list x;
         for (std::size_t k = 0; k < operands.size(); ++k) {
-            x.push_back(operands[k]->value());
+            x.push_back(computed_with(*operands[k]));
             if (x.back().sizes() != call.operand_shape(k))
                 call.fail("operand " + std::to_string(k) + " is not of the shape that is held of it");
         }
@@ -148,5 +158,6 @@ private:
 };
 
 static_assert(kernel_backend<kernels<float>, float> && kernel_backend<kernels<double>, double>);
+static_assert(kernel_backend<kernels<c10::BFloat16>, c10::BFloat16> && kernel_backend<kernels<c10::Half>, c10::Half>);
 
 } // namespace heddle::libtorch

@@ -3,14 +3,17 @@
 /// @brief A tensor of libtorch as a rank holds it.
 #pragma once
 
+#include <heddle/base/error.hpp>
 #include <heddle/execute/tensor.hpp>
 
 #include <ATen/ATen.h>
 #include <c10/core/ScalarType.h>
 
 #include <cassert>
+#include <concepts>
 #include <cstddef>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -66,22 +69,34 @@ private:
 };
 
 /// A tensor of libtorch whose elements are of type `Scalar` and in row-major order; whole numbers and truth values are
-/// held as numbers too. It models `rank_tensor`.
+/// held as numbers too, of type float if `Scalar` is c10::Half or c10::BFloat16. It models `rank_tensor`.
 ///
 /// Copies share memory until one of them is changed. An empty tensor may be assigned to and nothing else.
 template <class Scalar>
 class tensor {
+    static constexpr bool is_narrow = sizeof(Scalar) < sizeof(float);
+
 public:
     using scalar_type = Scalar;
+    using number_type = std::conditional_t<is_narrow, float, Scalar>;
+    using wide_type = tensor<number_type>;
 
     tensor() = default;
-    explicit tensor(tensor_shape const& dims, Scalar value = {}) : value_(at::full(dims, value, options())) {}
-    explicit tensor(dense_tensor<Scalar> const& host)
-        : value_(at::from_blob(const_cast<Scalar*>(host.data.data()), host.dims, at::TensorOptions(type))
-                     .to(options(), false, true)) {}
+    explicit tensor(tensor_shape const& dims, number_type value = {}) : value_(at::full(dims, value, options())) {}
+    explicit tensor(dense_tensor<number_type> const& host) : value_(there(host, options())) {}
+    /// Has elements of a program's type: whole numbers exactly.
+    tensor(dense_tensor<number_type> const& host, element_type of_program)
+        : value_(there(host, is_floating(of_program) ? options() : wide_type::options())) {}
     /// Has the elements of a tensor of any type and order, and its memory if it is as this type's.
     explicit tensor(at::Tensor const& value) : value_(value.detach().to(type).contiguous()) {}
+    tensor(tensor<number_type> const& x, element_type of_program) : tensor(x.value(), of_program) {}
+    tensor(at::Tensor const& value, element_type of_program)
+        : value_(value.detach().to(is_floating(of_program) ? type : wide_type::type).contiguous()) {}
+    template <class Other>
+        requires(!std::same_as<Other, Scalar>)
+    explicit tensor(tensor<Other> const& x) : tensor(x.value()) {}
 
+    static constexpr at::ScalarType type = c10::CppTypeToScalarType<Scalar>::value;
     /// Returns the element type and the thread's device.
     [[nodiscard]] static at::TensorOptions options() {
         return at::TensorOptions(type).device(detail::device_of_thread());
@@ -90,13 +105,20 @@ public:
 
     [[nodiscard]] tensor_shape shape() const { return value_.sizes().vec(); }
     [[nodiscard]] extent elements() const { return value_.numel(); }
-    [[nodiscard]] std::span<Scalar> flat() { return {own().template data_ptr<Scalar>(), count()}; }
-    [[nodiscard]] std::span<Scalar const> flat() const { return {value_.template data_ptr<Scalar>(), count()}; }
-    [[nodiscard]] Scalar number() const { return value_.template item<Scalar>(); }
-    [[nodiscard]] dense_tensor<Scalar> on_host() const {
-        auto const all = value_.to(at::kCPU);
-        auto const* data = all.template data_ptr<Scalar>();
-        return {shape(), std::vector<Scalar>(data, data + all.numel())};
+    /// *Throws* `error` for whole numbers that `Scalar` does not hold.
+    [[nodiscard]] std::span<Scalar> flat() {
+        require_scalars();
+        return {own().template data_ptr<Scalar>(), count()};
+    }
+    [[nodiscard]] std::span<Scalar const> flat() const {
+        require_scalars();
+        return {value_.template data_ptr<Scalar>(), count()};
+    }
+    [[nodiscard]] number_type number() const { return value_.template item<number_type>(); }
+    [[nodiscard]] dense_tensor<number_type> on_host() const {
+        auto const all = value_.to(at::TensorOptions(wide_type::type).device(at::kCPU));
+        auto const* data = all.template data_ptr<number_type>();
+        return {shape(), std::vector<number_type>(data, data + all.numel())};
     }
     static void copy(std::span<Scalar const> from, std::span<Scalar> to) {
         assert(from.size() == to.size());
@@ -109,7 +131,7 @@ public:
         own().add_(other.value_);
         return *this;
     }
-    tensor& operator*=(Scalar scale) {
+    tensor& operator*=(number_type scale) {
         own().mul_(scale);
         return *this;
     }
@@ -129,14 +151,30 @@ public:
         auto target = seen(to.data(), part_shape(x.shape(), f, count), x.value_.options());
         for_each_piece(x.value_, target, f, begin, count, [](at::Tensor whole, at::Tensor part) { part.copy_(whole); });
     }
+    friend tensor take(tensor const& x, factor const& f, extent begin, extent count) {
+        tensor part;
+        part.value_ = at::empty(part_shape(x.shape(), f, count), x.value_.options());
+        for_each_piece(x.value_, part.value_, f, begin, count,
+                       [](at::Tensor whole, at::Tensor mine) { mine.copy_(whole); });
+        return part;
+    }
     friend void put(tensor& y, factor const& f, extent begin, extent count, std::span<Scalar const> from) {
         auto const part = seen(const_cast<Scalar*>(from.data()), part_shape(y.shape(), f, count), y.value_.options());
         for_each_piece(y.own(), part, f, begin, count, [](at::Tensor whole, at::Tensor piece) { whole.copy_(piece); });
     }
 
 private:
-    static constexpr at::ScalarType type = c10::CppTypeToScalarType<Scalar>::value;
-
+    void require_scalars() const {
+        if constexpr (is_narrow)
+            if (value_.scalar_type() != type)
+                throw error(
+                    "ranks of device groups or of pipelines send each other whole numbers, for which scalars of "
+                    "16 bits have too few; compute with float32");
+    }
+    [[nodiscard]] static at::Tensor there(dense_tensor<number_type> const& host, at::TensorOptions const& options) {
+        auto* const data = const_cast<number_type*>(host.data.data());
+        return at::from_blob(data, host.dims, at::TensorOptions(wide_type::type)).to(options, false, true);
+    }
     [[nodiscard]] static at::Tensor seen(Scalar* data, tensor_shape const& dims, at::TensorOptions const& options) {
         return count_elements(dims) == 0 ? at::empty(dims, options) : at::from_blob(data, dims, options);
     }
@@ -179,5 +217,6 @@ private:
 };
 
 static_assert(rank_tensor<tensor<float>> && rank_tensor<tensor<double>>);
+static_assert(rank_tensor<tensor<c10::BFloat16>> && rank_tensor<tensor<c10::Half>>);
 
 } // namespace heddle::libtorch
