@@ -131,6 +131,8 @@ struct train_arguments {
     double momentum = 0, decay = 0.01, time_out = 300;
     /// The largest norm of all gradients together.
     std::optional<double> clip;
+    /// The first scale of gradients in float16.
+    double gradient_scale = 32768;
     /// Runs the same training on a single device too.
     bool check = false;
     bool json = false;
@@ -144,6 +146,8 @@ struct profile_arguments {
     /// The type of each rank's device, or of all.
     std::vector<std::string> devices;
     int repeats = 5;
+    /// What a measurement takes at least, by repeating the call.
+    double least_seconds = 2e-3;
     double time_out = 300;
 };
 /// Becomes heddle-train as `run_train` does.

@@ -3,13 +3,17 @@
 #include "plan_input.hpp"
 
 #include <heddle/base/error.hpp>
+#include <heddle/base/printable.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/json/digest.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/plan.hpp>
+#include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/batch_split.hpp>
 
 #include <numeric>
 #include <utility>
@@ -25,6 +29,21 @@ std::size_t training::ranks() const {
 
 std::vector<stored_parts> training::stored() const {
     return std::visit([&](auto const& p) { return stored_parts_of(model.program, p); }, planned);
+}
+
+void require_no_whole_numbers_between_stages(training const& what, std::string const& plan) {
+    auto const* const pipeline = std::get_if<pipeline_plan>(&what.planned);
+    if (!pipeline) return;
+    auto const& p = what.model.program;
+    auto const indexed = index_program(p);
+    auto const split = split_along_batch(indexed);
+    pipeline_layout const layout(indexed, *pipeline, split);
+    for (std::size_t stage = 0; stage < layout.stages(); ++stage)
+        for (auto t : values_across(indexed, layout.operators(stage).second))
+            if (!is_floating(p.tensor(t).type))
+                throw input_error(plan, "lets stages send each other the whole numbers '" +
+                                            printable(p.tensor(t).name) +
+                                            "', for which scalars of 16 bits have too few; train in float32");
 }
 
 training read_training(std::string const& plan, std::string const& model) {

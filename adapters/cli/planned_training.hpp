@@ -26,6 +26,9 @@ struct training {
     [[nodiscard]] std::vector<stored_parts> stored() const;
 };
 
+/// *Throws* `input_error` if stages of a pipeline send each other whole numbers, for which scalars of 16 bits have too few.
+void require_no_whole_numbers_between_stages(training const& what, std::string const& plan);
+
 /// Reads a plan and its model, and verifies it. *Throws* `error` if it cannot be read or is none of the model.
 [[nodiscard]] training read_training(std::string const& plan, std::string const& model);
 

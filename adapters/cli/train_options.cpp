@@ -37,8 +37,13 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
     command->add_option("--accumulate", a.accumulate, "Iterations of each step")
         ->check(positive)
         ->capture_default_str();
-    command->add_option("--precision", a.precision, "float32 or float64")
-        ->check(CLI::IsMember({"float32", "float64"}))
+    command
+        ->add_option("--precision", a.precision,
+                     "float64, float32, bfloat16 or float16; the last two with libtorch, and with float32 weights")
+        ->check(CLI::IsMember({"float64", "float32", "bfloat16", "float16"}))
+        ->capture_default_str();
+    command->add_option("--gradient-scale", a.gradient_scale, "First scale of gradients in float16, a power of two")
+        ->check(CLI::Range(1.0, 32768.0))
         ->capture_default_str();
     command
         ->add_option("--kernels", a.kernels,
@@ -72,6 +77,12 @@ CLI::App* add_profile_options(CLI::App& app, profile_arguments& a) {
         ->check(CLI::IsMember({"reference", "libtorch"}))
         ->capture_default_str();
     command->add_option("--repeats", a.repeats, "Measurements of which the median is taken")
+        ->check(positive)
+        ->capture_default_str();
+    command
+        ->add_option(
+            "--least-seconds", a.least_seconds,
+            "What a measurement of an operator takes at least; much more than the period of a processor's quota")
         ->check(positive)
         ->capture_default_str();
     command->add_option("--time-out", a.time_out, "Seconds that a process waits for others")

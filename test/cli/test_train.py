@@ -7,7 +7,13 @@ import os
 import subprocess
 import unittest
 
-from training_case import HEDDLE, MODELS, MPIRUN, TrainingCase, run, torch, write_safetensors
+from training_case import CLUSTER, HEDDLE, MODELS, MPIRUN, TrainingCase, run, torch, write_safetensors
+
+
+def half_cluster():
+    """The cluster with rates of types of 16 bits."""
+    types = [{**t, "rates": {**t["rates"], "bfloat16": t["rates"]["float32"]}} for t in CLUSTER["device_types"]]
+    return {**CLUSTER, "device_types": types}
 
 
 class Train(TrainingCase):
@@ -110,6 +116,37 @@ class Train(TrainingCase):
         plan, _ = self.plan("experts", "--planner", "amp")
         self.equals_single_device(self.train(plan, "experts", *options, steps=10))
 
+    def test_scalars_of_16_bits(self):
+        plan, content = self.plan("gpt", "--planner", "hap", "--dtype", "bfloat16", cluster=self.write("half.json", half_cluster()))
+        self.assertEqual(content["provenance"]["dtype"], "bfloat16")
+        options = ("--optimizer", "adam", "--clip", "5", "--kernels", "libtorch")
+        self.refused(self.train(plan, "gpt", "--precision", "bfloat16"), "bfloat16 is for --kernels libtorch")
+        if not os.path.exists(os.path.join(os.path.dirname(HEDDLE), "heddle-train-libtorch")):
+            return
+        single = self.equals_single_device(self.train(plan, "gpt", *options, "--precision", "float32", "--check", steps=8), most=1e-5)
+        for precision, most in (("bfloat16", 0.01), ("float16", 0.002)):
+            with self.subTest(precision=precision):
+                folder = self.path / precision
+                of_type = (*options, "--precision", precision)
+                losses = self.equals_single_device(self.train(plan, "gpt", *of_type, "--check", steps=8), most=most)
+                if precision == "bfloat16":
+                    for one, other in zip(losses, single, strict=True):
+                        self.assertAlmostEqual(one, other, delta=most * other)
+                        self.assertNotEqual(one, other)
+                first = self.train(plan, "gpt", *of_type, "--save", folder, steps=4)
+                index = json.loads((folder / "checkpoint.json").read_text())
+                self.assertEqual((index["dtype"], "gradient_scale" in index), ("float32", precision == "float16"))
+                made = [json.loads(result.stdout) for result in (first, self.train(plan, "gpt", *of_type, "--resume", folder, steps=8))]
+                self.assertEqual(made[0]["losses"] + made[1]["losses"], losses)  # to the last bit
+                if MPIRUN:  # which adds up in another order
+                    in_job = json.loads(self.train(plan, "gpt", *of_type, "--resume", folder, ranks=4, steps=8).stdout)
+                    for one, other in zip(in_job["losses"], made[1]["losses"], strict=True):
+                        self.assertAlmostEqual(one, other, delta=most * other)
+                if precision == "float16":  # the first scale is too large here, and the second is not
+                    self.assertGreater(made[0]["left_out"], 0)
+                    small = json.loads(self.train(plan, "gpt", *of_type, "--gradient-scale", "256", steps=2).stdout)
+                    self.assertNotIn("left_out", small)
+
     def test_what_is_measured_makes_a_cluster(self):
         out, fitted = self.path / "samples.csv", self.path / "fitted.json"
         arguments = ["profile", "--model", self.model("gpt"), "--repeats", "1", "--out", out, "--devices"]
@@ -133,6 +170,11 @@ class Train(TrainingCase):
         plan, content = self.plan("gpt", "--planner", "hap")
         self.refused(run("train", "--plan", plan, "--model", self.model("convolutions")), "plan.json")
         self.refused(run("train", "--plan", self.path / "none", "--model", self.model("gpt")), "none")
+        if MPIRUN:
+            result = self.train(plan, "gpt", ranks=3)
+            told = [line for line in result.stderr.splitlines() if line.startswith("heddle: ")]
+            self.assertEqual((result.returncode != 0, len(told)), (True, 1), result.stderr)
+            self.assertIn("keeps 4 devices busy, and there are 3 processes", told[0])
         content["ratios"] = "no ratios"
         self.refused(run("train", "--plan", self.write("damaged.json", content), "--model", self.model("gpt")), "damaged.json")
         self.assertIn("--accumulate", run("help", "train").stdout)

@@ -78,6 +78,7 @@ public:
 
     void operator()(train_step const& s) {
         steps_.push_back(s);
+        if (s.next_scale) ++left_out_;
         // Differences are relative, as losses are; a loss of nothing is as it is.
         if (s.expected)
             worst_ = std::max(worst_, std::abs(s.loss - *s.expected) / std::max(std::abs(*s.expected), 1e-300));
@@ -85,6 +86,7 @@ public:
         std::printf("%6llu %22.15g %10.4f %14.1f", static_cast<unsigned long long>(s.number), s.loss, s.seconds,
                     per_step_ / s.seconds);
         if (s.expected) std::printf("   %.15g", *s.expected);
+        if (s.next_scale) std::printf("   left out: gradients too large; their scale is %g now", *s.next_scale);
         std::printf("\n");
         std::fflush(stdout);
     }
@@ -95,7 +97,7 @@ public:
             return;
         }
         nlohmann::ordered_json out;
-        out["steps"] = steps_.size();
+        out["steps"] = steps_.size() - left_out_;
         double seconds = 0;
         for (auto const& s : steps_) {
             out["losses"].push_back(s.loss);
@@ -103,6 +105,7 @@ public:
             seconds += s.seconds;
         }
         out[std::string(what_.first) + "_per_second"] = per_step_ * static_cast<double>(steps_.size()) / seconds;
+        if (left_out_ > 0) out["left_out"] = left_out_;
         if (arguments_.check) out["max_relative_difference"] = worst_;
         std::cout << out.dump() << '\n';
     }
@@ -111,14 +114,18 @@ private:
     train_arguments const& arguments_;
     std::pair<char const*, double> what_;
     double per_step_ = 0, worst_ = 0;
+    std::size_t left_out_ = 0;
     std::vector<train_step> steps_;
 };
+
+bool is_of_16_bits(train_arguments const& a) { return a.precision == "bfloat16" || a.precision == "float16"; }
 
 int run_in_threads(train_arguments const& a) {
     auto const what = read(a);
     report told(a, what);
     auto const tell = [&](train_step const& s) { told(s); };
-    if (a.precision == "float32") train_in_threads<float>(a, what, tell);
+    if (is_of_16_bits(a)) train_in_threads_in_16_bits(a, what, tell);
+    else if (a.precision == "float32") train_in_threads<float>(a, what, tell);
     else train_in_threads<double>(a, what, tell);
     told.finish();
     return done;
@@ -135,7 +142,8 @@ int run_in_job(train_arguments const& a, mpi::communicator& world) {
     std::optional<report> told;
     if (world.rank() == 0) told.emplace(a, what);
     auto const tell = [&](train_step const& s) { (*told)(s); };
-    if (a.precision == "float32") train_in_job<float>(a, what, world, tell);
+    if (is_of_16_bits(a)) train_in_job_in_16_bits(a, what, world, tell);
+    else if (a.precision == "float32") train_in_job<float>(a, what, world, tell);
     else train_in_job<double>(a, what, world, tell);
     if (told) told->finish();
     return done;
@@ -144,6 +152,8 @@ int run_in_job(train_arguments const& a, mpi::communicator& world) {
 
 /// Runs in the process of one GPU; the first tells.
 int run_on_gpu(train_arguments const& a) {
+    if (is_of_16_bits(a))
+        throw error("--device cuda computes with float32 and float64 so far, not with " + a.precision);
     auto const what = read(a);
     std::optional<report> told;
     train_on_gpu(a, what, [&](train_step const& s) {

@@ -25,6 +25,8 @@ struct train_step {
     double loss = 0, seconds = 0;
     /// With `check`, the loss of the single device.
     std::optional<double> expected{};
+    /// The scale of gradients from now on, if the step was left out as they were too large.
+    std::optional<double> next_scale{};
 };
 using step_report = std::function<void(train_step const&)>;
 
@@ -39,6 +41,9 @@ void train_in_threads<float>(train_arguments const& arguments, training const& w
 template <>
 void train_in_threads<double>(train_arguments const& arguments, training const& what, step_report const& report);
 
+/// As above, computing with one of the types of 16 bits. *Throws* `error` too if this program's kernels cannot.
+void train_in_threads_in_16_bits(train_arguments const& arguments, training const& what, step_report const& report);
+
 #ifdef HEDDLE_HAS_MPI
 /// Trains as one rank of a job.
 template <class Scalar>
@@ -50,6 +55,8 @@ void train_in_job<float>(train_arguments const& arguments, training const& what,
 template <>
 void train_in_job<double>(train_arguments const& arguments, training const& what, mpi::communicator& world,
                           step_report const& report);
+void train_in_job_in_16_bits(train_arguments const& arguments, training const& what, mpi::communicator& world,
+                             step_report const& report);
 #endif
 
 /// Trains as a process with a GPU of its own. *Throws* `error` too if this program cannot.

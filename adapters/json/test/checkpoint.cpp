@@ -163,6 +163,8 @@ TEST_CASE("an index is read as it was written") {
     auto c = two_ranks();
     c.seed = ~std::uint64_t{0};
     CHECK(json::parse_checkpoint(json::to_text(c), "c.json") == c);
+    c.scale = {4096, 17};
+    CHECK(json::parse_checkpoint(json::to_text(c), "c.json") == c);
     auto const page = json::read_text("docs/reference/formats.md");
     auto const begin = page.rfind("```json\n") + 8;
     auto const example = json::parse_checkpoint(page.substr(begin, page.find("```", begin) - begin), "page");
@@ -171,7 +173,8 @@ TEST_CASE("an index is read as it was written") {
 }
 
 TEST_CASE("indices that lie are refused with the place") {
-    auto const c = two_ranks();
+    auto c = two_ranks();
+    c.scale = {4096, 17};
     auto const refused = [&](std::string const& old, std::string const& changed, std::string const& told) {
         auto const problem = problem_of(with(c, old, changed));
         CHECK_MESSAGE(test::contains(problem, told), problem);
@@ -189,6 +192,8 @@ TEST_CASE("indices that lie are refused with the place") {
             "ranks[0].other: is the part of a tensor that 'tensors' lacks");
     refused("\"dtype\":\"float64\"", "\"dtype\":\"int8\"", "dtype: is \"int8\"");
     refused("\"moments\":1", "\"moments\":99", "moments: is 99");
+    refused("\"value\":4096.0", "\"value\":0", "gradient_scale.value: is 0");
+    refused("\"steps\":17", "\"steps\":-1", "gradient_scale.steps: is -1");
     refused("\"step\":7", "\"stage\":7", "unknown field 'stage'");
     test::check_mutations(15, 2000, json::to_text(c), true,
                           [](std::string const& text) { (void)json::parse_checkpoint(text, "fuzzed"); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Training by libtorch's kernels, compiled once.
-#include <heddle/libtorch/kernels.hpp>
+#include "kernels_for.hpp"
 
 #include "../training_run.hpp"
 
@@ -11,26 +11,9 @@
 #include "on_gpu.hpp"
 #endif
 
-#include <ATen/Parallel.h>
-
-#include <algorithm>
 #include <string_view>
-#include <thread>
 
 namespace heddle::cli {
-
-namespace {
-
-/// Lets ranks that share a machine share its processors.
-template <class Scalar>
-[[nodiscard]] libtorch::kernels<Scalar> const& kernels_for(std::size_t ranks) {
-    static libtorch::kernels<Scalar> const all;
-    auto const processors = std::max(1U, std::thread::hardware_concurrency());
-    at::set_num_threads(std::max(1, static_cast<int>(processors / ranks)));
-    return all;
-}
-
-} // namespace
 
 std::string_view kernels_of_program() { return "libtorch"; }
 

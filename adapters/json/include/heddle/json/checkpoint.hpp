@@ -53,6 +53,13 @@ struct checkpoint {
     std::string optimizer;
     std::size_t moments = 0;
     element_type type = element_type::float64;
+    /// The scale of gradients, and the steps since it was changed, if they are scaled.
+    struct gradient_scale {
+        double value = 1;
+        std::uint64_t steps = 0;
+        friend bool operator==(gradient_scale const&, gradient_scale const&) = default;
+    };
+    std::optional<gradient_scale> scale;
     /// The number of the save in its folder, which is in the names of its files.
     std::uint64_t save = 1;
     std::map<std::string, tensor> tensors;
@@ -198,6 +205,7 @@ inline std::string to_text(checkpoint const& c) {
     out["optimizer"] = c.optimizer;
     out["moments"] = c.moments;
     out["dtype"] = name_of(element_types, c.type);
+    if (c.scale) out["gradient_scale"] = {{"value", c.scale->value}, {"steps", c.scale->steps}};
     out["save"] = c.save;
     out["tensors"] = nlohmann::ordered_json::object();
     for (auto const& [name, t] : c.tensors) out["tensors"][name] = {{"shape", t.shape}, {"moments", t.has_moments}};
@@ -258,7 +266,7 @@ inline checkpoint parse_checkpoint(std::string_view text, std::string const& fil
         document const all(file, text, "checkpoint", 1);
         auto const root = all.root();
         root.allow_only({"format", "version", "model", "step", "iterations", "seed", "optimizer", "moments", "dtype",
-                         "save", "tensors", "ranks"});
+                         "gradient_scale", "save", "tensors", "ranks"});
         checkpoint c;
         using int64 = std::numeric_limits<std::int64_t>;
         auto const number = [&](std::string_view field, std::int64_t most = int64::max()) {
@@ -273,6 +281,11 @@ inline checkpoint parse_checkpoint(std::string_view text, std::string const& fil
         c.moments = number("moments", most_moments);
         c.type = root.at("dtype").choice(
             std::array{named{"float32", element_type::float32}, named{"float64", element_type::float64}});
+        if (auto const scale = root.find("gradient_scale")) {
+            scale->allow_only({"value", "steps"});
+            c.scale = {scale->at("value").positive(),
+                       static_cast<std::uint64_t>(scale->at("steps").integer(0, int64::max()))};
+        }
         c.save = number("save", most_saves);
         for (auto const& [name, entry] : root.at("tensors").fields()) {
             entry.takes(sizeof(checkpoint::tensor) + name.size());

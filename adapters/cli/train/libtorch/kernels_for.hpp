@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The kernels that ranks of one machine train by.
+#pragma once
+
+#include <heddle/libtorch/kernels.hpp>
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <thread>
+
+namespace heddle::cli {
+
+/// Lets ranks that share a machine share its processors.
+template <class Scalar>
+[[nodiscard]] libtorch::kernels<Scalar> const& kernels_for(std::size_t ranks) {
+    static libtorch::kernels<Scalar> const all;
+    auto const processors = std::max(1U, std::thread::hardware_concurrency());
+    at::set_num_threads(std::max(1, static_cast<int>(processors / ranks)));
+    return all;
+}
+
+} // namespace heddle::cli
