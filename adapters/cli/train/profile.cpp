@@ -2,6 +2,7 @@
 // heddle profile: what operators and collectives take, as samples for heddle fit.
 #include "profile.hpp"
 #include "../plan_input.hpp"
+#include "measure.hpp"
 
 #include <heddle/base/error.hpp>
 #include <heddle/base/printable.hpp>
@@ -67,7 +68,15 @@ int run_profile_in_job(profile_arguments const& a, mpi::communicator& world) {
     auto const sizes = sizes_of(a);
     auto const samples =
         a.precision == "float32" ? profile_in_job<float>(a, sizes, world) : profile_in_job<double>(a, sizes, world);
-    if (world.rank() == 0) finish(a, samples);
+    constexpr std::size_t size = std::size_t{1} << 20;
+    auto const both = measure_interference(world, a.repeats, size);
+    if (world.rank() == 0) {
+        finish(a, samples);
+        std::printf(
+            "an all-reduce of %zu bytes takes %.3g s, a computation %.3g s, and both at once %.3g s: %.0f %% of the "
+            "shorter one is hidden\n",
+            size, both.collective, both.computation, both.together, 100 * both.hidden());
+    }
     return done;
 }
 #endif

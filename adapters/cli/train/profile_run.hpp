@@ -3,6 +3,7 @@
 /// @brief Measures operators of a model on each kind of device, and collectives between the ranks.
 #pragma once
 
+#include "measure.hpp"
 #include "profile.hpp"
 
 #include <heddle/cluster/sample.hpp>
@@ -27,22 +28,8 @@
 namespace heddle::cli {
 
 /// Returns the middle one of some numbers. *Precondition:* there is one.
-[[nodiscard]] inline double median(std::vector<double> all) {
-    std::ranges::sort(all);
-    return all[all.size() / 2];
-}
-
-/// Returns the seconds that a call takes.
-[[nodiscard]] inline double seconds_of(std::function<void()> const& call) {
-    using clock = std::chrono::steady_clock;
-    auto const begun = clock::now();
-    call();
-    return std::chrono::duration<double>(clock::now() - begun).count();
-}
-
 /// Returns the median seconds of calls that together take this long at least.
-[[nodiscard]] inline double median_seconds(std::function<void()> const& call, int repeats) {
-    constexpr double enough = 2e-3;
+[[nodiscard]] inline double median_seconds(std::function<void()> const& call, double enough, int repeats) {
     call(); // the first one finds caches cold
     auto const times = static_cast<int>(std::clamp(enough / std::max(seconds_of(call), 1e-9), 1.0, 1e5));
     std::vector<double> all;
@@ -61,8 +48,8 @@ public:
     using tensor = typename Backend::tensor;
     using scalar = typename tensor::scalar_type;
 
-    operator_profile(Backend const& backend, std::string device, int repeats)
-        : backend_(backend), device_(std::move(device)), repeats_(repeats) {}
+    operator_profile(Backend const& backend, std::string device, profile_arguments const& arguments)
+        : backend_(backend), device_(std::move(device)), arguments_(arguments) {}
 
     void measure(program const& p) {
         auto const indexed = index_program(p);
@@ -86,6 +73,7 @@ public:
             add(step, step.forward, [&] { (void)backend_.forward(call, x); });
             if (std::ranges::any_of(g, [](auto const* c) { return c != nullptr; }))
                 add(step, step.backward, [&] { (void)backend_.backward(call, x, y, g); });
+            measure_halves(p, indexed, o, x);
             for (std::size_t k = 0; k < results.size(); ++k) values.insert_or_assign(p.results(o)[k], results[k]);
             for (auto t : p.operands(o))
                 if (--uses[t] == 0) values.erase(t);
@@ -94,17 +82,54 @@ public:
     [[nodiscard]] std::vector<sample> const& samples() const { return samples_; }
 
 private:
-    void add(step_work const& s, local_work const& work, std::function<void()> const& call) {
+    /// Measures an operator on the first half of the places of each loop along which it can be cut without a word to other
+    /// devices, as devices have it that share a layer.
+    void measure_halves(program const& p, indexed_program const& indexed, operator_id o,
+                        std::vector<tensor const*> const& whole) {
+        auto const& loops = indexed.operators[o].loops;
+        std::set<std::int16_t> measured;
+        for (auto const& i : computations(indexed, o)) {
+            if (i.loop < 0 || std::ranges::find(i.operands, tensor_form::mirrored()) != i.operands.end()) continue;
+            auto const& loop = loops[static_cast<std::size_t>(i.loop)];
+            bool const is_local = !loop.exchanges() && loop.forward_statistics == 0 && loop.backward_statistics == 0;
+            if (!is_local || loop.extent < 2 || !measured.insert(i.loop).second) continue;
+            extent const half = loop.extent / 2;
+            std::vector<tensor> parts;
+            for (std::size_t k = 0; k < whole.size(); ++k) {
+                auto const f = loop.operands[k];
+                auto const& factors = indexed.tensors[p.operands(o)[k]].factors;
+                parts.push_back(f == no_factor ? *whole[k]
+                                               : take(*whole[k], factors[static_cast<std::size_t>(f)], 0, half));
+            }
+            tensor_call<tensor> const call = split_call(p, indexed, o, loop, 0, half);
+            std::vector<tensor const*> x, y, g;
+            for (auto const& part : parts) x.push_back(&part);
+            auto const results = backend_.forward(call, x);
+            std::vector<tensor> ones;
+            for (auto const& r : results) ones.emplace_back(r.shape(), scalar{1});
+            for (std::size_t k = 0; k < results.size(); ++k) {
+                y.push_back(&results[k]);
+                g.push_back(indexed.tensors[p.results(o)[k]].has_cotangent ? &ones[k] : nullptr);
+            }
+            auto const step = make_step(indexed, i, {});
+            double const share = static_cast<double>(half) / static_cast<double>(loop.extent);
+            add(step, step.forward, [&] { (void)backend_.forward(call, x); }, share);
+            if (std::ranges::any_of(g, [](auto const* c) { return c != nullptr; }))
+                add(step, step.backward, [&] { (void)backend_.backward(call, x, y, g); }, share);
+        }
+    }
+    void add(step_work const& s, local_work const& work, std::function<void()> const& call, double share = 1) {
         constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
-        bytes const size = (work.whole + work.split) * (double{sizeof(scalar)} / element_size(s.type));
-        if (!work.launches || !known_.insert({s.category, work.operations.value, size.value}).second) return;
-        samples_.push_back(
-            {s.category, device_, 0, type, work.operations, size, seconds(median_seconds(call, repeats_))});
+        bytes const size = (work.whole + work.split * share) * (double{sizeof(scalar)} / element_size(s.type));
+        flops const operations = work.operations * (work.is_divided ? share : 1);
+        if (!work.launches || !known_.insert({s.category, operations.value, size.value}).second) return;
+        samples_.push_back({s.category, device_, 0, type, operations, size,
+                            seconds(median_seconds(call, arguments_.least_seconds, arguments_.repeats))});
     }
 
     Backend const& backend_;
     std::string device_;
-    int repeats_;
+    profile_arguments const& arguments_;
     std::set<std::tuple<operator_class, double, double>> known_;
     std::vector<sample> samples_;
 };
@@ -154,7 +179,7 @@ void measure_collectives(Group& group, int repeats, std::vector<sample>& samples
 template <class Backend>
 [[nodiscard]] std::vector<sample> profile_alone_by(profile_arguments const& a, std::vector<program> const& sizes,
                                                    Backend const& backend) {
-    operator_profile<Backend> operators(backend, a.devices.front(), a.repeats);
+    operator_profile<Backend> operators(backend, a.devices.front(), a);
     for (auto const& p : sizes) operators.measure(p);
     return operators.samples();
 }
@@ -193,7 +218,7 @@ template <class Backend, class World>
         if (!measured.insert(device).second) continue;
         std::vector<sample> of_device;
         if (world.rank() == rank) {
-            operator_profile<Backend> operators(backend, device, a.repeats);
+            operator_profile<Backend> operators(backend, device, a);
             for (auto const& p : sizes) operators.measure(p);
             of_device = operators.samples();
         }
