@@ -1,0 +1,134 @@
+"""Machines of the bed: network namespaces with a link of limited rate each, and a share of a processor for each rank.
+
+Everything that is made is named after this process, and is removed when a `Bed` is left.
+"""
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+PERIOD = 5000  # microseconds in which a rank may use its share of a processor
+BURST = 32 * 1024  # bytes that a link passes at once
+
+
+def run(*command, check=True):
+    return subprocess.run([str(c) for c in command], check=check, capture_output=True, text=True)
+
+
+def quota_folder(name):
+    """The folder of a group of processes with a quota, and how to set it: of control groups of version 2, or 1."""
+    root = pathlib.Path("/sys/fs/cgroup")
+    if (root / "cgroup.controllers").exists() and "cpu" in (root / "cgroup.controllers").read_text().split():
+        return root / name, "cgroup.procs", lambda folder, quota: (folder / "cpu.max").write_text(f"{quota} {PERIOD}")
+
+    def set_quota(folder, quota):
+        (folder / "cpu.cfs_period_us").write_text(str(PERIOD))
+        (folder / "cpu.cfs_quota_us").write_text(str(quota))
+    return root / "cpu" / name, "tasks", set_quota
+
+
+def why_impossible():
+    """A sentence that says why there can be no bed here, or nothing."""
+    if os.geteuid() != 0:
+        return "the bed needs root, for network namespaces and quotas of processors"
+    for tool in ("ip", "tc", "mpirun", "nsenter", "unshare"):
+        if not shutil.which(tool):
+            return f"the bed needs the command {tool}"
+    name = f"heddle-bed-try-{os.getpid()}"
+    try:
+        run("ip", "netns", "add", name)
+        try:
+            run("ip", "-n", name, "link", "add", "one", "type", "veth", "peer", "name", "two")
+            run("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "one", "root", "tbf", "rate", "100mbit", "burst", BURST, "latency", "100ms")
+        finally:
+            run("ip", "netns", "del", name)
+    except subprocess.CalledProcessError as e:
+        return f"the bed needs network namespaces with tbf: {' '.join(e.cmd)}: {e.stderr.strip()}"
+    folder, _, set_quota = quota_folder(name)
+    try:
+        folder.mkdir()
+        try:
+            set_quota(folder, PERIOD // 2)
+        finally:
+            folder.rmdir()
+    except OSError as e:
+        return f"the bed needs control groups with quotas of processors: {e}"
+    return None
+
+
+class Bed:
+    """Ranks in namespaces of their own, joined by a bridge: rank k has `cores[k]` of a processor and a link of `megabits`."""
+
+    def __init__(self, megabits, cores):
+        self.megabits, self.cores = megabits, cores
+        self.name = f"hb{os.getpid() % 100000}"
+
+    def __enter__(self):
+        self.made = contextlib.ExitStack()
+        try:
+            self.make()
+        except BaseException:
+            self.made.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.made.close()
+
+    def make(self):
+        self.folder = pathlib.Path(self.made.enter_context(tempfile.TemporaryDirectory(prefix="heddle-bed-")))
+        run("ip", "link", "add", self.name, "type", "bridge")
+        self.made.callback(run, "ip", "link", "del", self.name)
+        run("ip", "address", "add", "10.77.0.254/24", "dev", self.name)
+        run("ip", "link", "set", self.name, "up")
+        for k, cores in enumerate(self.cores):
+            space, outside, inside = f"{self.name}n{k}", f"{self.name}o{k}", f"{self.name}i{k}"
+            run("ip", "netns", "add", space)
+            self.made.callback(run, "ip", "netns", "del", space)
+            run("ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", space)
+            run("ip", "link", "set", outside, "master", self.name)
+            run("ip", "link", "set", outside, "up")
+            run("ip", "-n", space, "address", "add", f"10.77.0.{k + 1}/24", "dev", inside)
+            for device in ("lo", inside):
+                run("ip", "-n", space, "link", "set", device, "up")
+            limit = ("root", "tbf", "rate", f"{self.megabits}mbit", "burst", BURST, "latency", "400ms")
+            run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", inside, *limit)
+            run("tc", "qdisc", "add", "dev", outside, *limit)
+            # Segments of one packet each, as on a real link: the limit counts what passes at once.
+            for where, device in ((("ip", "netns", "exec", space), inside), ((), outside)):
+                if shutil.which("ethtool"):
+                    run(*where, "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "off", check=False)
+            group, _, set_quota = quota_folder(space)
+            group.mkdir()
+            self.made.callback(group.rmdir)
+            set_quota(group, round(cores * PERIOD))
+        _, tasks, _ = quota_folder("")
+        self.agent = self.script("agent", f'''host=$1; shift; k=$(( ${{host##*.}} - 1 ))
+export TMPDIR={self.folder}/$k; mkdir -p $TMPDIR
+exec nsenter --net=/run/netns/{self.name}n$k unshare --uts sh -c "hostname {self.name}n$k; $*"''')
+        group = quota_folder(self.name)[0]
+        self.rank = self.script("rank", f'''set -e
+echo $$ > {group}n$OMPI_COMM_WORLD_RANK/{tasks}
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+exec env $BED_ENVIRONMENT "$@"''')
+
+    def script(self, name, text):
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def job(self, *command, time_out=600, environment=None):
+        """Runs a command as one process for each rank, and returns what it printed."""
+        hosts = ",".join(f"10.77.0.{k + 1}:1" for k in range(len(self.cores)))
+        mca = {"plm_rsh_agent": self.agent, "plm_rsh_no_tree_spawn": 1, "btl": "tcp,self", "btl_tcp_if_include": "10.77.0.0/24",
+               "oob_tcp_if_include": "10.77.0.0/24"}
+        options = [word for name, value in mca.items() for word in ("--mca", name, value)]
+        variables = " ".join(f"{name}={value}" for name, value in (environment or {}).items())
+        told = subprocess.run(["mpirun", "--allow-run-as-root", *map(str, options), "-x", f"BED_ENVIRONMENT={variables}", "--host", hosts, "-n", str(len(self.cores)), str(self.rank), *map(str, command)],
+                              capture_output=True, text=True, timeout=time_out)
+        if told.returncode != 0:
+            raise RuntimeError(f"{' '.join(map(str, command))}: {told.stderr.strip()}")
+        return told.stdout

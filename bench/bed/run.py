@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Plans beside measured iterations on unequal ranks and slow networks: `run.py HEDDLE --out FOLDER [--page PAGE] [--smoke]`.
+
+On every network and set of speeds of bed.json the ranks measure themselves (`heddle profile`), a cluster is fitted to that (`heddle fit`), and each plan is priced on this cluster (`heddle cost`)
+and then trained by. Repeats of plans are interleaved. No number is fitted to what is evaluated. Needs root, HEDDLE with `heddle-train` beside it, an MPI, and Debian's PyTorch to make models.
+It continues what FOLDER has of an earlier run of the same bed.json.
+"""
+import argparse
+import hashlib
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "adapters/libtorch"), str(HERE.parents[1] / "examples/models")]
+import network  # noqa: E402
+
+EVEN = "even data parallel"
+
+
+def tell(*words):
+    print(*words, file=sys.stderr, flush=True)
+
+
+def export(out, sizes):
+    import definitions
+    import export_fx
+    sizes = dict(sizes)
+    module, inputs = getattr(definitions, sizes.pop("definition"))(**sizes)
+    export_fx.write(export_fx.export(module, inputs, out.name.split(".")[0]), str(out))
+
+
+def base_cluster(cores):
+    """A cluster with the right devices and links; its rates and bandwidths are replaced by what is measured. Each rank is a type of its own, so that plans for other speeds are
+    of the same types."""
+    return {"format": "heddle.cluster", "version": 1, "name": "bed",
+            "device_types": [{"name": f"rank {k}", "memory": 4e9, "bandwidth": 1e9, "rates": {"float32": 1e9}} for k in range(len(cores))],
+            "machines": [{"type": f"rank {k}", "count": 1} for k in range(len(cores))],
+            "links": {"intra": {"bandwidth": 1e9, "latency": 1e-4}, "inter": {"bandwidth": 1e7, "latency": 1e-4}}}
+
+
+class NoPlan(Exception):
+    """What heddle says of a command that it cannot do."""
+
+
+class Runs:
+    def __init__(self, heddle, out, config):
+        self.heddle, self.out, self.config = heddle, out, config
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.file = out / "measured.json"
+        digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+        self.known = json.loads(self.file.read_text()) if self.file.exists() else {"bed": digest, "cases": {}}
+        if self.known["bed"] != digest:
+            sys.exit(f"{self.file} was measured by another bed.json")
+        for name, sizes in config["models"].items():
+            if not self.model(name).exists():
+                export(self.model(name), sizes)
+
+    def model(self, name):
+        return self.out / f"{name}.json.gz"
+
+    def call(self, *command):
+        told = subprocess.run([self.heddle, *map(str, command)], capture_output=True, text=True)
+        if told.returncode != 0:
+            raise NoPlan(told.stderr.strip() or told.stdout.strip())
+        return told.stdout
+
+    def save(self):
+        beside = self.file.with_suffix(".new")
+        beside.write_text(json.dumps(self.known, indent=1) + "\n")
+        beside.replace(self.file)
+
+    def cluster(self, model, megabits, speeds):
+        """The cluster that is fitted to measurements of this model on this network at these speeds."""
+        cores = self.config["cores"][speeds]
+        name = self.out / f"{model}-{megabits}-{speeds.replace(' ', '-')}"
+        fitted = name.with_suffix(".cluster.json")
+        if not fitted.exists():
+            base, samples = name.with_suffix(".base.json"), name.with_suffix(".samples.csv")
+            base.write_text(json.dumps(base_cluster(cores)))
+            how = self.config["profile"]
+            with network.Bed(megabits, cores) as bed:
+                bed.job(self.heddle, "profile", "--model", self.model(model), "--devices", ",".join(f"rank {k}" for k in range(len(cores))), "--out", samples,
+                        *self.config["kernels"], "--repeats", how["repeats"], "--least-seconds", how["least_seconds"], time_out=3600)
+            self.call("fit", "--samples", samples, "--cluster", base, "--ranks", len(cores), "--out", fitted)
+        return fitted
+
+    def plan(self, model, megabits, speeds, name):
+        """Plans, and prices the plan on the cluster that is measured. Returns the file and the seconds."""
+        what = self.config["plans"][name]
+        other = what.get("planned_with", {})
+        planned_on = self.cluster(model, other.get("megabits_per_second", megabits), other.get("cores", speeds))
+        out = self.out / f"{model}-{megabits}-{speeds}-{name}.plan.json".replace(" ", "-")
+        trace = ["--trace", out.with_suffix(".trace.json")] if "hap" in what["options"] else []
+        self.call("plan", "--model", self.model(model), "--cluster", planned_on, *what["options"], *self.config.get("planning", []), *trace, "--out", out)
+        is_pipeline = json.loads(out.read_text())["format"] == "heddle.pipeline_plan"  # whose price needs the model
+        told = json.loads(self.call("cost", "--plan", out, *(["--model", self.model(model)] if is_pipeline else []), "--cluster",
+                                    self.cluster(model, megabits, speeds), "--json"))
+        return out, told["cost"]
+
+    def trace(self, bed, model, plan):
+        """Writes a measured trace of two steps beside the simulated one: operations of MPI, and waits for them; the rest is computation."""
+        library = self.out / "traced_mpi.so"
+        if not library.exists():
+            subprocess.run(["mpicxx", "-std=c++20", "-O1", "-fPIC", "-shared", HERE / "traced_mpi.cpp", "-o", library], check=True)
+        events = plan.with_suffix(".events")
+        bed.job(self.heddle, "train", "--plan", plan, "--model", self.model(model), *self.config["kernels"], *self.config["training"], "--steps", 2, "--json",
+                time_out=3600, environment={"LD_PRELOAD": library, "HEDDLE_TRACE": events})
+        all_events = []
+        for rank in range(len(bed.cores)):
+            of_rank = pathlib.Path(f"{events}.{rank}")
+            all_events += [json.loads(line) for line in of_rank.read_text().splitlines()]
+            of_rank.unlink()
+        begin = min(e["ts"] for e in all_events)
+        for e in all_events:
+            e["ts"] -= begin
+        plan.with_suffix(".measured_trace.json").write_text(json.dumps({"traceEvents": all_events}))
+
+    def case(self, model, megabits, speeds):
+        """Measures one model on one network at one set of speeds by all plans, in turns."""
+        key = f"{model}, {megabits} Mbit/s, {speeds}"
+        if key in self.known["cases"]:
+            return
+        cores = self.config["cores"][speeds]
+        self.cluster(model, megabits, speeds)
+        plans, left_out = {}, {}
+        for name in self.config["plans"]:
+            try:
+                plans[name] = self.plan(model, megabits, speeds, name)
+            except NoPlan as e:  # a shape that cannot be: said in the results
+                left_out[name] = str(e).splitlines()[-1]
+        seconds = {name: [] for name in plans}
+        with network.Bed(megabits, cores) as bed:
+            for repeat in range(self.config["repeats"]):
+                order = list(plans)[repeat % len(plans):] + list(plans)[:repeat % len(plans)]
+                for name in order:
+                    told = bed.job(self.heddle, "train", "--plan", plans[name][0], "--model", self.model(model), *self.config["kernels"], *self.config["training"],
+                                   "--steps", self.config["steps"], "--json", time_out=3600)
+                    seconds[name] += json.loads(told)["seconds"][1:]  # the first finds caches and connections cold
+                    tell(f"{key}, {name}: predicted {plans[name][1]:.3f}, measured {statistics.median(seconds[name]):.3f} s")
+            self.trace(bed, model, plans["chosen"][0])
+        self.known["cases"][key] = {"model": model, "megabits": megabits, "speeds": speeds, "left_out": left_out,
+                                    "plans": {name: {"predicted": plans[name][1], "seconds": seconds[name]} for name in plans}}
+        self.save()
+
+    def all(self):
+        for model in self.config["models"]:
+            for megabits in self.config["megabits_per_second"]:
+                for speeds in self.config["cores"]:
+                    self.case(model, megabits, speeds)
+
+
+def pearson(pairs):
+    x, y = zip(*pairs)
+    mx, my = statistics.fmean(x), statistics.fmean(y)
+    both = sum((a - mx) * (b - my) for a, b in pairs)
+    return both / math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
+
+
+def summary(known):
+    """The figures that the aims are about."""
+    pairs, near, promised = [], 0, []
+    for case in known["cases"].values():
+        if "chosen" not in case["plans"]:
+            raise NoPlan(case["left_out"]["chosen"])
+        plans = {name: (p["predicted"], statistics.median(p["seconds"])) for name, p in case["plans"].items()}
+        pairs += plans.values()
+        near += plans["chosen"][1] <= 1.03 * min(measured for _, measured in plans.values())
+        if EVEN in plans and case["speeds"] != "equal":
+            promised.append((plans[EVEN][0] / plans["chosen"][0], plans[EVEN][1] / plans["chosen"][1]))
+    errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
+    return {"plans": len(pairs), "cases": len(known["cases"]), "pearson": pearson(pairs) if len(pairs) > 2 else None, "mean_error": statistics.fmean(errors),
+            "worst_error": max(errors), "chosen_within_3_percent": near, "promised": promised}
+
+
+def number(x):
+    return "-" if x is None else f"{x:.3f}"
+
+
+def page(known, config):
+    s = summary(known)
+    lines = ["# The bed: predicted and measured iterations", "",
+             "Ranks in network namespaces, one thread each, with a share of a processor (quotas of 5 ms periods) and a link of limited rate (`tc tbf`). `bench/bed/run.py` measures what is in `bench/bed/bed.json`,",
+             "which was fixed before the first run, and writes this page. Clusters are fitted to `heddle profile` alone; nothing is fitted to the iterations below. Of each plan the median, the least and the most of all steps but a run's first.", "",
+             f"{s['plans']} plans in {s['cases']} cases: Pearson's correlation {number(s['pearson'])} (aim 0.97), mean error {100 * s['mean_error']:.1f} % (aim 8 %), worst {100 * s['worst_error']:.0f} %;"
+             f" the chosen plan is the fastest, or within 3 % of it, in {s['chosen_within_3_percent']} of {s['cases']}.", ""]
+    if s["promised"]:
+        kept = sum(abs(measured / promised - 1) <= 0.1 for promised, measured in s["promised"])
+        lines += [f"On unequal ranks the chosen plan beats even data parallelism by what it promised, within 10 %, in {kept} of {len(s['promised'])} cases.", ""]
+    for key, case in known["cases"].items():
+        cores = ", ".join(f"{c:g}" for c in config["cores"][case["speeds"]])
+        lines += [f"## {key} ({cores} cores)", "", "| plan | predicted, s | measured, s | least to most | error |", "|---|---:|---:|---:|---:|"]
+        for name, p in case["plans"].items():
+            median = statistics.median(p["seconds"])
+            lines.append(f"| {name} | {p['predicted']:.3f} | {median:.3f} | {min(p['seconds']):.3f} to {max(p['seconds']):.3f} | {100 * (p['predicted'] / median - 1):+.1f} % |")
+        lines += [""] + [f"Left out: {name} ({why})." for name, why in case["left_out"].items()] + ([""] if case["left_out"] else [])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("heddle")
+    arguments.add_argument("--out", type=pathlib.Path, required=True)
+    arguments.add_argument("--page", type=pathlib.Path)
+    arguments.add_argument("--smoke", action="store_true", help="one small model on one network by two plans, to see that all of it runs")
+    a = arguments.parse_args()
+    if reason := network.why_impossible():
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    config = json.loads((HERE / "bed.json").read_text())
+    if a.smoke:
+        small = {**config["models"]["gpt"], "layers": 1, "batch": 8, "length": 16, "vocabulary": 64, "d": 64, "ff": 128, "heads": 4}
+        config = {**config, "models": {"gpt": small}, "megabits_per_second": [300], "cores": {"2 to 1": config["cores"]["2 to 1"]}, "steps": 3, "repeats": 1,
+                  "plans": {name: config["plans"][name] for name in ("chosen", EVEN)}, "profile": {"repeats": 1, "least_seconds": 0.02}}
+    runs = Runs(str(pathlib.Path(a.heddle).resolve()), a.out.resolve(), config)
+    runs.all()
+    print(json.dumps(summary(runs.known), indent=1))
+    if a.page:
+        a.page.write_text(page(runs.known, config))
+
+
+if __name__ == "__main__":
+    main()
