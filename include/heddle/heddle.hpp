@@ -144,6 +144,7 @@
 #include <heddle/pipeline/program_summary.hpp>
 #include <heddle/pipeline/recovery.hpp>
 #include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
 #include <heddle/pipeline/stage_program.hpp>

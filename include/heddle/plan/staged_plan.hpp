@@ -91,11 +91,17 @@ struct staged_plan : search::outcome<> {
 /// Returns the cluster of a stage, as its plan has the devices.
 [[nodiscard]] cluster cluster_of(cluster const& c, planned_stage const& s);
 
+/// The time in which a micro-batch's values pass between two stages, and that in which their cotangents go back.
+struct boundary_times {
+    seconds values, cotangents;
+    [[nodiscard]] seconds both() const { return values + cotangents; }
+};
+
 struct staged_cost {
     staged_times time;
-    /// By stage: its plan's cost, and the time from the stage before.
+    /// By stage: its plan's cost, and what passes between it and the stage before.
     std::vector<plan_cost> stages;
-    std::vector<seconds> boundaries;
+    std::vector<boundary_times> boundaries;
     bool fits = true;
 };
 
@@ -202,16 +208,17 @@ public:
 
     /// By stage: the time of what comes from the stage before and goes back, and what is only handed on.
     struct passing {
-        std::vector<seconds> times;
+        std::vector<boundary_times> times;
         std::vector<bytes> handed_on;
     };
     [[nodiscard]] passing all() const {
-        passing result{std::vector<seconds>(plan_.stages.size()), std::vector<bytes>(plan_.stages.size())};
+        passing result{std::vector<boundary_times>(plan_.stages.size()), std::vector<bytes>(plan_.stages.size())};
         std::map<std::string, std::pair<std::size_t, tensor_at_end>> last; // the stage that has a value, and how
         auto const pass = [&](std::pair<std::size_t, tensor_at_end>& value, tensor_at_end wanted) {
             auto& [at, held] = value;
             auto const &from = plan_.stages[at], &to = plan_.stages[at + 1];
-            result.times[at + 1] += between(from, held, to, wanted) + between(to, wanted, from, held);
+            result.times[at + 1].values += between(from, held, to, wanted);
+            result.times[at + 1].cotangents += between(to, wanted, from, held);
             ++at, held = std::move(wanted);
         };
         for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
@@ -366,15 +373,15 @@ HEDDLE_INLINE staged_cost evaluate(staged_plan const& p, cluster const& c) {
             cost.fits = cost.fits && bytes(cost.stages[s].memory[d].total()) + held <= on.types[types[d]].memory;
     }
     cost.boundaries = passing.times;
-    auto const& b = cost.boundaries;
     double const m = p.micro_batches;
     seconds sum{0}, slowest{0}, end{0};
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
         auto const& t = cost.stages[s].time;
         seconds const own(t.compute + t.forward_communication + t.backward_communication);
-        seconds const after = s + 1 < p.stages.size() ? b[s + 1] : seconds(0);
-        sum += own + b[s];
-        slowest = std::max(slowest, p.sends_beside ? std::max({own, b[s], after}) : own + b[s] + after);
+        seconds const before = cost.boundaries[s].both(),
+                      after = s + 1 < p.stages.size() ? cost.boundaries[s + 1].both() : seconds(0);
+        sum += own + before;
+        slowest = std::max(slowest, p.sends_beside ? std::max({own, before, after}) : own + before + after);
         seconds const gradients(m * t.gradient_communication), update(m * t.update);
         if (gradients + update >= end) {
             end = gradients + update;
@@ -392,7 +399,7 @@ HEDDLE_INLINE bool price(staged_plan& p, cluster const& c) {
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
         p.stages[s].plan.time = cost.stages[s].time;
         p.stages[s].plan.memory = cost.stages[s].memory;
-        p.stages[s].boundary = cost.boundaries[s];
+        p.stages[s].boundary = cost.boundaries[s].both();
     }
     return cost.fits;
 }

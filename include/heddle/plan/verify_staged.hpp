@@ -117,7 +117,7 @@ HEDDLE_INLINE verification verify_figures(staged_plan const& p, cluster const& c
         detail::require_figure(cost.fits, "memory: a stage does not fit");
         for (std::size_t s = 0; s < p.stages.size(); ++s) {
             std::string const place = "stage " + std::to_string(s) + ": ";
-            detail::require_figure(near(p.stages[s].boundary, cost.boundaries[s]),
+            detail::require_figure(near(p.stages[s].boundary, cost.boundaries[s].both()),
                                    place + "what enters it takes another time");
             auto const checked = verify_figures(p.stages[s].plan, cluster_of(c, p.stages[s]));
             detail::require_figure(static_cast<bool>(checked), place + checked.problem);

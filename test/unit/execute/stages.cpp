@@ -7,6 +7,7 @@
 
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/execute/prove_stages.hpp>
+#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/planner/joint.hpp>
 
@@ -85,6 +86,64 @@ TEST_CASE("a program's own input may be differentiated") {
     auto const in_one = plan_hap(p, c, clp::ratio_solver{});
     REQUIRE(in_one.exists());
     CHECK(prove(p, in_one, eigen_kernels<double>()).problem == "");
+}
+
+TEST_CASE(
+    "passes of micro-batches run in turn, each once what it needs is there, and take at most what the plan says") {
+    using kind = staged_event::kind;
+    for (bool const are_unlike : {false, true})
+        for (bool const sends_beside : {false, true})
+            for (int const m : {1, 2, 4, 8, 16}) {
+                CAPTURE(are_unlike);
+                CAPTURE(sends_beside);
+                CAPTURE(m);
+                auto const c = slow_network(are_unlike);
+                auto const plan = plan_draft(two_linears(false), layers_of_halves, c, halves(m), clp::ratio_solver{},
+                                             {.sends_beside = sends_beside});
+                REQUIRE(plan.reason == "");
+                auto const run = simulate(plan, c);
+                CHECK(run.total <= plan.cost() * (1 + 1e-9));
+                if (m == 1 && plan.stages[0].plan.time.update >= plan.stages[1].plan.time.update)
+                    CHECK(run.total == doctest::Approx(plan.cost()).epsilon(1e-9));
+                double longest = 0;
+                for (std::size_t s = 0; s < 2; ++s) {
+                    auto const& t = plan.stages[s].plan.time;
+                    double busy = 0, until = 0, sent = 0;
+                    for (auto const& e : run.events) {
+                        if (e.stage != s) continue;
+                        if (e.what == kind::send) sent += e.duration;
+                        if (sends_beside && e.what == kind::send) continue;
+                        CHECK(e.start >= until - 1e-12);
+                        until = e.start + e.duration;
+                        busy += e.duration;
+                    }
+                    CHECK(until <= run.total);
+                    double const passes = m * (t.compute + t.forward_communication + t.backward_communication),
+                                 end = m * (t.gradient_communication + t.update),
+                                 passed = m * plan.stages[1].boundary.value;
+                    CHECK(busy == doctest::Approx(passes + end + (sends_beside ? 0 : passed)));
+                    CHECK(sent <= passed);
+                    longest = std::max(longest, busy);
+                }
+                CHECK(run.total >= longest * (1 - 1e-12));
+                for (auto const& e : run.events) { // what comes from the other stage has been sent
+                    bool const waits =
+                        (e.what == kind::forward && e.stage == 1) || (e.what == kind::backward && e.stage == 0);
+                    if (!waits) continue;
+                    CHECK(std::ranges::any_of(run.events, [&](auto const& sent) {
+                        return sent.what == kind::send && sent.stage == 1 - e.stage &&
+                               sent.micro_batch == e.micro_batch && sent.start + sent.duration <= e.start;
+                    }));
+                }
+            }
+}
+
+TEST_CASE("the iteration of one stage and one micro-batch takes what the plan takes") {
+    auto const c = slow_network(true);
+    auto const p = two_linears(false);
+    auto const plan = staged(plan_hap(p, c, clp::ratio_solver{}), c);
+    REQUIRE(plan.exists());
+    CHECK(simulate(plan, c).total == doctest::Approx(plan.cost()).epsilon(1e-9));
 }
 
 TEST_CASE("that no family has a plan proves nothing") {
