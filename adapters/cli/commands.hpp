@@ -16,7 +16,7 @@ namespace heddle::cli {
 enum exit_status { done = 0, bad_input = 1, usage = 2, infeasible = 3, nothing_found = 4 };
 
 struct hap_arguments {
-    std::string trace, html, segments, solver = "clp";
+    std::string segments, solver = "clp";
     std::vector<std::string> pins;
     /// The sizes of a mesh's axes, outermost first; empty for one axis.
     std::vector<std::size_t> mesh{};
@@ -51,7 +51,8 @@ struct ditto_arguments {
 };
 
 struct plan_arguments {
-    std::string model, cluster, profile, out;
+    /// `trace` and `html` are files in which the plan and its timeline are shown.
+    std::string model, cluster, profile, out, trace, html;
     std::vector<std::string> inputs;
     std::string planner = "hap", layers = "repeats";
     /// Tells whether no planner was asked for; then the others are asked too.

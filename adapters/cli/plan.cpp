@@ -88,7 +88,7 @@ int run_plan(plan_arguments const& arguments) {
     bool const is_on_mesh = !asked.mesh.empty();
     cluster const c = asked.group_machines || is_on_mesh ? with_grouped_machines(input.cluster) : input.cluster;
 
-    for (auto const& file : {arguments.out, asked.trace, asked.html})
+    for (auto const& file : {arguments.out, arguments.trace, arguments.html})
         if (!file.empty()) json::require_writable(file);
 
     hap_options options;
@@ -124,10 +124,10 @@ int run_plan(plan_arguments const& arguments) {
         if (!result.exists()) return files;
         if (!arguments.out.empty())
             files.emplace_back(arguments.out, json::write_plan(result, {.times = arguments.times}));
-        auto const shown = asked.trace.empty() && asked.html.empty() ? timeline() : timeline_of(result, c);
-        if (!asked.trace.empty()) files.emplace_back(asked.trace, json::write_trace(result, shown));
-        if (!asked.html.empty())
-            files.emplace_back(asked.html, html::plan_page(result, index_program(model.program), shown));
+        auto const shown = arguments.trace.empty() && arguments.html.empty() ? timeline() : timeline_of(result, c);
+        if (!arguments.trace.empty()) files.emplace_back(arguments.trace, json::write_trace(result, shown));
+        if (!arguments.html.empty())
+            files.emplace_back(arguments.html, html::plan_page(result, index_program(model.program), shown));
         return files;
     };
     auto files = stage();           // what cannot be written is told before anything is printed

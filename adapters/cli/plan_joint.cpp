@@ -4,8 +4,11 @@
 #include "plan_input.hpp"
 #include "program_plans.hpp"
 
+#include <heddle/html/all.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/json/staged_plan.hpp>
+#include <heddle/json/trace.hpp>
+#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/plan/staged_table.hpp>
 
 #include <iostream>
@@ -16,7 +19,8 @@
 namespace heddle::cli {
 
 int run_plan_joint(plan_arguments const& arguments) {
-    if (!arguments.out.empty()) json::require_writable(arguments.out);
+    for (auto const& file : {arguments.out, arguments.trace, arguments.html})
+        if (!file.empty()) json::require_writable(file);
     auto const input = read_input(arguments);
     joint_options options;
     options.stage.training = training_of(arguments);
@@ -42,6 +46,10 @@ int run_plan_joint(plan_arguments const& arguments) {
                               : json::write_plan(plan, {.times = arguments.times});
         files.emplace_back(arguments.out, text);
     }
+    if (plan.exists() && !arguments.trace.empty())
+        files.emplace_back(arguments.trace, json::write_trace(plan, simulate(plan, input.cluster)));
+    if (plan.exists() && !arguments.html.empty())
+        files.emplace_back(arguments.html, html::plan_page(plan, input.model.program, input.cluster));
     if (arguments.json) std::cout << json::plan_summary(plan, {.times = arguments.times}) << '\n';
     else print(std::cout, plan, {.times = arguments.times});
     deliver(std::move(files));

@@ -83,8 +83,10 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     forms->add_option("--bucket", plan.hap.bucket, "Bytes of gradients that are reduced together; 0: each on its own")
         ->check(up_to(1e15))
         ->capture_default_str();
-    forms->add_option("--trace", plan.hap.trace, "Write the timeline of one iteration to this file (Chrome trace)");
-    forms->add_option("--html", plan.hap.html, "Write the plan and its timeline to this file as a page for browsers");
+
+    auto* const shown = command.add_option_group("shown", "Options of the planners hap, hidup and joint");
+    shown->add_option("--trace", plan.trace, "Write the timeline of one iteration to this file (Chrome trace)");
+    shown->add_option("--html", plan.html, "Write the plan and its timeline to this file as a page for browsers");
 
     auto* const hidup = command.add_option_group("hidup", "Options of the planner hidup");
     hidup->add_option("--micro-batches", plan.hidup.micro_batches, "Parts of the batch that take turns")
@@ -174,7 +176,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
                      "Of a profile: equal copies of a template of so many machines at most")
         ->check(positive);
 
-    command.parse_complete_callback([&command, &plan, joint, hap, forms, hidup, limited, pipelines, amp, ditto] {
+    command.parse_complete_callback([&command, &plan, joint, hap, forms, shown, hidup, limited, pipelines, amp, ditto] {
         plan.asks_others = command.count("--planner") == 0 && plan.hap.mesh.empty() &&
                            plan.times; // what they find in a given time differs from run to run
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
@@ -188,6 +190,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
             if (!plan.hap.mesh.empty() && command.count(name) > 0)
                 throw CLI::ValidationError(name, "is no option of plans on meshes");
         allow(*forms, {"hap", "hidup"});
+        allow(*shown, {"hap", "hidup", "joint"});
         allow(*hidup, {"hidup"});
         allow(*limited, {"hap", "hidup", "ditto"});
         allow(*pipelines, {"amp", "ditto"});
@@ -195,9 +198,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         allow(*ditto, {"ditto"});
         auto const file = [](std::string const& name) { return std::filesystem::path(name).lexically_normal(); };
         std::map<std::filesystem::path, std::string> written;
-        for (auto const& [option, name] : {std::pair<std::string, std::string>("--out", plan.out),
-                                           {"--trace", plan.hap.trace},
-                                           {"--html", plan.hap.html}})
+        for (auto const& [option, name] :
+             {std::pair<std::string, std::string>("--out", plan.out), {"--trace", plan.trace}, {"--html", plan.html}})
             if (!name.empty() && !written.try_emplace(file(name), option).second)
                 throw CLI::ValidationError(option, "is the file that " + written.at(file(name)) + " writes");
         auto const refuse = [&](std::initializer_list<char const*> options, char const* why) {

@@ -88,6 +88,40 @@ TEST_CASE("the page of a plan carries the plan's numbers") {
     }
 }
 
+TEST_CASE("the page of a plan of stages has the devices, parameters and passes of each") {
+    auto const c = test::two_devices();
+    auto const model = perceptron(2);
+    pipeline_draft const draft{{{0, 1, {0}}, {1, 2, {1}}}, 4};
+    auto p = plan_draft(model, program_layers{{0, 2, 5}, {"first", "second"}}, c, draft, clp::ratio_solver{});
+    REQUIRE(p.exists());
+    p.families["pipeline"].cost = p.cost();
+    p.families["one axis"].reason = "none fits";
+    auto const shown = data_of(html::plan_page(p, model, c));
+    CHECK(shown["seconds"] == p.cost());
+    double total = 0;
+    for (auto const& term : shown["time"]) total += term.get<double>();
+    CHECK(total == doctest::Approx(p.cost()).epsilon(1e-12));
+    CHECK(shown["families"].size() == 2);
+    CHECK(shown["best"].is_null());
+    REQUIRE(shown["stages"].size() == 2);
+    REQUIRE(shown["devices"].size() == 2);
+    REQUIRE(shown["parameters"].size() == 2);
+    for (std::size_t s = 0; s < 2; ++s) {
+        CHECK(shown["stages"][s][6] == p.stages[s].boundary.value);
+        CHECK(shown["devices"][s]["numbers"] == std::to_string(s));
+        CHECK(shown["parameters"][s].back() == s);
+        double const passes = shown["stages"][s][4].get<double>() + shown["stages"][s][5].get<double>();
+        auto const& t = p.stages[s].plan.time;
+        CHECK(passes == doctest::Approx(t.compute + t.forward_communication + t.backward_communication));
+    }
+    REQUIRE(shown["timeline"]["lanes"].size() == 2);
+    CHECK(shown["timeline"]["total"] == std::llround(simulate(p, c).total * 1e9));
+    std::size_t passes = 0;
+    for (auto const& e : shown["timeline"]["lanes"][1]["events"])
+        passes += shown["timeline"]["labels"][e[0].get<std::size_t>()][1] == "forward" ? 1 : 0;
+    CHECK(passes == 4);
+}
+
 TEST_CASE("no name ends the data of a page, and it asks for nothing from elsewhere") {
     auto const c = test::two_devices();
     auto const model = perceptron(1);

@@ -49,17 +49,21 @@ def check(name, *arguments):
     elements = elements[:elements.index("<script")]
     text = html.unescape(re.sub("<[^>]*>", " ", elements))
     of = json.loads(plan.read_text())
-    for value in (of["cost"], *of["baselines"].values()):
+    others = of["baselines"].values() if "baselines" in of else [family["cost"] for family in of["families"].values()]
+    for value in (of["cost"], *others):
         if value is not None and value >= 0.1:
             assert seconds(value) in text, f"{name}: {seconds(value)} is not shown"
-    parameters = [t["name"] for t in of["tensors"] if t["role"] == "parameter"]
-    used = {s["tensor"] for s in of["steps"] if s["do"] == "read"}
-    for number, tensor in enumerate(of["tensors"]):
-        if number in used and tensor["role"] == "parameter":
-            assert tensor["name"] in text, f"{name}: {tensor['name']} is not shown"
-    fullest = max(sum(memory.values()) for memory in of["memory"])
-    assert size(fullest) in text, f"{name}: {size(fullest)} of memory is not shown"
-    print(f"{name}: {len(elements)} bytes shown, {len(parameters)} parameters")
+    plans = [stage["plan"] for stage in of["pipeline"]] if "pipeline" in of else [of]
+    parameters = 0
+    for part in plans:
+        read = {s["tensor"] for s in part["steps"] if s["do"] == "read"}
+        for number, tensor in enumerate(part["tensors"]):
+            if number in read and tensor["role"] == "parameter":
+                parameters += 1
+                assert tensor["name"] in text, f"{name}: {tensor['name']} is not shown"
+        fullest = max(sum(memory.values()) for memory in part["memory"])
+        assert size(fullest) in text, f"{name}: {size(fullest)} of memory is not shown"
+    print(f"{name}: {len(elements)} bytes shown, {len(plans)} plan(s), {parameters} parameters")
 
 
 folder.mkdir(parents=True, exist_ok=True)
@@ -68,3 +72,4 @@ check("uneven", "--model", models + "vit_2.json.gz", "--cluster", clusters + "v1
 check("turns", "--planner", "hidup", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x2_p100x6.json",
       "--labels-per-cut", "2", "--cuts", "1")
 check("mesh", "--mesh", "8x4", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
+check("stages", "--planner", "joint", "--model", models + "vgg19.json.gz", "--cluster", clusters + "v100x8_p100x24.json")

@@ -3,12 +3,16 @@
 /// @brief A plan as one page for a browser, which needs nothing else.
 #pragma once
 
+#include <heddle/cluster/cluster.hpp>
 #include <heddle/cost/timeline.hpp>
 #include <heddle/html/detail/page_data.hpp>
 #include <heddle/html/detail/script.hpp>
+#include <heddle/html/detail/staged_page_data.hpp>
 #include <heddle/html/detail/style.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -17,15 +21,10 @@
 
 namespace heddle::html {
 
-/// Writes what a plan decides, and why, as one HTML file: times by term, well-known strategies beside it, a timeline of
-/// the iteration, memory, and how every parameter and operator is cut, in the words of PyTorch's DTensor (`Shard(0)`,
-/// `Replicate`, `Partial`). Everything shown is data that the page carries, in the element `data`, so that a script can
-/// read it too. Of devices that are alike the timeline shows the first, and of very many unlike ones some.
-/// *Precondition.* `p` is a plan of this program, and the timeline is its; of a plan without steps, both are not read.
-[[nodiscard]] inline std::string plan_page(plan const& p, indexed_program const& program, timeline const& events) {
-    std::string data = detail::page_data(p, program, events)
-                           .object()
-                           .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+namespace detail {
+
+[[nodiscard]] inline std::string page(nlohmann::ordered_json const& shown) {
+    std::string data = shown.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     for (std::size_t at = 0; (at = data.find('<', at)) != std::string::npos;) data.replace(at, 1, "\\u003c");
     return std::string(R"html(<!DOCTYPE html>
 <html lang="en">
@@ -34,7 +33,7 @@ namespace heddle::html {
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Plan</title>
 <style>)html") +
-           detail::style + R"html(</style>
+           style + R"html(</style>
 </head>
 <body>
 <header>
@@ -45,13 +44,15 @@ namespace heddle::html {
 <noscript><p>This page shows its data by a script, which the browser has turned off.</p></noscript>
 </header>
 <main>
+<section id="staged"><h2>Stages</h2><div id="stages"></div></section>
 <section><h2>Where the time goes</h2><div id="time"></div></section>
-<section><h2>Well-known strategies beside it</h2><div id="families"></div></section>
+<section><h2>Other plans beside it</h2><div id="families"></div></section>
 <section id="timeline"><h2>One iteration</h2>
 <p class="soft"><span class="key" style="background:var(--forward)"></span>forward<span class="key" style="background:var(--backward)"></span>backward<span class="key" style="background:var(--communication)"></span>communication<span class="key" style="background:var(--update)"></span>update</p>
 <p class="screen"><button id="closer">closer</button> <button id="wider">wider</button> <button id="earlier">earlier</button> <button id="later">later</button> <button id="all">all</button>
 <span class="soft">or Ctrl and wheel, drag, double click; keys: arrows, + and -, 0</span></p>
 <canvas id="chart" tabindex="0" role="img" aria-label="Timeline of one iteration; the table below has its sums"></canvas>
+<p class="soft" id="note"></p>
 <p id="tip" role="status"></p>
 <div class="scroll" id="busy"></div></section>
 <section><h2>Memory</h2><div id="memory"></div></section>
@@ -60,7 +61,24 @@ namespace heddle::html {
 </main>
 <footer id="warnings"></footer>
 <script type="application/json" id="data">)html" +
-           data + "</script>\n<script>" + detail::script + "</script>\n</body>\n</html>\n";
+           data + "</script>\n<script>" + script + "</script>\n</body>\n</html>\n";
+}
+
+} // namespace detail
+
+/// Writes what a plan decides, and why, as one HTML file: times by term, well-known strategies beside it, a timeline of
+/// the iteration, memory, and how every parameter and operator is cut, in the words of PyTorch's DTensor (`Shard(0)`,
+/// `Replicate`, `Partial`). Everything shown is data that the page carries, in the element `data`, so that a script can
+/// read it too. Of devices that are alike the timeline shows the first, and of very many unlike ones some.
+/// *Precondition.* `p` is a plan of this program, and the timeline is its; of a plan without steps, both are not read.
+[[nodiscard]] inline std::string plan_page(plan const& p, indexed_program const& program, timeline const& events) {
+    return detail::page(detail::page_data(p, program, events).object());
+}
+
+/// Writes a plan of stages in the same way; the timeline is `simulate`'s, of stages.
+/// *Precondition.* `p` is a plan of this program. *Throws* as `simulate` does.
+[[nodiscard]] inline std::string plan_page(staged_plan const& p, program const& program, cluster const& c) {
+    return detail::page(detail::staged_page_data(p, program, c).object());
 }
 
 } // namespace heddle::html

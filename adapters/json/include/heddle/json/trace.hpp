@@ -5,7 +5,9 @@
 
 #include <heddle/cost/timeline.hpp>
 #include <heddle/json/detail/event_labels.hpp>
+#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -13,53 +15,41 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace heddle::json {
 
 namespace detail {
 
-class trace_writer {
+/// A trace in the Trace Event Format, of one process with numbered lines.
+class trace_text {
 public:
-    trace_writer(plan const& p, timeline const& events) : plan_(p), timeline_(events), labels_(p) {}
-
-    std::string text() {
-        auto const& from = plan_.provenance;
+    explicit trace_text(provenance const& from) {
         std::string const title =
             (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster);
-        std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
-                          "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" +
-                          quoted(title) + "}}";
-        bool const interleaves = from.training.interleaves(),
-                   overlaps = interleaves || from.training.overlaps_gradients;
-        for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
-            name_line(out, d, std::to_string(d) + " " + plan_.devices[d].name());
-            if (overlaps) name_line(out, channel(d), std::to_string(d) + (interleaves ? " network" : " gradients"));
-        }
-        for (auto const& e : timeline_.events) {
-            auto const& label = labels_.of(e);
-            bool const is_beside =
-                interleaves ? e.transfer.has_value() : overlaps && e.when == timeline_event::phase::gradient;
-            std::size_t const line = is_beside ? channel(e.device) : e.device;
-            // The end is rounded, not the duration, so that events which follow each other never overlap.
-            std::int64_t const start = nanoseconds(e.start), end = nanoseconds(e.start + e.duration);
-            out += ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":" + std::to_string(line) + ",\"ts\":" + microseconds(start) +
-                   ",\"dur\":" + microseconds(end - start) + ",\"name\":" + quoted(label.name) + ",\"cat\":\"" +
-                   label.category + "\",\"args\":" + label.arguments + "}";
-        }
-        return out + "\n]}\n";
+        text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+                "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" +
+                quoted(title) + "}}";
     }
 
-private:
-    /// Returns the line of collectives beside a device's work: those of gradients or, if micro-batches take turns, all.
-    [[nodiscard]] std::size_t channel(std::size_t device) const { return plan_.devices.size() + device; }
-    /// Names a line; a device's own comes before its channel.
-    void name_line(std::string& out, std::size_t line, std::string const& title) const {
-        std::size_t const devices = plan_.devices.size();
+    /// Lines are shown in ascending order of their places.
+    void name_line(std::size_t line, std::size_t place, std::string const& title) {
         std::string const start = ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":" + std::to_string(line) + ",\"name\":\"thread_";
-        out += start + "name\",\"args\":{\"name\":" + quoted(title) + "}}";
-        out += start + "sort_index\",\"args\":{\"sort_index\":" +
-               std::to_string(line < devices ? 2 * line : 2 * (line - devices) + 1) + "}}";
+        text_ += start + "name\",\"args\":{\"name\":" + quoted(title) + "}}";
+        text_ += start + "sort_index\",\"args\":{\"sort_index\":" + std::to_string(place) + "}}";
     }
+    /// `arguments` is a JSON object.
+    void add(std::size_t line, double start, double duration, std::string const& name, std::string const& category,
+             std::string const& arguments) {
+        // The end is rounded, not the duration, so that events which follow each other never overlap.
+        std::int64_t const begin = nanoseconds(start), end = nanoseconds(start + duration);
+        text_ += ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":" + std::to_string(line) + ",\"ts\":" + microseconds(begin) +
+                 ",\"dur\":" + microseconds(end - begin) + ",\"name\":" + quoted(name) + ",\"cat\":\"" + category +
+                 "\",\"args\":" + arguments + "}";
+    }
+    [[nodiscard]] std::string finish() && { return std::move(text_) + "\n]}\n"; }
+
+private:
     static std::int64_t nanoseconds(double seconds) {
         return seconds < 9e9 ? std::llround(seconds * 1e9) : std::int64_t{9'000'000'000'000'000'000};
     }
@@ -71,9 +61,7 @@ private:
         return nlohmann::ordered_json(text).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     }
 
-    plan const& plan_;
-    timeline const& timeline_;
-    event_labels labels_;
+    std::string text_;
 };
 
 } // namespace detail
@@ -82,7 +70,42 @@ private:
 /// piece of work, in microseconds to the nanosecond.
 /// *Precondition:* the timeline is of this plan.
 [[nodiscard]] inline std::string write_trace(plan const& p, timeline const& events) {
-    return detail::trace_writer(p, events).text();
+    detail::trace_text trace(p.provenance);
+    detail::event_labels labels(p);
+    bool const interleaves = p.provenance.training.interleaves(),
+               overlaps = interleaves || p.provenance.training.overlaps_gradients;
+    // The line of collectives beside a device's work: those of gradients or, if micro-batches take turns, all.
+    std::size_t const channel = p.devices.size();
+    for (std::size_t d = 0; d < p.devices.size(); ++d) {
+        trace.name_line(d, 2 * d, std::to_string(d) + " " + p.devices[d].name());
+        if (overlaps)
+            trace.name_line(channel + d, 2 * d + 1, std::to_string(d) + (interleaves ? " network" : " gradients"));
+    }
+    for (auto const& e : events.events) {
+        auto const& label = labels.of(e);
+        bool const is_beside =
+            interleaves ? e.transfer.has_value() : overlaps && e.when == timeline_event::phase::gradient;
+        trace.add(is_beside ? channel + e.device : e.device, e.start, e.duration, label.name, label.category,
+                  label.arguments);
+    }
+    return std::move(trace).finish();
+}
+
+/// Writes an iteration of a plan of stages, with a thread for each stage and, if sends run beside, one for what it sends.
+/// *Precondition:* the timeline is of this plan.
+[[nodiscard]] inline std::string write_trace(staged_plan const& p, staged_timeline const& events) {
+    detail::trace_text trace(p.provenance);
+    std::size_t const channel = p.stages.size();
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        trace.name_line(s, 2 * s, detail::title_of(p, s));
+        if (p.sends_beside) trace.name_line(channel + s, 2 * s + 1, "stage " + std::to_string(s) + " sends");
+    }
+    for (auto const& e : events.events) {
+        bool const is_beside = p.sends_beside && e.what == staged_event::kind::send;
+        trace.add(is_beside ? channel + e.stage : e.stage, e.start, e.duration, detail::label_of(e),
+                  detail::category_of(e), "{}");
+    }
+    return std::move(trace).finish();
 }
 
 } // namespace heddle::json

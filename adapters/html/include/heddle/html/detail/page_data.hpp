@@ -24,6 +24,9 @@
 
 namespace heddle::html::detail {
 
+/// Of a page that is to stay below a megabyte.
+inline constexpr std::size_t most_events = 12'000;
+
 /// The data of a plan's page. Refers to what it is given.
 class page_data {
 public:
@@ -64,35 +67,20 @@ public:
             result["words"] = {plan_.reason.empty() ? "There is no plan." : "There is no plan: " + plan_.reason};
             return result;
         }
-        auto const parameters = parameter_rows();
-        result["words"] = words(parameters, result["best"]);
+        result["words"] = words(result["best"]);
         result["time"] = {{"compute", plan_.time.compute},
                           {"forward_communication", plan_.time.forward_communication},
                           {"backward_communication", plan_.time.backward_communication},
                           {"gradient_communication", plan_.time.gradient_communication},
                           {"update", plan_.time.update}};
         result["devices"] = devices();
-        result["parameters"] = json::array();
-        for (auto const& r : parameters)
-            result["parameters"].push_back({r.name, r.shape, r.stored, r.used, r.pattern, r.size});
+        result["parameters"] = parameters();
         result["operators"] = operators();
         result["timeline"] = events();
         return result;
     }
 
-private:
-    struct parameter_row {
-        std::string name, shape, stored, used, pattern;
-        double size;
-    };
-
-    // ---- devices
-
-    [[nodiscard]] bool are_alike(std::size_t a, std::size_t b) const {
-        return plan_.devices[a].name() == plan_.devices[b].name() &&
-               plan_.devices[a].memory_limit == plan_.devices[b].memory_limit &&
-               algorithm::all_of(plan_.ratios, [&](auto const& row) { return row[a] == row[b]; });
-    }
+    /// Returns a row for each kind of devices that are alike.
     [[nodiscard]] json devices() const {
         json rows = json::array();
         for (auto const& kind : kinds_) {
@@ -114,6 +102,53 @@ private:
                               {"communication", m.communication}}}});
         }
         return rows;
+    }
+    /// Returns a row for each parameter that is read.
+    [[nodiscard]] json parameters() const {
+        json rows = json::array();
+        for (auto const& r : parameter_rows()) rows.push_back({r.name, r.shape, r.stored, r.used, r.pattern, r.size});
+        return rows;
+    }
+    /// Returns a row for each operator, and for each conversion that takes time.
+    [[nodiscard]] json operators() const {
+        auto const seconds = seconds_of_steps();
+        json rows = json::array();
+        for (std::size_t n = 0; n < plan_.steps.size(); ++n) {
+            auto const& s = plan_.steps[n];
+            auto const& t = seconds[n];
+            json row;
+            if (auto const* const compute = s.instruction.as<instruction::compute>()) {
+                auto const& op = program_.operators[compute->op];
+                row = {plan_.operators[compute->op], cut_of(s),
+                       words_of(op.operands, [&](std::size_t k) { return s.operand(k); }),
+                       words_of(op.results, [&](std::size_t k) { return s.result(k); })};
+            } else {
+                if (t.forward + t.backward + t.communication == 0) continue;
+                tensor_id const of = s.acting().change()->tensor;
+                row = {(s.instruction.is<instruction::read>() ? "read and update " : "convert ") +
+                           plan_.tensors[of].name,
+                       "", word(s.from(), of), word(s.to(), of)};
+            }
+            for (double const x : {t.forward, t.backward, t.communication}) row.push_back(x);
+            rows.push_back(std::move(row));
+        }
+        return rows;
+    }
+    /// The devices of each kind, in the order of the first.
+    [[nodiscard]] std::vector<std::vector<std::size_t>> const& kinds() const { return kinds_; }
+
+private:
+    struct parameter_row {
+        std::string name, shape, stored, used, pattern;
+        double size;
+    };
+
+    // ---- devices
+
+    [[nodiscard]] bool are_alike(std::size_t a, std::size_t b) const {
+        return plan_.devices[a].name() == plan_.devices[b].name() &&
+               plan_.devices[a].memory_limit == plan_.devices[b].memory_limit &&
+               algorithm::all_of(plan_.ratios, [&](auto const& row) { return row[a] == row[b]; });
     }
 
     // ---- forms, in the words of DTensor
@@ -179,7 +214,7 @@ private:
 
     // ---- what was decided
 
-    [[nodiscard]] std::vector<std::string> words(std::vector<parameter_row> const& parameters, json const& best) const {
+    [[nodiscard]] std::vector<std::string> words(json const& best) const {
         std::vector<std::string> result;
         std::string who;
         for (auto const& kind : kinds_) {
@@ -192,7 +227,7 @@ private:
         }
         result.push_back(who + ".");
         std::map<std::string, std::pair<std::size_t, double>> patterns;
-        for (auto const& r : parameters) {
+        for (auto const& r : parameter_rows()) {
             auto& [count, size] = patterns[r.pattern];
             ++count;
             size += r.size;
@@ -250,30 +285,6 @@ private:
         return "dimension " + std::to_string(cut.dimension) + " of " + tensor.name + ", extent " +
                std::to_string(cut.extent);
     }
-    [[nodiscard]] json operators() const {
-        auto const seconds = seconds_of_steps();
-        json rows = json::array();
-        for (std::size_t n = 0; n < plan_.steps.size(); ++n) {
-            auto const& s = plan_.steps[n];
-            auto const& t = seconds[n];
-            json row;
-            if (auto const* const compute = s.instruction.as<instruction::compute>()) {
-                auto const& op = program_.operators[compute->op];
-                row = {plan_.operators[compute->op], cut_of(s),
-                       words_of(op.operands, [&](std::size_t k) { return s.operand(k); }),
-                       words_of(op.results, [&](std::size_t k) { return s.result(k); })};
-            } else {
-                if (t.forward + t.backward + t.communication == 0) continue;
-                tensor_id const of = s.acting().change()->tensor;
-                row = {(s.instruction.is<instruction::read>() ? "read and update " : "convert ") +
-                           plan_.tensors[of].name,
-                       "", word(s.from(), of), word(s.to(), of)};
-            }
-            for (double const x : {t.forward, t.backward, t.communication}) row.push_back(x);
-            rows.push_back(std::move(row));
-        }
-        return rows;
-    }
 
     // ---- events
 
@@ -309,13 +320,9 @@ private:
         return {{"total", std::llround(timeline_.total * 1e9)}, {"labels", labels}, {"lanes", lanes}};
     }
 
-    /// Of a page that is to stay below a megabyte.
-    static constexpr std::size_t most_events = 12'000;
-
     plan const& plan_;
     indexed_program const& program_;
     timeline const& timeline_;
-    /// Devices that are alike, in the order of the first.
     std::vector<std::vector<std::size_t>> kinds_;
 };
 

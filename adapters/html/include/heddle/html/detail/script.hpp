@@ -46,15 +46,23 @@ const section = id => document.getElementById(id);
 
 function showSummary() {
   const figures = [["seconds per iteration", seconds(plan.seconds)], ["status", plan.status], ["gap" , plan.gap < 5e-7 ? "0 %" : (100 * plan.gap).toPrecision(2) + " %"],
-    ["best well-known strategy", plan.best ? (plan.best.seconds / plan.seconds).toFixed(2) + " times that" : plan.families.length ? "none fits" : "none tried"]];
+    [plan.stages ? "best of another family" : "best well-known strategy", plan.best ? (plan.best.seconds / plan.seconds).toFixed(2) + " times that" : plan.families.length ? "none" : "none tried"]];
   section("figures").append(...figures.map(([name, value]) => element("div", null, element("b", null, value), element("span", { class: "soft" }, name))));
   section("words").append(...plan.words.map(text => element("li", null, text)));
   if (plan.warnings.length) section("warnings").append(element("h2", null, "Warnings"), element("ul", null, ...plan.warnings.map(w => element("li", null, w))));
 }
 
+function showStages() {
+  if (!plan.stages) { section("staged").hidden = true; return; }
+  section("stages").append(scrolled(table(
+    [{ title: "stage", of: r => r[0] }, { title: "operators", number: true, of: r => String(r[3]) }, { title: "from", of: r => r[1] }, { title: "to", of: r => r[2] },
+     { title: "forward", number: true, of: r => seconds(r[4]) }, { title: "backward", number: true, of: r => seconds(r[5]) }, { title: "entered in", number: true, of: r => seconds(r[6]) }], plan.stages)),
+    element("p", { class: "soft" }, "Times are of one micro-batch; what enters a stage comes from the one before, and its cotangent goes back."));
+}
+
 function showTime() {
   const terms = Object.entries(plan.time);
-  const colourOf = name => name === "compute" ? "--forward" : name === "update" ? "--update" : "--communication";
+  const colourOf = name => name === "compute" || name === "pipeline" ? "--forward" : name === "update" ? "--update" : "--communication";
   section("time").append(scrolled(table(
     [{ title: "term", of: r => r[0].replaceAll("_", " ") }, { title: "seconds", number: true, of: r => seconds(r[1]) },
      { title: "part", number: true, of: r => percent(r[1] / plan.seconds) },
@@ -63,11 +71,13 @@ function showTime() {
 
 function showFamilies() {
   const rows = plan.families.map(([name, s, note]) => ({ name, s, note }));
-  rows.push({ name: "this plan", s: plan.seconds, note: "", mine: true });
+  const chosen = plan.stages && rows.find(r => r.s === plan.seconds); // families have the plan's own among them
+  if (chosen) chosen.mine = true;
+  else rows.push({ name: "this plan", s: plan.seconds, note: "", mine: true });
   rows.sort((a, b) => (a.s ?? Infinity) - (b.s ?? Infinity));
   const most = Math.min(3 * plan.seconds, Math.max(...rows.map(r => r.s ?? 0))); // what is much longer would hide the rest
   section("families").append(scrolled(table(
-    [{ title: "strategy", of: r => r.name + (r.note ? " (" + r.note + ")" : "") }, { title: "seconds", number: true, of: r => r.s == null ? "does not fit" : seconds(r.s) },
+    [{ title: plan.stages ? "family" : "strategy", of: r => r.name + (r.note ? " (" + r.note + ")" : "") }, { title: "seconds", number: true, of: r => r.s == null ? (plan.stages ? "none" : "does not fit") : seconds(r.s) },
      { title: "times the plan", number: true, of: r => r.s == null ? "" : (r.s / plan.seconds).toFixed(2) },
      { title: "", of: r => r.s == null ? "" : bar([{ name: r.name, text: seconds(r.s), value: Math.min(r.s, most), colour: r.mine ? "--accent" : "--soft" }], most) }], rows)));
   const bounds = [["lower bound among " + plan.space, plan.lowerBound]];
@@ -107,10 +117,11 @@ function searchable(id, columns, rows, what) {
 }
 
 function showTables() {
+  const ofStage = at => plan.stages ? [{ title: "stage", number: true, of: r => String(r[at]) }] : [];
   searchable("parameters", [{ title: "parameter", of: r => r[0] }, { title: "shape", of: r => r[1] }, { title: "stored", form: true, of: r => r[2] }, { title: "used", form: true, of: r => r[3] }, { title: "that is", of: r => r[4] },
-    { title: "whole", number: true, of: r => size(r[5]) }], plan.parameters, "parameters");
+    { title: "whole", number: true, of: r => size(r[5]) }, ...ofStage(6)], plan.parameters, "parameters");
   searchable("operators", [{ title: "step", of: r => r[0] }, { title: "cut along", of: r => r[1] }, { title: "operands", form: true, of: r => r[2] }, { title: "results", form: true, of: r => r[3] },
-    { title: "forward", number: true, of: r => r[4] ? seconds(r[4]) : "" }, { title: "backward", number: true, of: r => r[5] ? seconds(r[5]) : "" }, { title: "communication", number: true, of: r => r[6] ? seconds(r[6]) : "" }],
+    { title: "forward", number: true, of: r => r[4] ? seconds(r[4]) : "" }, { title: "backward", number: true, of: r => r[5] ? seconds(r[5]) : "" }, { title: "communication", number: true, of: r => r[6] ? seconds(r[6]) : "" }, ...ofStage(7)],
     plan.operators, "operators and conversions");
 }
 
@@ -119,6 +130,7 @@ function showTables() {
 function showTimeline() {
   const canvas = section("chart"), tip = section("tip"), lanes = plan.timeline.lanes, labels = plan.timeline.labels;
   if (!lanes.length) { section("timeline").hidden = true; return; }
+  section("note").textContent = plan.timeline.note || "";
   const row = 26, left = 120, foot = 22, whole = plan.timeline.total;
   let from = 0, to = whole, at = null;
   const context = canvas.getContext("2d");
@@ -213,7 +225,7 @@ document.title = plan.title;
 section("title").textContent = plan.title;
 section("origin").textContent = plan.origin;
 showSummary();
-if (plan.exists) { showTime(); showFamilies(); showTimeline(); showMemory(); showTables(); }
+if (plan.exists) { showStages(); showTime(); showFamilies(); showTimeline(); showMemory(); showTables(); }
 else for (const part of document.querySelectorAll("section")) part.hidden = true;
 document.documentElement.dataset.shown = "yes";
 )js";

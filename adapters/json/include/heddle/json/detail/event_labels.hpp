@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the events of an iteration are called.
+/// @brief What the events of an iteration are called, of a plan's and of a plan of stages.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/timeline.hpp>
 #include <heddle/json/names.hpp>
+#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/plan/buckets.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -18,6 +21,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace heddle::json::detail {
 
@@ -103,5 +107,39 @@ private:
     std::map<std::size_t, gradient_bucket> buckets_;
     std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>, int>, event_label> labels_;
 };
+
+/// What a stage is called: its number and its devices.
+[[nodiscard]] inline std::string title_of(staged_plan const& p, std::size_t s) {
+    std::vector<std::string> types;
+    for (auto const& d : p.stages[s].plan.devices)
+        if (algorithm::find(types, d.type) == types.end()) types.push_back(d.type);
+    std::string title = "stage " + std::to_string(s) + ": " + std::to_string(p.stages[s].devices.size()) + " x ";
+    for (std::size_t n = 0; n < types.size(); ++n) title += (n > 0 ? ", " : "") + types[n];
+    return title;
+}
+
+[[nodiscard]] inline std::string label_of(staged_event const& e) {
+    using kind = staged_event::kind;
+    std::string const of_batch = " " + std::to_string(e.micro_batch);
+    bool const sends = e.what == kind::send;
+    switch (e.what) {
+    case kind::forward: return "forward" + of_batch;
+    case kind::backward: return "backward" + of_batch;
+    case kind::send:
+    case kind::receive:
+        return (sends ? "send " : "receive ") + std::string(e.is_values ? "values" : "cotangents") + of_batch;
+    case kind::gradients: return "reduce gradients";
+    case kind::shared_gradients: return "add up gradients of what stages share";
+    case kind::update: break;
+    }
+    return "update";
+}
+
+[[nodiscard]] inline char const* category_of(staged_event const& e) {
+    using kind = staged_event::kind;
+    return e.what == kind::forward || e.what == kind::backward ? "compute"
+           : e.what == kind::update                            ? "update"
+                                                               : "communication";
+}
 
 } // namespace heddle::json::detail

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the page of a plan of stages carries and shows.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/html/detail/page_data.hpp>
+#include <heddle/json/detail/event_labels.hpp>
+#include <heddle/pipeline/simulate_stages.hpp>
+#include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+#include <heddle/program/program_part.hpp>
+#include <heddle/search/result.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::html::detail {
+
+/// The data of the page of a plan of stages. Refers to what it is given.
+class staged_page_data {
+public:
+    using json = nlohmann::ordered_json;
+
+    staged_page_data(staged_plan const& p, program const& program, cluster const& c)
+        : plan_(p), program_(program), cluster_(c) {}
+
+    [[nodiscard]] json object() const {
+        auto const& from = plan_.provenance;
+        json result{
+            {"title", (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster)},
+            {"origin", "planned by " + from.planner + ", heddle " + from.version},
+            {"exists", plan_.exists()},
+            {"status", std::string(name(plan_.status))},
+            {"space", plan_.space},
+            {"seconds", plan_.cost()},
+            {"lowerBound", plan_.lower_bound},
+            {"gap", plan_.gap()},
+            {"warnings", plan_.warnings}};
+        add_families(result);
+        if (!plan_.exists()) {
+            result["words"] = {plan_.reason.empty() ? "There is no plan." : "There is no plan: " + plan_.reason};
+            return result;
+        }
+        result["words"] = words();
+        result["time"] = {{"pipeline", plan_.time.pipeline.value},
+                          {"gradients of what stages share", plan_.time.shared.value},
+                          {"gradients", plan_.time.gradients.value},
+                          {"update", plan_.time.update.value}};
+        auto const events = simulate(plan_, cluster_);
+        add_stages(result, events);
+        result["timeline"] = lanes(events);
+        return result;
+    }
+
+private:
+    void add_families(json& result) const {
+        result["families"] = json::array();
+        result["best"] = nullptr;
+        for (auto const& [family, f] : plan_.families) {
+            result["families"].push_back({family, f.cost ? json(*f.cost) : json(), f.cost ? "" : f.reason});
+            bool const is_another = f.cost && *f.cost > plan_.cost();
+            if (is_another && (result["best"].is_null() || *f.cost < result["best"]["seconds"].get<double>()))
+                result["best"] = {{"name", family}, {"seconds", *f.cost}};
+        }
+    }
+
+    [[nodiscard]] std::vector<std::string> words() const {
+        std::vector<std::string> result;
+        std::size_t used = 0;
+        for (auto const& s : plan_.stages) used += s.devices.size();
+        std::string const stages =
+            plan_.stages.size() == 1 ? "One stage" : std::to_string(plan_.stages.size()) + " stages";
+        result.push_back(stages + (plan_.micro_batches == 1
+                                       ? ", through which the batch passes whole."
+                                       : ", through which the batch passes in " + std::to_string(plan_.micro_batches) +
+                                             " micro-batches, one forward, one backward."));
+        if (used < plan_.device_count)
+            result.push_back(std::to_string(plan_.device_count - used) + " of " + std::to_string(plan_.device_count) +
+                             " devices are left out.");
+        if (plan_.stages.size() > 1)
+            result.push_back(plan_.sends_beside ? "Stages compute while they send." : "Stages wait while they send.");
+        return result;
+    }
+
+    /// Adds the stages, and for each of them its devices, parameters and operators.
+    void add_stages(json& result, staged_timeline const& events) const {
+        for (auto const* list : {"stages", "devices", "parameters", "operators"}) result[list] = json::array();
+        auto const indexed = index_program(program_);
+        for (std::size_t n = 0; n < plan_.stages.size(); ++n) {
+            auto const& s = plan_.stages[n];
+            bool const is_all = s.first == 0 && s.end == program_.operator_count();
+            auto const part = is_all ? indexed : index_program(part_of(program_, indexed, s.first, s.end).program);
+            auto const iteration = run_serial(s.plan, cluster_of(cluster_, s));
+            page_data const data(s.plan, part, iteration);
+            double forward = 0, backward = 0;
+            for (auto const& e : events.events) {
+                if (e.stage != n || e.micro_batch != 0) continue;
+                if (e.what == staged_event::kind::forward) forward = e.duration;
+                if (e.what == staged_event::kind::backward) backward = e.duration;
+            }
+            result["stages"].push_back({heddle::json::detail::title_of(plan_, n), program_.name(s.first),
+                                        program_.name(s.end - 1), s.end - s.first, forward, backward,
+                                        s.boundary.value});
+            auto const numbers = numbers_of(s);
+            auto devices = data.devices();
+            for (std::size_t k = 0; k < devices.size(); ++k) {
+                std::vector<std::size_t> members;
+                for (std::size_t const d : data.kinds()[k])
+                    members.insert(members.end(), numbers[d].begin(), numbers[d].end());
+                devices[k]["numbers"] = heddle::detail::ranges_text(members, ", ");
+                result["devices"].push_back(std::move(devices[k]));
+            }
+            for (auto const& [list, rows] :
+                 {std::pair{"parameters", data.parameters()}, std::pair{"operators", data.operators()}})
+                for (auto row : rows) {
+                    row.push_back(n);
+                    result[list].push_back(std::move(row));
+                }
+        }
+    }
+    /// Returns the cluster's devices that each device of a stage's plan stands for.
+    [[nodiscard]] static std::vector<std::vector<std::size_t>> numbers_of(planned_stage const& s) {
+        std::vector<std::vector<std::size_t>> result;
+        auto next = s.devices.begin();
+        for (auto const& d : s.plan.devices) {
+            result.emplace_back(next, next + d.group_size);
+            next += d.group_size;
+        }
+        return result;
+    }
+
+    [[nodiscard]] json lanes(staged_timeline const& t) const {
+        json labels = json::array(), own = json::array(), sent = json::array(), result = json::array();
+        for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+            own.push_back({{"name", heddle::json::detail::title_of(plan_, s)}, {"events", json::array()}});
+            sent.push_back({{"name", "stage " + std::to_string(s) + " sends"}, {"events", json::array()}});
+        }
+        std::map<std::pair<std::string, std::string>, std::size_t> known;
+        std::size_t const shown = std::min(t.events.size(), most_events);
+        double end = shown < t.events.size() ? 0 : t.total;
+        for (std::size_t n = 0; n < shown; ++n) {
+            auto const& e = t.events[n];
+            using kind = staged_event::kind;
+            std::string const category = e.what == kind::forward    ? "forward"
+                                         : e.what == kind::backward ? "backward"
+                                         : e.what == kind::update   ? "update"
+                                                                    : "communication";
+            auto const [place, is_new] =
+                known.try_emplace({heddle::json::detail::label_of(e), category}, labels.size());
+            if (is_new) labels.push_back({place->first.first, category});
+            auto& lane = plan_.sends_beside && e.what == kind::send ? sent[e.stage] : own[e.stage];
+            lane["events"].push_back({place->second, std::llround(e.start * 1e9), std::llround(e.duration * 1e9)});
+            end = std::max(end, e.start + e.duration);
+        }
+        for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+            result.push_back(std::move(own[s]));
+            if (!sent[s]["events"].empty()) result.push_back(std::move(sent[s]));
+        }
+        json timeline{{"total", std::llround(end * 1e9)}, {"labels", labels}, {"lanes", result}};
+        if (shown < t.events.size())
+            timeline["note"] =
+                "The first " + std::to_string(shown) + " of " + std::to_string(t.events.size()) + " events.";
+        return timeline;
+    }
+
+    staged_plan const& plan_;
+    program const& program_;
+    cluster const& cluster_;
+};
+
+} // namespace heddle::html::detail
