@@ -241,13 +241,14 @@ private:
                     for (auto end = first + 1; end <= layers; ++end) {
                         auto const& rest = best[p.end][end];
                         if (rest.sum >= here.sum) continue;
+                        // With more in flight it takes no less, and nor do more layers.
+                        double const least = stage_time_of(p, first, end, 1).seconds;
+                        if (least == std::numeric_limits<double>::infinity() || least + enters > pace) break;
                         auto const in_flight = std::min(count_, rest.stages + 1);
                         auto const [own, tensor] = stage_time_of(p, first, end, in_flight);
-                        // More layers may leave fewer stages behind, of whose micro-batches less is held.
                         if (own == std::numeric_limits<double>::infinity()) continue;
                         double const leaves = rest.next ? boundary(*rest.next, end) : 0;
                         double const slot = own + enters + leaves;
-                        if (own + enters > pace) break; // more layers take longer
                         if (slot > pace) continue;
                         double const sum = own + enters + rest.sum;
                         if (sum < here.sum)
