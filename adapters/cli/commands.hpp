@@ -54,9 +54,9 @@ struct plan_arguments {
     /// `trace` and `html` are files in which the plan and its timeline are shown.
     std::string model, cluster, profile, out, trace, html;
     std::vector<std::string> inputs;
-    std::string planner = "hap", layers = "repeats";
-    /// Tells whether no planner was asked for; then the others are asked too.
-    bool asks_others = false;
+    std::string planner = "joint", layers = "repeats";
+    /// Whether no planner was asked for; then device groups are for hap.
+    bool is_free = false;
     std::optional<double> time_limit, memory_limit;
     std::optional<std::size_t> label_limit;
     double optimizer_bytes = 8;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle plan picks the planner; for HAP and HiDup it reads model and cluster and writes table, plan and trace.
 #include "attended_run.hpp"
-#include "other_planners.hpp"
 #include "output.hpp"
 #include "plan_input.hpp"
 #include "program_plans.hpp"
@@ -102,47 +101,30 @@ int run_plan(plan_arguments const& arguments) {
     options.last_search.limits.labels = 20 * labels;
     options.limits.seconds = arguments.time_limit;
     chosen_ratio_solver const solver(asked.solver);
-    search::deadline const clock;
     std::optional<attended_run> attended(std::in_place);
     attended->show(arguments.planner);
     options.limits.stop = attended->stop();
     options.progress = shown_by(*attended, arguments.planner);
-    auto const found = [&] {
+    plan result = [&] {
         if (arguments.planner == "hidup") return plan_interleaved(model.program, c, options, arguments.hidup, solver);
         if (is_on_mesh) return plan_on_axes(model.program, input.cluster, mesh(asked.mesh), options, solver);
         return plan_whole(model.program, c, options, solver);
-    };
-    plan result = found();
-    bool const asks_others = arguments.asks_others && !attended->stop().stop_requested();
+    }();
     attended.reset();
-    double const took = clock.elapsed();
     add_origin(result.provenance, input);
     result.warnings.insert(result.warnings.begin(), model.warnings.begin(), model.warnings.end());
 
-    auto const stage = [&] {
-        std::vector<json::staged_file> files;
-        if (!result.exists()) return files;
+    std::vector<json::staged_file> files; // what cannot be written is told before anything is printed
+    if (result.exists()) {
         if (!arguments.out.empty())
             files.emplace_back(arguments.out, json::write_plan(result, {.times = arguments.times}));
         auto const shown = arguments.trace.empty() && arguments.html.empty() ? timeline() : timeline_of(result, c);
         if (!arguments.trace.empty()) files.emplace_back(arguments.trace, json::write_trace(result, shown));
         if (!arguments.html.empty())
             files.emplace_back(arguments.html, html::plan_page(result, index_program(model.program), shown));
-        return files;
-    };
-    auto files = stage();           // what cannot be written is told before anything is printed
-    if (asks_others) files.clear(); // whoever ends heddle while the others are asked finds no parts of files
-    if (!arguments.json) print(std::cout, result, {.times = arguments.times});
-    std::vector<other_plan> others;
-    if (asks_others) {
-        std::cout.flush(); // the plan is there while the others are asked
-        auto const left = arguments.time_limit ? std::min(took, *arguments.time_limit - took) : took;
-        others = ask_others(arguments, input, options, left);
-        files = stage();
     }
-    if (arguments.json)
-        std::cout << with_others(json::plan_summary(result, {.times = arguments.times}), others) << '\n';
-    else print_others(std::cout, others, result);
+    if (arguments.json) std::cout << json::plan_summary(result, {.times = arguments.times}) << '\n';
+    else print(std::cout, result, {.times = arguments.times});
     deliver(std::move(files));
     return exit_status_of(result.status, result.exists());
 }

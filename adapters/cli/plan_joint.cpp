@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle plan --planner joint chooses among plans of one stage and of several.
+// heddle plan without a planner chooses among plans of one stage and of several.
 #include "output.hpp"
 #include "plan_input.hpp"
 #include "program_plans.hpp"
@@ -22,6 +22,11 @@ int run_plan_joint(plan_arguments const& arguments) {
     for (auto const& file : {arguments.out, arguments.trace, arguments.html})
         if (!file.empty()) json::require_writable(file);
     auto const input = read_input(arguments);
+    if (arguments.is_free && has_groups(input.cluster)) {
+        auto others = arguments;
+        others.planner = "hap";
+        return run_plan(others);
+    }
     joint_options options;
     options.stage.training = training_of(arguments);
     options.stage.synthesis.search.limits.labels = 10'000;

@@ -28,7 +28,9 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_option(
         "--profile", plan.profile,
         "For amp and ditto, in place of model and cluster: layer profile, or layers and machines for templates");
-    command.add_option("--planner", plan.planner, "Planner")
+    command
+        .add_option("--planner", plan.planner,
+                    "Planner; without it hap for what hap alone has options for, and for device groups")
         ->check(CLI::IsMember({"hap", "hidup", "amp", "ditto", "joint"}))
         ->capture_default_str();
     command.add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(positive);
@@ -177,8 +179,10 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->check(positive);
 
     command.parse_complete_callback([&command, &plan, joint, hap, forms, shown, hidup, limited, pipelines, amp, ditto] {
-        plan.asks_others = command.count("--planner") == 0 && plan.hap.mesh.empty() &&
-                           plan.times; // what they find in a given time differs from run to run
+        plan.is_free = command.count("--planner") == 0;
+        for (auto const* group : {hap, forms, limited})
+            for (auto const* option : group->get_options())
+                if (plan.is_free && option->count() > 0) plan.planner = "hap";
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
             if (std::ranges::find(planners, plan.planner) != planners.end()) return;
             for (auto const* option : group.get_options())

@@ -44,7 +44,7 @@ class CommandLine(unittest.TestCase):
         """The plan's path, and what `heddle plan --json` prints of it, after the plan was verified and priced."""
         out = self.path / "planned.json"
         model = () if "--model" in arguments else ("--model", MODEL)
-        result = run("plan", *model, *arguments, "--out", out, "--json")
+        result = run("plan", *(() if "--planner" in arguments else ("--planner", "hap")), *model, *arguments, "--out", out, "--json")
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)
         summary = json.loads(result.stdout)
         self.assertLessEqual(summary["lower_bound"], summary["cost"])

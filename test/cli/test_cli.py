@@ -75,9 +75,9 @@ class Commands(CommandLine):
             elif node["target"] == "torch.nn.functional.gelu":
                 node["target"] = "mine\x1b[5m" + "g" * 100_000
         path, out = self.write("model.json", model), self.path / "plan.json"
-        for command in (("model", path), ("plan", "--model", path, "--cluster", CLUSTER, "--out", out), ("cost", "--plan", out, "--cluster", CLUSTER),
+        for command in (("model", path), ("plan", "--planner", "hap", "--model", path, "--cluster", CLUSTER, "--out", out), ("cost", "--plan", out, "--cluster", CLUSTER),
                         ("verify", "--plan", out, "--model", path, "--shrink"), ("plan", "--model", path, "--cluster", CLUSTER, "--planner", "amp", "--layers", "names"),
-                        ("plan", "--model", path, "--cluster", CLUSTER, "--pin", "x\x1b[31m=partial"), ("model", self.path / "absent\x1b[31m"), ("model", "--\x1b[31m")):
+                        ("plan", "--planner", "hap", "--model", path, "--cluster", CLUSTER, "--pin", "x\x1b[31m=partial"), ("model", self.path / "absent\x1b[31m"), ("model", "--\x1b[31m")):
             with self.subTest(command=command[0]):
                 result = run(*command)
                 said = result.stdout + result.stderr
@@ -89,7 +89,7 @@ class Commands(CommandLine):
         place = str(self.path).encode() + b"/\xff\xfe.json.gz"
         with open(place, "wb") as file:
             file.write(pathlib.Path(MODEL).read_bytes())
-        for command in ((b"model", place), (b"plan", b"--model", place, b"--cluster", CLUSTER.encode())):
+        for command in ((b"model", place), (b"plan", b"--planner", b"hap", b"--model", place, b"--cluster", CLUSTER.encode())):
             model = json.loads(gzip.open(MODEL).read())
             for options in ((), (b"--json",)):
                 result = subprocess.run([HEDDLE, *command, *options], capture_output=True, timeout=120)
@@ -124,7 +124,7 @@ class Commands(CommandLine):
         self.refused(run(*hidup, grouped), MODEL, "grouped.json", "device groups", "expected single devices")
         self.refused(run(*hidup, CLUSTER, "--micro-batches", 7), MODEL, CLUSTER, "micro-batches: 7, expected two or more that divide the batch of")
         out = self.path / "plan.json"
-        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
         self.refused(run("cost", "--plan", out, "--cluster", "examples/clusters/v100x2_p100x6.json"), "plan.json", "v100x2_p100x6.json", "has 8 devices, the plan is for 4, expected as many")
         model = json.loads(pathlib.Path("examples/formats/model.json").read_text())
         model["rules"]["my.scale"] = "(b d)\0, (d) -> (b d)"
@@ -134,7 +134,7 @@ class Commands(CommandLine):
         for option in ("--out", "--trace"):
             for place in (self.path / "no" / "plan.json", self.path):
                 start = time.monotonic()
-                self.refused(run("plan", "--model", "examples/models/gpt2_12.json.gz", "--cluster", CLUSTER, option, place), str(place), "cannot be written")
+                self.refused(run("plan", "--planner", "hap", "--model", "examples/models/gpt2_12.json.gz", "--cluster", CLUSTER, option, place), str(place), "cannot be written")
                 self.assertLess(time.monotonic() - start, 2)  # planning takes longer
         self.assertEqual(list(self.path.iterdir()), [])
 
@@ -184,7 +184,7 @@ class Commands(CommandLine):
         self.assertEqual(rates["default"], 8e12)
         self.assertAlmostEqual(rates["matmul"]["rate"], 7e12, delta=1e4)
         self.assertAlmostEqual(rates["matmul"]["overhead"], 2e-5, delta=1e-13)
-        planned = run("plan", "--model", MODEL, "--cluster", out, "--json")
+        planned = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", out, "--json")
         self.assertEqual(planned.returncode, 0, planned.stderr)
 
         slow = json.loads(pathlib.Path(CLUSTER).read_text())
@@ -205,7 +205,7 @@ class Commands(CommandLine):
 
     def test_output_that_is_lost(self):
         plan, pipeline, inputs = self.path / "plan.json", self.path / "pipeline.json", ("--model", MODEL, "--cluster", CLUSTER)
-        self.assertEqual(run("plan", *inputs, "--out", plan).returncode, 0)
+        self.assertEqual(run("plan", "--planner", "hap", *inputs, "--out", plan).returncode, 0)
         self.assertEqual(run("plan", *inputs, "--planner", "amp", "--out", pipeline).returncode, 0)
         for kind in (("--json",), ()):
             for command in (("verify", "--plan", plan, "--model", MODEL, "--no-run"), ("verify", "--plan", pipeline, "--model", MODEL, "--no-run"), ("cost", "--plan", plan, "--cluster", CLUSTER),
@@ -219,20 +219,20 @@ class Commands(CommandLine):
         plan, trace = self.path / "plan.json", self.path / "trace.json"
         for planner in ("hap", "hidup", "amp", "ditto"):
             self.into_full_device("plan", *inputs, "--planner", planner, "--out", plan, *(("--labels-per-cut", 1) if planner == "hidup" else ()))
-        self.into_full_device("plan", *inputs, "--out", plan, "--trace", trace, "--json")
+        self.into_full_device("plan", "--planner", "hap", *inputs, "--out", plan, "--trace", trace, "--json")
         self.into_full_device("plan", "--planner", "amp", "--profile", self.example("docs/reference/layer_profiles.md"), "--out", plan)
         self.into_full_device("fit", "--samples", "examples/formats/samples.csv", "--out", plan)
         (self.path / "layer_profiles.json").unlink()
-        self.refused(run("plan", *inputs, "--out", plan, "--trace", "/dev/full"), "/dev/full: cannot be written")
+        self.refused(run("plan", "--planner", "hap", *inputs, "--out", plan, "--trace", "/dev/full"), "/dev/full: cannot be written")
         self.assertEqual(list(self.path.iterdir()), [])
         plan.write_text("as it was")
-        self.into_full_device("plan", *inputs, "--out", plan)
-        self.refused(run("plan", *inputs, "--out", plan, "--trace", "/dev/full"), "/dev/full")
+        self.into_full_device("plan", "--planner", "hap", *inputs, "--out", plan)
+        self.refused(run("plan", "--planner", "hap", *inputs, "--out", plan, "--trace", "/dev/full"), "/dev/full")
         self.assertEqual((plan.read_text(), len(list(self.path.iterdir()))), ("as it was", 1))
 
     def test_a_reader_that_leaves_early(self):
         out = self.path / "plan.json"
-        process = subprocess.Popen([HEDDLE, "plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen([HEDDLE, "plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--out", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdout.close()
         self.assertEqual((process.stderr.read(), process.wait(120)), (b"", 0))
         process.stderr.close()

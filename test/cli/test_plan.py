@@ -17,23 +17,23 @@ class Plan(CommandLine):
     def test_data_parallelism_both_ways(self):
         names = {"DP-EV", "DP-CP"}
         for option, otherwise in (([], "with"), (["--gradient-overlap"], "without")):
-            planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--json", *option)
+            planned = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--json", *option)
             self.assertEqual(planned.returncode, 0, planned.stderr)
             summary = json.loads(planned.stdout)
             self.assertLessEqual(names, summary["baselines"].keys())
             self.assertEqual(set(summary["other_baselines"]), {f"{name}, {otherwise} gradient overlap" for name in names})
-            table = run("plan", "--model", MODEL, "--cluster", CLUSTER, *option).stdout
+            table = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, *option).stdout
             self.assertIn("\nUnder other options than the plan's, which may be dearer\n", table)
             self.assertIn(f"DP-CP, {otherwise} gradient overlap", table)
 
     def test_solver_of_ratios(self):
-        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--solver", "simplex").returncode, 2)
+        self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--solver", "simplex").returncode, 2)
         self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", "--solver", "clp").returncode, 2)
         cluster = json.loads(pathlib.Path("examples/formats/preset_cluster.json").read_text())
         cluster["device_types"][0]["rates"] = {"float32": {"matmul": {"efficiency": {"scale": 1e10, "least": 0.05}}}}
         path = self.path / "cluster.json"
         path.write_text(json.dumps(cluster))
-        by_clp, by_ipopt = (run("plan", "--model", MODEL, "--cluster", path, "--json", "--solver", name) for name in ("clp", "ipopt"))
+        by_clp, by_ipopt = (run("plan", "--planner", "hap", "--model", MODEL, "--cluster", path, "--json", "--solver", name) for name in ("clp", "ipopt"))
         self.assertEqual(by_clp.returncode, 0, by_clp.stderr)
         if "without Ipopt" in by_ipopt.stderr:
             return self.refused(by_ipopt, "--solver")
@@ -48,7 +48,7 @@ class Plan(CommandLine):
             self.assertLessEqual(summary["cost"], best)
             priced = json.loads(run("cost", "--plan", out, "--cluster", mixed[1], "--json").stdout)
             self.assertAlmostEqual(priced["cost"], summary["cost"], delta=1e-12)
-        self.refused(run("plan", "--model", MODEL, *mixed, "--segments", "1000"), "segments: 1000")
+        self.refused(run("plan", "--planner", "hap", "--model", MODEL, *mixed, "--segments", "1000"), "segments: 1000")
         # Where convolutions and classifier have ratios of their own.
         vgg = ("--model", "examples/models/vgg19.json.gz", *mixed)
         one = self.planned(*vgg)[1]["cost"]
@@ -68,7 +68,7 @@ class Plan(CommandLine):
             self.assertEqual([s["to"] for s in plan["steps"] if s["do"] == "read" and s["tensor"] == number], [held])
             if held == "shard(0)":  # gathered for its use, as in the fully sharded baseline, and for that alone
                 self.assertLessEqual(summary["cost"], summary["baselines"]["fully sharded"] * (1 + 1e-9))
-        pinned = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--pin")
+        pinned = ("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--pin")
         self.refused(run(*pinned, weight + "=shard(0.7)"), "dimension 0 of the tensor has")
         self.refused(run(*pinned, weight + "=shard()"), "expected numbers")
         self.refused(run(*pinned, "none=partial"), "no tensor 'none'")
@@ -105,13 +105,13 @@ class Plan(CommandLine):
         cluster["machines"][0]["grouped"] = True
         grouped = self.write("grouped.json", cluster)
         out = self.path / "plan.json"
-        planned = run("plan", "--model", MODEL, "--cluster", apart, "--group-machines", "--out", out, "--json")
+        planned = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", apart, "--group-machines", "--out", out, "--json")
         self.assertEqual(planned.returncode, 0, planned.stderr)
         summary = json.loads(planned.stdout)
         self.assertEqual(summary["group_sizes"], [2, 2, 2])
-        said = json.loads(run("plan", "--model", MODEL, "--cluster", grouped, "--json").stdout)
+        said = json.loads(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", grouped, "--json").stdout)
         self.assertEqual(said["cost"], summary["cost"])
-        self.assertIn("2 x P100", run("plan", "--model", MODEL, "--cluster", grouped, "--no-times").stdout)
+        self.assertIn("2 x P100", run("plan", "--planner", "hap", "--model", MODEL, "--cluster", grouped, "--no-times").stdout)
 
         shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", "--cluster", apart, "--group-machines").stdout)
         self.assertTrue(shown["valid"])
@@ -126,27 +126,27 @@ class Plan(CommandLine):
         self.refused(run("cost", "--plan", out, "--cluster", apart), "has 6 devices, the plan is for 3")
         cluster["machines"][0]["grouped"] = False
         cluster["collectives"] = {"all_reduce": {"latency": 1e-4, "seconds_per_byte": 1e-9}}
-        self.refused(run("plan", "--model", MODEL, "--cluster", self.write("measured.json", cluster), "--group-machines"), "measured on all devices")
+        self.refused(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", self.write("measured.json", cluster), "--group-machines"), "measured on all devices")
 
     def test_machines_as_an_axis_of_a_mesh(self):
         cluster = json.loads(pathlib.Path(CLUSTER).read_text())
         cluster["machines"] = [{"type": "P100", "devices": 2, "count": 3}]
         cluster["links"]["intra"] = {"bandwidth": 12e9, "latency": 1e-5}
         machines, out = self.write("cluster.json", cluster), self.path / "plan.json"
-        planned = run("plan", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", "--out", out, "--json")
+        planned = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", "--out", out, "--json")
         self.assertEqual(planned.returncode, 0, planned.stderr)
         summary = json.loads(planned.stdout)
         self.assertEqual(json.loads(out.read_text())["mesh"], [3, 2])
         # A group reduces by a tree, which may be a little cheaper than the rings of a mesh.
-        self.assertLessEqual(summary["cost"], 1.005 * json.loads(run("plan", "--model", MODEL, "--cluster", machines, "--group-machines", "--json").stdout)["cost"])
+        self.assertLessEqual(summary["cost"], 1.005 * json.loads(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--group-machines", "--json").stdout)["cost"])
         shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", "--cluster", machines).stdout)
         self.assertTrue(shown["valid"] and shown["executed"] and shown["priced"], shown)
         self.assertEqual(shown["ranks"], 6)
         self.assertAlmostEqual(json.loads(run("cost", "--plan", out, "--cluster", machines, "--json").stdout)["cost"], summary["cost"], delta=1e-12)
-        self.assertIn("3 x 2", run("plan", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", "--no-times").stdout)
-        self.refused(run("plan", "--model", MODEL, "--cluster", machines, "--mesh", "2x3"), "expected as many machines")
+        self.assertIn("3 x 2", run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", "--no-times").stdout)
+        self.refused(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "2x3"), "expected as many machines")
         for option in (("--group-machines",), ("--segments", "2")):
-            self.assertEqual(run("plan", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", *option).returncode, 2)
+            self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", *option).returncode, 2)
 
     def test_micro_batches_in_turn(self):
         model, out, trace = "examples/models/bert_moe_2.json.gz", self.path / "plan.json", self.path / "trace.json"
@@ -161,12 +161,12 @@ class Plan(CommandLine):
         self.assertAlmostEqual(max(e["ts"] + e["dur"] for e in events) / 1e6, json.loads(slow.stdout)["cost"], delta=1e-6)
         same = run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--out", out, "--trace", out)
         self.assertEqual((same.returncode, same.stdout), (2, ""))
-        usage = run("plan", "--model", model, "--cluster", CLUSTER, "--micro-batches", 2)
+        usage = run("plan", "--planner", "hap", "--model", model, "--cluster", CLUSTER, "--micro-batches", 2)
         self.assertEqual((usage.returncode, usage.stdout), (2, ""))
 
     def test_infeasible(self):
         out = self.path / "plan.json"
-        result = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--memory-limit", "1e8", "--out", out, "--json")
+        result = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--memory-limit", "1e8", "--out", out, "--json")
         self.assertEqual(result.returncode, 3)
         summary = json.loads(result.stdout)
         self.assertEqual((summary["status"], summary["cost"]), ("infeasible", None))
@@ -189,7 +189,7 @@ class Plan(CommandLine):
     def test_networks_of_no_use(self):
         cluster = json.loads(pathlib.Path(CLUSTER).read_text())
         cluster["links"]["inter"]["latency"] = 1e306
-        table = run("plan", "--model", MODEL, "--cluster", self.write("slow.json", cluster)).stdout
+        table = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", self.write("slow.json", cluster)).stdout
         self.assertIn("DP-CP", table)
         self.assertNotIn(" inf", table)
         lost = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "amp", "--memory-limit", 1e6)
@@ -204,45 +204,34 @@ class Plan(CommandLine):
             inputs = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, *(("--labels-per-cut", 2) if planner == "hidup" else ()))
             summary = json.loads(run(*inputs, "--json", "--out", out).stdout)
             self.assertEqual((summary["space"], json.loads(out.read_text())["space"]), (space, space))
-            self.assertNotIn("other_planners", summary)
             words = " ".join(run(*inputs).stdout.split())
             self.assertRegex(words, f"status (optimal|feasible) among {space}")
             self.assertRegex(words, f"gap [0-9.]+ % among {space}")
-        pinned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--pin", "patches.weight=replicated", "--json")
+        pinned = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--pin", "patches.weight=replicated", "--json")
         self.assertEqual(json.loads(pinned.stdout)["space"], "one-axis programs that keep the pins at these shares")
 
-    def test_the_other_planners(self):
-        inputs = ("plan", "--model", "examples/models/vgg19.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json")
-        planned = run(*inputs, "--json")
+    def test_one_answer(self):
+        """Without --planner the best plan of all families is found."""
+        model, cluster, out = ("--model", "examples/models/vgg19.json.gz"), ("--cluster", "examples/clusters/v100x8_p100x24.json"), self.path / "plan.json"
+        planned = run("plan", *model, *cluster, "--json", "--out", out)
         self.assertEqual((planned.returncode, planned.stderr), (0, ""))
         summary = json.loads(planned.stdout)
-        others = summary["other_planners"]
-        self.assertEqual(list(others), ["amp", "ditto", "hidup"])
-        for other in others.values():
-            self.assertIn(other["status"], ("optimal", "feasible", "limit"))
-            self.assertTrue(other["leaves_out"])
-            if other["cost"] is not None:
-                self.assertLessEqual(other["lower_bound"], other["cost"] * (1 + 1e-9))
-                self.assertTrue(other["space"])
-        alone = json.loads(run(*inputs, "--planner", "hap", "--json").stdout)
-        self.assertEqual((alone["cost"], "other_planners" in alone), (summary["cost"], False))
-        self.assertNotIn("other_planners", json.loads(run(*inputs, "--json", "--no-times").stdout))
-        self.assertIn("\nOther planners, for as long as this one took", run(*inputs).stdout)
-        self.assertNotIn("Other planners", run(*inputs, "--no-times").stdout)
-        limited = json.loads(run(*inputs, "--json", "--time-limit", "1e-9").stdout)
-        self.assertEqual({(o["status"], o["which_limit"], o["cost"]) for o in limited["other_planners"].values()}, {("limit", "time", None)})
-        # Where hap finds nothing the others may.
-        tight = run("plan", "--model", "examples/models/bert_12.json.gz", "--cluster", CLUSTER, "--json")
-        summary = json.loads(tight.stdout)
-        self.assertEqual((tight.returncode, summary["cost"]), (4, None))
-        self.assertIsNotNone(summary["other_planners"]["amp"]["cost"])
-        # What a planner refuses is said.
+        self.assertEqual(summary["provenance"]["planner"], "joint")
+        self.assertLessEqual(summary["lower_bound"], summary["cost"])
+        costs = {name: family["cost"] for name, family in summary["families"].items() if family["cost"] is not None}
+        self.assertLessEqual({"one axis", "groups", "turns", "amp", "ditto", "pipeline", "DP-CP"}, set(costs))
+        self.assertEqual(min(costs.values()), summary["cost"])
+        self.assertLessEqual(summary["cost"], json.loads(run("plan", *model, *cluster, "--planner", "hap", "--json").stdout)["cost"])
+        priced = json.loads(run("cost", "--plan", out, *cluster, "--json").stdout)
+        self.assertAlmostEqual(priced["cost"], summary["cost"], delta=1e-9 * summary["cost"])
+        self.assertEqual(run("verify", "--plan", out, *model, "--no-run").returncode, 0)
+        self.assertIn("The best of each family, by one price", run("plan", *model, *cluster, "--no-times").stdout)
+        # Options of one planner alone ask for it, and so do device groups.
+        self.assertEqual(json.loads(run("plan", *model, *cluster, "--group-machines", "--json").stdout)["provenance"]["planner"], "hap")
         grouped = json.loads(pathlib.Path("examples/clusters/v100x4_nvlink.json").read_text())
         for machine in grouped["machines"]:
             machine["grouped"] = True
-        refused = json.loads(run("plan", "--model", MODEL, "--cluster", self.write("grouped.json", grouped), "--json").stdout)["other_planners"]["hidup"]
-        self.assertIsNone(refused["status"])
-        self.assertIn("device groups", refused["reason"])
+        self.assertEqual(json.loads(run("plan", "--model", MODEL, "--cluster", self.write("grouped.json", grouped), "--json").stdout)["provenance"]["planner"], "hap")
 
     def pipeline(self, *arguments, status=0):
         """What `heddle plan --json` prints, and the plan it writes."""
@@ -344,16 +333,6 @@ class Plan(CommandLine):
                 self.assertEqual(json.loads(out.read_text())["cost"], summary["cost"])
                 out.unlink()
 
-    def test_ended_from_outside(self):
-        """Whoever ends heddle after the plan is there, and before it is delivered, finds no parts of files."""
-        command = [HEDDLE, "plan", "--model", "examples/models/gpt2_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json", "--out", self.path / "plan.json"]
-        process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE)
-        self.assertTrue(process.stdout.readline())  # the other planners are asked now
-        self.assertEqual(list(self.path.iterdir()), [])
-        process.terminate()
-        process.communicate()
-        self.assertEqual([path.name for path in self.path.iterdir() if path.name != "plan.json"], [])
-
     def test_ten_thousand_devices(self):
         v100 = json.loads(pathlib.Path("examples/clusters/v100x4_nvlink.json").read_text())
         v100["machines"][0].update({"count": 1, "devices": 10_000})
@@ -397,7 +376,7 @@ class Plan(CommandLine):
         for planner in ("amp", "ditto"):
             tables = {run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, "--no-times").stdout for _ in range(2)}
             self.assertEqual(len(tables), 1)
-        tables = {run("plan", "--model", MODEL, "--cluster", CLUSTER, "--no-times").stdout for _ in range(2)}
+        tables = {run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--no-times").stdout for _ in range(2)}
         self.assertEqual(len(tables), 1)
 
 

@@ -44,7 +44,7 @@ class Sources(CommandLine):
         return {kind["kind"]: {key: kind[key] for key in ("count", "forward_flops", "backward_flops")} for kind in found["kinds"]}
 
     def cost(self, path, cluster, *options):
-        planned = run("plan", "--model", path, "--cluster", cluster, "--no-times", "--json", *options)
+        planned = run("plan", "--planner", "hap", "--model", path, "--cluster", cluster, "--no-times", "--json", *options)
         self.assertEqual((planned.returncode, planned.stderr), (0, ""), planned)
         return json.loads(planned.stdout)["cost"]
 
@@ -68,7 +68,7 @@ class Sources(CommandLine):
     def test_torchscript_commands(self):
         path, inputs = self.traced("encoder")
         plan = self.path / "plan.json"
-        planned = run("plan", "--model", path, *inputs, "--cluster", CLUSTER, "--no-times", "--json", "--out", plan)
+        planned = run("plan", "--planner", "hap", "--model", path, *inputs, "--cluster", CLUSTER, "--no-times", "--json", "--out", plan)
         self.assertEqual((planned.returncode, planned.stderr), (0, ""), planned)
         verified = run("verify", "--plan", plan, "--model", path, *inputs, "--cluster", CLUSTER, "--shrink", "--json")
         self.assertEqual((verified.returncode, verified.stderr), (0, ""), verified)
@@ -92,7 +92,7 @@ class Sources(CommandLine):
                 self.refused(run("model", path, "--input", text), f"--input: '{text}' is no input, expected NAME=SIZES")
         self.refused(run("model", path, "--input", "x=64x32x100", *inputs[2:]), path.name)
         self.refused(run("model", f"{SOURCES}/exported/gpt.pt2.json.gz", *inputs), "--input: is for TorchScript modules")
-        self.refused(run("plan", "--model", path, "--cluster", CLUSTER), "--input: is missing for 'x'")
+        self.refused(run("plan", "--planner", "hap", "--model", path, "--cluster", CLUSTER), "--input: is missing for 'x'")
         broken = self.path / "broken.ts"
         with zipfile.ZipFile(broken, "w") as archive:
             archive.writestr("m/code/m.py", "")

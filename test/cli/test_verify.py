@@ -13,7 +13,7 @@ from command_line import CLUSTER, CommandLine, MODEL, run
 class Verify(CommandLine):
     def test_plan_verify_cost(self):
         out, trace = self.path / "plan.json", self.path / "trace.json"
-        planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out, "--trace", trace, "--json")
+        planned = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--out", out, "--trace", trace, "--json")
         self.assertEqual(planned.returncode, 0, planned.stderr)
         self.assertEqual(planned.stderr, "")
         summary = json.loads(planned.stdout)
@@ -137,7 +137,7 @@ class Verify(CommandLine):
 
     def test_verify_runs_the_plan(self):
         out = self.path / "plan.json"
-        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
         for options in ((), ("--seed", "7")):
             verified = run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", *options)
             self.assertEqual((verified.returncode, verified.stderr), (0, ""))
@@ -173,7 +173,7 @@ class Verify(CommandLine):
 
     def test_verify_runs_in_pieces_what_is_too_large(self):
         out = self.path / "plan.json"
-        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
         verify = ("verify", "--plan", out, "--model", MODEL)
         memory, result = 4e6, {"pieces": 0}
         while result["pieces"] == 0:
@@ -196,12 +196,12 @@ class Verify(CommandLine):
     def test_verify_runs_a_small_model_whole(self):
         model, out = json.loads(pathlib.Path("examples/formats/model.json").read_text()), self.path / "plan.json"
         known = self.write("model.json", model)
-        self.assertEqual(run("plan", "--model", known, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.assertEqual(run("plan", "--planner", "hap", "--model", known, "--cluster", CLUSTER, "--out", out).returncode, 0)
         result = run("verify", "--plan", out, "--model", known, "--json")
         self.assertEqual((result.returncode, json.loads(result.stdout)["shrunk"], json.loads(result.stdout)["executed"]), (0, False, 1))
         model["rules"]["my.scale"] = "(b d), (d) -> (b d)"  # linear in nothing: no sum of products
         unknown = self.write("unknown.json", model)
-        self.assertEqual(run("plan", "--model", unknown, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.assertEqual(run("plan", "--planner", "hap", "--model", unknown, "--cluster", CLUSTER, "--out", out).returncode, 0)
         self.refused(run("verify", "--plan", out, "--model", unknown), "unknown.json", "my_scale", "no kernel")
         self.assertEqual(run("verify", "--plan", out, "--model", unknown, "--no-run").returncode, 0)
 
@@ -210,7 +210,7 @@ class Verify(CommandLine):
         cluster["machines"][0]["count"] = 300
         cluster, out = self.write("many.json", cluster), self.path / "plan.json"
         model = "examples/formats/model.json"
-        self.assertEqual(run("plan", "--model", model, "--cluster", cluster, "--out", out).returncode, 0)
+        self.assertEqual(run("plan", "--planner", "hap", "--model", model, "--cluster", cluster, "--out", out).returncode, 0)
         self.assertEqual(run("verify", "--plan", out, "--model", model).returncode, 0)
 
         def one_gigabyte():  # no room for the stacks of 300 threads
@@ -220,7 +220,7 @@ class Verify(CommandLine):
 
     def test_a_broken_plan_is_refuted(self):
         out = self.path / "plan.json"
-        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
         plan = json.loads(out.read_text())
         del plan["steps"][len(plan["steps"]) // 2]
         refuted = run("verify", "--plan", self.write("broken.json", plan), "--model", MODEL)

@@ -79,7 +79,7 @@ class TrainingCase(CommandLine):
 
     def plan(self, name, *options, out="plan.json", cluster=None):
         out = self.path / out
-        planned = run("plan", "--model", self.model(name), "--cluster", cluster or self.cluster, "--out", out, *options)
+        planned = run("plan", *(() if "--planner" in options else ("--planner", "hap")), "--model", self.model(name), "--cluster", cluster or self.cluster, "--out", out, *options)
         self.assertEqual(planned.returncode, 0, planned.stderr)
         return out, json.loads(out.read_text())
 

@@ -55,7 +55,7 @@ struct staged_times {
 struct family_result {
     /// Absent if there is none.
     std::optional<double> cost;
-    /// The seconds that looking took, and why there is no plan.
+    /// The seconds that looking took, zero if it was priced beside another; and why there is no plan.
     double seconds = 0;
     std::string reason{};
 };

@@ -68,7 +68,7 @@ HEDDLE_INLINE void add_families(std::string& text, staged_plan const& p, table_o
     for (auto const& [name, f] : p.families) {
         std::vector<std::string> row{name, f.cost ? fixed(*f.cost, decimals) : "-",
                                      f.cost ? times_text(*f.cost, p.cost()) : clip(f.reason, 50)};
-        if (options.times) row.push_back(fixed(f.seconds, 3) + " s");
+        if (options.times) row.push_back(f.seconds > 0 ? fixed(f.seconds, 3) + " s" : "");
         table.add(std::move(row));
     }
     text += table.print(2, 2);

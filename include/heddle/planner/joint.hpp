@@ -70,8 +70,9 @@ template <single_device_program Program, ratio_solver Solver>
 /// Plans a program on a cluster by all that the library knows, and returns the plan that costs least by `evaluate` of a
 /// staged plan.
 ///
-/// Families of one stage are planned as their planners do: one axis, machines as groups, a mesh of machines and devices,
-/// and micro-batches in turn. Pipelines are AMP's and Ditto's, with each stage planned in full, and drafts of stages of any
+/// Families of one stage are planned as their planners do: one axis, with well-known strategies beside it, machines as
+/// groups, a mesh of machines and devices, and micro-batches in turn. Meshes are left where their bound says that they cannot be
+/// better, and turns where a brief search does. Pipelines are AMP's and Ditto's, with each stage planned in full, and drafts of stages of any
 /// numbers of layers on parts of machines or several machines (`draft_pipelines`), of which the best are planned in full:
 /// a stage is a program of its own, with uneven shares and sharded parameters like any other.
 /// *Returns* the best plan, what each family has, and a bound for plans of all stages, forms, shares and micro-batches
@@ -170,7 +171,10 @@ private:
 
     void plan_on_one_axis() {
         consider("one axis", [&](auto const& note) {
-            note(staged(stages_.planners().one_axis(program_, cluster_, stages_.options()), cluster_));
+            auto found = stages_.planners().one_axis(program_, cluster_, stages_.options());
+            for (auto const& [name, cost] : found.baselines)
+                if (cost) families_[name].cost = cost;
+            note(staged(std::move(found), cluster_));
         });
         if (has_machines_of_several())
             consider("groups", [&](auto const& note) {

@@ -68,7 +68,7 @@ def check(name, *arguments):
 
 folder.mkdir(parents=True, exist_ok=True)
 models, clusters = "examples/models/", "examples/clusters/"
-check("uneven", "--model", models + "vit_2.json.gz", "--cluster", clusters + "v100x2_p100x6.json")
+check("uneven", "--planner", "hap", "--model", models + "vit_2.json.gz", "--cluster", clusters + "v100x2_p100x6.json")
 check("turns", "--planner", "hidup", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x2_p100x6.json",
       "--labels-per-cut", "2", "--cuts", "1")
 check("mesh", "--mesh", "8x4", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
