@@ -81,7 +81,8 @@ int main(int count, char** arguments) {
                 "planning took. Then "
                 "the best of each family: `amp` and `ditto` are these planners' strategies, stages planned in full; "
                 "`pipeline` is "
-                "pipelines of its own.\nEvery plan was verified, written, read and priced again to 1e-9.\n\n"
+                "pipelines of its own. A family is left out where it has no plan, or a bound shows that it is no "
+                "better.\nEvery plan was verified, written, read and priced again to 1e-9.\n\n"
                 "| model | cluster | plan | stages | bound | CPU s |");
     for (auto const* family : families) std::printf(" %s |", family);
     std::printf("\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
