@@ -257,6 +257,7 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
         mesh const m({static_cast<std::size_t>(machines), static_cast<std::size_t>(devices)});
         mesh_search_options options;
         options.training.bucket = bytes(0);
+        options.gap = 1e-3;
         bool const is_loosened = seed % 4 == 0; // cuts are that narrow nowhere else
         if (is_loosened) options.bound_width = static_cast<std::size_t>(random.between(8, 16));
         CAPTURE(seed);

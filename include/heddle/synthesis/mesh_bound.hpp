@@ -40,51 +40,80 @@ public:
     /// Takes other prices; costs are split from where they are.
     void reprice(mesh_prices const& price);
 
-    /// Splits costs anew for so many rounds, and returns the best bound so far. It ends early when that reaches
-    /// `target`, less one part in `10'000`, or rises by less than that in ten rounds. What repeats in the program is
-    /// split once first, in as many rounds; all layers begin with what one ends with. When time is over no further round
-    /// begins.
+    /// How long costs are split: for so many rounds, or until the bound is within a fifth of `gap` of what two programs
+    /// cost, or hardly rises. When time is over no further round begins.
+    struct effort {
+        int rounds;
+        double gap;
+        search::deadline const& until;
+    };
+    /// Splits costs in a program that has what repeats once. All layers then have what one ends with.
+    void draft(effort const& e);
+    /// Splits costs, and returns the best bound. Rounds end when that reaches `target`, less one part in `10'000`. Costs
+    /// are drafted first, if they were not split before or the bound is far from what two programs cost.
     /// *Complexity.* Linear in the links of the graph, per round.
-    [[nodiscard]] double improve(double target, int rounds, search::deadline const& until);
+    [[nodiscard]] double improve(double target, effort const& e);
+    using path = std::vector<cut_space::action>;
     /// Returns the cheapest of an axis's programs as costs are split.
-    [[nodiscard]] std::vector<cut_space::action> cheapest(axis_number axis);
+    [[nodiscard]] path cheapest(axis_number axis);
+    /// Two programs, the outer axis's first, and what both cost at least.
+    struct pair_of_programs {
+        double cost;
+        std::array<path, 2> programs;
+    };
+    /// Takes the cheapest programs of an axis beside a given one of the other, and in turn, until that changes nothing.
+    [[nodiscard]] pair_of_programs in_turn(axis_number axis, path other);
 
 private:
     using numbers = std::vector<double>;
-    /// What is known of an axis while a round is at a level.
+    /// What is known of an axis while costs are split.
     struct side {
         std::vector<numbers> to_end; ///< by place of the level among those at hand, and position
         numbers here;                ///< from the start, by position
+        std::vector<numbers> moves;  ///< by place and move of the kind, what it costs
         numbers around;              ///< by move of the kind: the least rest of a path with it
-        numbers of_move;             ///< by move of the kind
     };
 
     [[nodiscard]] mesh_choices const& kind_at(std::size_t level) const { return kinds_[space_.kind(level)]; }
     [[nodiscard]] numbers moves_at(std::size_t level, axis_number axis) const;
+    /// Returns what moves of a level cost on an axis together with a move of the other.
+    [[nodiscard]] numbers moves_beside(std::size_t level, axis_number axis, cut_space::action other) const;
     /// The least cost of a bundle of a level.
     [[nodiscard]] double of_bundle(std::uint32_t bundle, numbers const& of_move);
     void find_ends(axis_number axis);
     void look_around(std::size_t place, axis_number axis);
-    void split(std::size_t level, mesh_choice const& c);
+    void split(std::size_t place, mesh_choice const& c);
     void pass(std::size_t place, axis_number axis);
+    /// Splits the costs of all levels at hand, from the first to the last, and returns the bound.
     [[nodiscard]] double round();
     /// Makes rounds until a bound reaches the target, or has hardly risen in some of them, and returns the best.
-    [[nodiscard]] double improve_at_hand(double target, int rounds, int patience, search::deadline const& until);
+    [[nodiscard]] double improve_at_hand(double target, effort const& e);
+    void take_all_levels();
+    /// Returns the shortest path, and its length, if moves cost what `moves(place)` says, by place of the
+    /// level among those at hand.
+    template <class Moves>
+    [[nodiscard]] std::pair<double, path> shortest(Moves const& moves);
+
+    /// The rounds after which the bound is looked at.
+    static constexpr int patience = 8;
+    static constexpr double hardly = 1e-4;
 
     loosened_space const& programs_;
     cut_space const& space_;
     search::state_graph<cut_space::action> const& graph_;
     std::vector<mesh_choices> kinds_;
     /// The place of each move among those of its kind.
-    std::vector<std::size_t> place_of_move_;
+    std::vector<std::uint32_t> place_of_move_;
     /// By level and axis, the numbers of the kind's items.
     std::vector<std::array<numbers, 2>> numbers_;
+    bool is_split_ = false;
     /// The levels at hand.
     std::vector<std::size_t> levels_;
     std::array<side, 2> sides_;
     /// By bundle: when it was made, and its number then.
     std::vector<std::pair<std::size_t, double>> bundles_;
     std::size_t epoch_ = 0;
+    std::vector<std::uint32_t> met_;
 };
 
 } // namespace heddle
@@ -97,11 +126,12 @@ HEDDLE_INLINE mesh_bound::mesh_bound(loosened_space const& programs, mesh_prices
     : programs_(programs), space_(*programs.space), graph_(programs.graph), kinds_(choices_of(programs, price)),
       place_of_move_(space_.moves().size()), bundles_(graph_.bundle_count()) {
     for (auto const& kind : kinds_)
-        for (std::size_t n = 0; n < kind.moves.size(); ++n) place_of_move_[kind.moves[n]] = n;
+        for (std::uint32_t n = 0; n < kind.moves.size(); ++n) place_of_move_[kind.moves[n]] = n;
     for (std::size_t level = 0; level + 1 < graph_.level_count(); ++level) {
         numbers const none(kind_at(level).item_count);
         numbers_.push_back({none, none});
     }
+    take_all_levels();
 }
 
 HEDDLE_INLINE void mesh_bound::reprice(mesh_prices const& price) { kinds_ = choices_of(programs_, price); }
@@ -123,62 +153,84 @@ HEDDLE_INLINE double mesh_bound::of_bundle(std::uint32_t bundle, numbers const& 
     return least;
 }
 
+HEDDLE_INLINE mesh_bound::numbers mesh_bound::moves_beside(std::size_t level, axis_number axis,
+                                                           cut_space::action other) const {
+    auto const& kind = kind_at(level);
+    numbers of_item(kind.item_count, 0.0), of_move(kind.moves.size());
+    for (auto item : kind.items[place_of_move_[other]]) {
+        auto const [number, place] = kind.place_of_item[item];
+        auto const& c = kind.choices[number];
+        auto const costs = c.beside(axis, place);
+        for (std::size_t n = 0; n < costs.size(); ++n) of_item[c.items[n]] = costs[n];
+    }
+    for (std::size_t n = 0; n < of_move.size(); ++n)
+        for (auto item : kind.items[n]) of_move[n] += of_item[item];
+    return of_move;
+}
+
 HEDDLE_INLINE void mesh_bound::find_ends(axis_number axis) {
-    auto& to_end = sides_[axis].to_end;
+    auto& [to_end, here, moves, around] = sides_[axis];
+    here = {0};
+    moves.resize(levels_.size());
     to_end.resize(levels_.size() + 1);
     to_end.back().assign(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
     for (std::size_t place = levels_.size(); place-- > 0;) {
         ++epoch_;
-        auto const of_move = moves_at(levels_[place], axis);
+        moves[place] = moves_at(levels_[place], axis);
         auto const& segment = graph_.from_level(levels_[place]);
         to_end[place].assign(segment.size(), never);
         for (std::size_t n = 0; n < segment.size(); ++n)
             for (auto const& l : segment.out(n))
-                to_end[place][n] = std::min(to_end[place][n], of_bundle(l.bundle, of_move) + to_end[place + 1][l.to]);
+                to_end[place][n] =
+                    std::min(to_end[place][n], of_bundle(l.bundle, moves[place]) + to_end[place + 1][l.to]);
     }
-    sides_[axis].here = {0};
 }
 
 HEDDLE_INLINE void mesh_bound::look_around(std::size_t place, axis_number axis) {
     auto& s = sides_[axis];
-    s.of_move = moves_at(levels_[place], axis);
-    s.around.assign(s.of_move.size(), never);
+    s.around.assign(s.moves[place].size(), never);
     auto const& segment = graph_.from_level(levels_[place]);
+    auto const& to_end = s.to_end[place + 1];
     ++epoch_;
-    std::vector<std::uint32_t> met;
+    met_.clear();
     for (std::size_t n = 0; n < segment.size(); ++n)
         for (auto const& l : segment.out(n)) {
             auto& [made_for, least] = bundles_[l.bundle];
-            if (std::exchange(made_for, epoch_) != epoch_) least = never, met.push_back(l.bundle);
-            least = std::min(least, s.here[n] + s.to_end[place + 1][l.to]);
+            if (std::exchange(made_for, epoch_) != epoch_) least = never, met_.push_back(l.bundle);
+            least = std::min(least, s.here[n] + to_end[l.to]);
         }
-    for (auto b : met)
+    for (auto b : met_)
         for (auto a : graph_.bundle(b)) {
             double& around = s.around[place_of_move_[a]];
             around = std::min(around, bundles_[b].second);
         }
 }
 
-HEDDLE_INLINE void mesh_bound::split(std::size_t level, mesh_choice const& c) {
-    std::size_t const count = c.items.size();
+HEDDLE_INLINE void mesh_bound::split(std::size_t place, mesh_choice const& c) {
+    std::size_t const count = c.items.size(), level = levels_[place];
     std::array<numbers, 2> rest; // of the best path of each axis with an item
     for (axis_number a = 0; a < 2; ++a) {
         rest[a].assign(count, never);
         for (auto const& [move, n] : c.taken)
-            rest[a][n] =
-                std::min(rest[a][n], sides_[a].around[move] + sides_[a].of_move[move] - numbers_[level][a][c.items[n]]);
+            rest[a][n] = std::min(rest[a][n], sides_[a].around[move] + sides_[a].moves[place][move] -
+                                                  numbers_[level][a][c.items[n]]);
     }
-    numbers more(count);
+    numbers least(count), more(count);
     for (axis_number a = 0; a < 2; ++a) {
+        least.assign(count, never);
+        for (std::size_t other = 0; other < count; ++other) {
+            double const of_other = rest[1 - a][other];
+            if (of_other >= never) continue;
+            auto const costs = c.beside(a, other);
+            for (std::size_t mine = 0; mine < count; ++mine)
+                least[mine] = std::min(least[mine], costs[mine] + of_other);
+        }
         for (std::size_t mine = 0; mine < count; ++mine) {
-            double least = never;
-            for (std::size_t other = 0; other < count; ++other)
-                least = std::min(least, (a == 0 ? c.cost[mine][other] : c.cost[other][mine]) + rest[1 - a][other]);
             double& number = numbers_[level][a][c.items[mine]];
-            double const before = std::exchange(number, (least - rest[a][mine]) / 2);
+            double const before = std::exchange(number, (least[mine] - rest[a][mine]) / 2);
             more[mine] = number - before;
         }
-        for (auto const& [move, n] : c.taken) sides_[a].of_move[move] += more[n];
+        for (auto const& [move, n] : c.taken) sides_[a].moves[place][move] += more[n];
     }
 }
 
@@ -189,7 +241,7 @@ HEDDLE_INLINE void mesh_bound::pass(std::size_t place, axis_number axis) {
     ++epoch_;
     for (std::size_t n = 0; n < segment.size(); ++n)
         for (auto const& l : segment.out(n))
-            next[l.to] = std::min(next[l.to], s.here[n] + of_bundle(l.bundle, s.of_move));
+            next[l.to] = std::min(next[l.to], s.here[n] + of_bundle(l.bundle, s.moves[place]));
     s.here = std::move(next);
 }
 
@@ -197,56 +249,92 @@ HEDDLE_INLINE double mesh_bound::round() {
     for (axis_number a = 0; a < 2; ++a) find_ends(a);
     for (std::size_t place = 0; place < levels_.size(); ++place) {
         for (axis_number a = 0; a < 2; ++a) look_around(place, a);
-        for (auto const& c : kind_at(levels_[place]).choices) split(levels_[place], c);
+        for (auto const& c : kind_at(levels_[place]).choices) split(place, c);
         for (axis_number a = 0; a < 2; ++a) pass(place, a);
     }
     return sides_[0].here[0] + sides_[1].here[0];
 }
 
-HEDDLE_INLINE double mesh_bound::improve_at_hand(double target, int rounds, int patience,
-                                                 search::deadline const& until) {
-    double best = 0, before = 0;
-    for (int n = 0; n < rounds && best < target * (1 - 1e-4) && (n == 0 || !until.is_over()); ++n) {
+HEDDLE_INLINE double mesh_bound::improve_at_hand(double target, effort const& e) {
+    double best = 0, before = 0, of_pair = std::numeric_limits<double>::infinity();
+    for (int n = 1; n <= e.rounds && best < target * (1 - hardly) && (n == 1 || !e.until.is_over()); ++n) {
         best = std::max(best, round());
-        if (n % patience != patience - 1) continue;
-        if (best < before * (1 + 1e-4)) break;
+        if ((n & (n - 1)) == 0) of_pair = std::min(of_pair, in_turn(0, cheapest(1)).cost);
+        if (best >= of_pair * (1 - e.gap / 5)) break;
+        if (n % patience != 0) continue;
+        if (best < before * (1 + e.gap / 20)) break;
         before = best;
     }
     return best;
 }
 
-HEDDLE_INLINE double mesh_bound::improve(double target, int rounds, search::deadline const& until) {
+HEDDLE_INLINE void mesh_bound::take_all_levels() {
+    levels_.resize(numbers_.size());
+    std::iota(levels_.begin(), levels_.end(), std::size_t{0});
+}
+
+HEDDLE_INLINE void mesh_bound::draft(effort const& e) {
     std::vector<std::pair<std::uint32_t, operator_id>> keys;
     for (std::size_t level = 0; level < numbers_.size(); ++level)
         keys.push_back({graph_.segment_of_level[level], space_.kind(level)});
     auto const shorter = search::without_repetitions(keys);
-    int patience = 10;
-    if (shorter.kept.size() < keys.size()) {
-        levels_ = shorter.kept;
-        static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), rounds, patience, until));
-        for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
-        patience = 2;
-    }
-    levels_.resize(keys.size());
-    std::iota(levels_.begin(), levels_.end(), std::size_t{0});
-    return improve_at_hand(target, rounds, patience, until);
+    levels_ = shorter.kept;
+    static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), e));
+    for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
+    take_all_levels();
 }
 
-HEDDLE_INLINE std::vector<cut_space::action> mesh_bound::cheapest(axis_number axis) {
-    find_ends(axis);
-    std::vector<cut_space::action> path;
-    for (std::size_t place = 0, at = 0; place < levels_.size(); ++place) {
-        ++epoch_;
-        auto const of_move = moves_at(levels_[place], axis);
-        auto const links = graph_.from_level(levels_[place]).out(at);
-        auto const best = algorithm::min_element(links, {}, [&](auto const& l) {
-            return of_bundle(l.bundle, of_move) + sides_[axis].to_end[place + 1][l.to];
-        });
-        path.push_back(*algorithm::min_element(graph_.bundle(best->bundle), {},
-                                               [&](cut_space::action a) { return of_move[place_of_move_[a]]; }));
-        at = best->to;
+HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
+    double best = is_split_ ? improve_at_hand(target, {patience, e.gap, e.until}) : 0;
+    if (best >= target * (1 - hardly)) return best;
+    if (best < in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) draft(e);
+    is_split_ = true;
+    return std::max(best, improve_at_hand(target, e));
+}
+
+HEDDLE_INLINE mesh_bound::path mesh_bound::cheapest(axis_number axis) {
+    return shortest([&](std::size_t place) { return moves_at(levels_[place], axis); }).second;
+}
+
+HEDDLE_INLINE mesh_bound::pair_of_programs mesh_bound::in_turn(axis_number axis, path other) {
+    pair_of_programs result{std::numeric_limits<double>::infinity(), {}};
+    result.programs[1 - axis] = std::move(other);
+    for (;; axis = 1 - axis) {
+        auto const& given = result.programs[1 - axis];
+        auto [cost, best] = shortest([&](std::size_t n) { return moves_beside(levels_[n], axis, given[n]); });
+        if (cost >= result.cost * (1 - 1e-9)) return result;
+        result.cost = cost;
+        result.programs[axis] = std::move(best);
     }
-    return path;
+}
+
+template <class Moves>
+std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves) {
+    struct turn {
+        std::uint32_t to = 0, bundle = 0;
+    };
+    std::size_t const count = levels_.size();
+    std::vector<std::vector<turn>> turns(count);
+    std::vector<numbers> costs(count);
+    numbers next(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
+    for (std::size_t place = count; place-- > 0;) {
+        ++epoch_;
+        costs[place] = moves(place);
+        auto const& segment = graph_.from_level(levels_[place]);
+        numbers here(segment.size(), std::numeric_limits<double>::infinity());
+        turns[place].resize(segment.size());
+        for (std::size_t n = 0; n < segment.size(); ++n)
+            for (auto const& l : segment.out(n)) {
+                double const through = of_bundle(l.bundle, costs[place]) + next[l.to];
+                if (through < here[n]) here[n] = through, turns[place][n] = {l.to, l.bundle};
+            }
+        next = std::move(here);
+    }
+    path result;
+    for (std::size_t place = 0, at = 0; place < count; at = turns[place++][at].to)
+        result.push_back(*algorithm::min_element(graph_.bundle(turns[place][at].bundle), {},
+                                                 [&](cut_space::action a) { return costs[place][place_of_move_[a]]; }));
+    return {next[0], std::move(result)};
 }
 
 } // namespace heddle

@@ -11,11 +11,15 @@
 #include <heddle/theory/axis_program.hpp>
 #include <heddle/theory/loosened_space.hpp>
 
+#include <boost/container/small_vector.hpp>
+
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -33,13 +37,25 @@ struct mesh_prices {
     [[nodiscard]] double operator()(mesh_instruction const& in_searched) const;
 };
 
-/// Alternatives at an operator, of which each axis takes one, by number; and what each pair costs at least, by the outer
-/// axis's. What cannot be costs `never`.
+/// Alternatives at an operator, of which each axis takes one, by number; and what each pair costs at least. What cannot
+/// be costs `never`.
 struct mesh_choice {
-    std::vector<std::size_t> items;
-    std::vector<std::vector<double>> cost;
+    std::vector<std::uint32_t> items;
+    /// By axis: for each alternative of the other axis, the costs of its own.
+    std::array<std::vector<double>, 2> cost;
+    [[nodiscard]] std::span<double const> beside(axis_number axis, std::size_t other) const {
+        return {cost[axis].data() + other * items.size(), items.size()};
+    }
+    /// Sets costs to those of a function of the outer axis's alternative and the inner one's, by place.
+    template <class Cost>
+    void set_costs(Cost const& of) {
+        for (auto& list : cost) list.resize(items.size() * items.size());
+        for (std::size_t outer = 0; outer < items.size(); ++outer)
+            for (std::size_t inner = 0; inner < items.size(); ++inner)
+                cost[0][inner * items.size() + outer] = cost[1][outer * items.size() + inner] = of(outer, inner);
+    }
     /// By move of the kind that takes one of them: its place among these moves, and that of the item.
-    std::vector<std::pair<std::size_t, std::size_t>> taken{};
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> taken{};
 };
 
 /// Stands for what is impossible: no program takes as many seconds.
@@ -49,9 +65,11 @@ inline constexpr double never = 1e6;
 /// for each operand, how it is brought there.
 struct mesh_choices {
     std::vector<cut_space::action> moves;
-    std::vector<std::vector<std::size_t>> items;
+    std::vector<boost::container::small_vector<std::uint32_t, 6>> items;
     std::vector<mesh_choice> choices;
-    std::size_t item_count = 0;
+    std::uint32_t item_count = 0;
+    /// By item: the number of its choice, and its place there.
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> place_of_item;
 };
 
 /// Returns the choices of every kind of operators of a loosened searched program, and of the end.
@@ -82,16 +100,16 @@ public:
     [[nodiscard]] double cost(way const& outer, way const& inner) const;
 
 private:
-    using node = std::pair<std::uint16_t, std::uint16_t>; // codes of the forms, outer first
     /// Forms that can be reached, and what that costs at least; if it is empty, all are there for nothing.
-    using reached = std::vector<std::pair<std::size_t, double>>;
+    using reached = boost::container::small_vector<std::pair<std::size_t, double>, 8>;
 
     /// The sum over the conversions of a way on an axis, each where the other axis makes it cheapest.
     [[nodiscard]] double apart(way const& w, axis_number axis) const;
-    [[nodiscard]] std::optional<std::size_t> number(tensor_form outer, tensor_form inner) const {
-        auto const found = number_.find({outer.code(), inner.code()});
-        return found == number_.end() ? std::nullopt : std::optional(found->second);
+    /// The number of a form, or `none`.
+    [[nodiscard]] std::size_t number(tensor_form outer, tensor_form inner) const {
+        return number_[outer.code() * codes_ + inner.code()];
     }
+    static constexpr std::size_t none = ~std::size_t{0};
     [[nodiscard]] double to(reached const& from, std::size_t n) const;
     [[nodiscard]] reached after(reached const& from, instruction const& conversion, axis_number axis) const;
     [[nodiscard]] double finish(reached const& from, way const& outer, std::size_t done_outer, way const& inner,
@@ -100,31 +118,31 @@ private:
     tensor_id t_;
     indexed_tensor const& tensor_;
     mesh_prices const& price_;
-    std::map<node, std::size_t> number_;
+    std::size_t codes_; ///< of the forms of one axis
+    std::vector<std::size_t> number_;
     /// The cost of one conversion, and of any list of them, by the number of the forms.
     std::vector<std::vector<double>> one_, any_;
 };
 
 HEDDLE_INLINE mesh_conversions::mesh_conversions(indexed_tensor const& tensor, tensor_id t, mesh_prices const& price)
-    : t_(t), tensor_(tensor), price_(price) {
+    : t_(t), tensor_(tensor), price_(price), codes_(3 + tensor.factors.size()), number_(codes_ * codes_, none) {
     std::vector<product_form> forms;
-    auto const codes = static_cast<std::uint16_t>(3 + tensor.factors.size());
-    for (std::uint16_t outer = 0; outer < codes; ++outer)
-        for (std::uint16_t inner = 0; inner < codes; ++inner) {
+    for (std::uint16_t outer = 0; outer < codes_; ++outer)
+        for (std::uint16_t inner = 0; inner < codes_; ++inner) {
             product_form f(tensor_form::from_code(outer));
             f.push_back(tensor_form::from_code(inner));
             if (!is_possible(f, tensor)) continue;
-            number_.emplace(node{outer, inner}, forms.size());
+            number_[outer * codes_ + inner] = forms.size();
             forms.push_back(f);
         }
     one_.assign(forms.size(), std::vector<double>(forms.size(), never));
     for (std::size_t n = 0; n < forms.size(); ++n)
         for (axis_number a = 0; a < 2; ++a)
-            for (std::uint16_t code = 0; code < codes; ++code) {
+            for (std::uint16_t code = 0; code < codes_; ++code) {
                 auto const g = tensor_form::from_code(code);
                 if (!find_conversion(forms[n], a, g, tensor)) continue;
                 auto const to = forms[n].with(a, g);
-                one_[n][*number(to[0], to[1])] = price(mesh_instruction::convert(t, forms[n], a, g));
+                one_[n][number(to[0], to[1])] = price(mesh_instruction::convert(t, forms[n], a, g));
             }
     any_ = one_;
     for (std::size_t n = 0; n < forms.size(); ++n) any_[n][n] = 0;
@@ -147,12 +165,12 @@ HEDDLE_INLINE mesh_conversions::reached mesh_conversions::after(reached const& f
                                                                 axis_number axis) const {
     reached result;
     auto const& change = *conversion.change();
-    for (std::uint16_t code = 0; code < 3 + tensor_.factors.size(); ++code) {
+    for (std::uint16_t code = 0; code < codes_; ++code) {
         auto const other = tensor_form::from_code(code);
         auto const before = axis == 0 ? number(change.from, other) : number(other, change.from),
                    then = axis == 0 ? number(change.to, other) : number(other, change.to);
-        if (before && then && one_[*before][*then] < never)
-            result.push_back({*then, to(from, *before) + one_[*before][*then]});
+        if (before != none && then != none && one_[before][then] < never)
+            result.push_back({then, to(from, before) + one_[before][then]});
     }
     if (result.empty()) result.push_back({0, never});
     return result;
@@ -169,7 +187,7 @@ HEDDLE_INLINE double mesh_conversions::finish(reached const& from, way const& ou
             least, finish(after(from, inner.conversions[done_inner], 1), outer, done_outer, inner, done_inner + 1));
     if (done_outer < outer.conversions.size() || done_inner < inner.conversions.size()) return least;
     auto const end = number(outer.use, inner.use);
-    return end ? to(from, *end) : never;
+    return end != none ? to(from, end) : never;
 }
 
 HEDDLE_INLINE double mesh_conversions::apart(way const& w, axis_number axis) const {
@@ -190,7 +208,7 @@ HEDDLE_INLINE double mesh_conversions::cost(way const& outer, way const& inner) 
     if (!is_read_together(tensor_, read)) return never;
     if (outer.has_several_uses) return price_(read) + several;
     auto const at = read.to();
-    return finish({{*number(at[0], at[1]), price_(read)}}, outer, 0, inner, 0);
+    return finish({{number(at[0], at[1]), price_(read)}}, outer, 0, inner, 0);
 }
 
 [[nodiscard]] inline bool go_together(searched_program const& searched, instruction const& outer,
@@ -208,9 +226,9 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
     };
     std::vector<instruction> computations;
     std::map<tensor_id, std::vector<mesh_conversions::way>> ways;
-    std::map<tensor_id, std::vector<std::size_t>> items_of;
+    std::map<tensor_id, std::vector<std::uint32_t>> items_of;
     mesh_choice chosen;
-    auto const number_in = [&](auto& list, auto const& what, std::vector<std::size_t>& items) {
+    auto const number_in = [&](auto& list, auto const& what, std::vector<std::uint32_t>& items) {
         auto const found = static_cast<std::size_t>(algorithm::find(list, what) - list.begin());
         if (found == list.size()) {
             list.push_back(what);
@@ -238,28 +256,30 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
         }
         for (auto const& [t, way] : brought) items.push_back(number_in(ways[t], way, items_of[t]));
     }
-    for (auto const& outer : computations) {
-        auto& row = chosen.cost.emplace_back();
-        for (auto const& inner : computations)
-            row.push_back(go_together(price.searched, outer, inner) ? price(mesh_instruction({outer, inner})) : never);
+    if (!computations.empty()) {
+        chosen.set_costs([&](std::size_t outer, std::size_t inner) {
+            return go_together(price.searched, computations[outer], computations[inner])
+                       ? price(mesh_instruction({computations[outer], computations[inner]}))
+                       : never;
+        });
+        kind.choices.push_back(std::move(chosen));
     }
-    if (!computations.empty()) kind.choices.push_back(std::move(chosen));
     for (auto const& [t, list] : ways) {
         mesh_choice choice{items_of[t], {}, {}};
         mesh_conversions const conversions(program.tensors[t], programs.program.of(t), price);
-        for (auto const& outer : list) {
-            auto& row = choice.cost.emplace_back();
-            for (auto const& inner : list) row.push_back(conversions.cost(outer, inner));
-        }
+        choice.set_costs(
+            [&](std::size_t outer, std::size_t inner) { return conversions.cost(list[outer], list[inner]); });
         kind.choices.push_back(std::move(choice));
     }
-    for (auto& choice : kind.choices) {
-        std::vector<std::size_t> place(kind.item_count, choice.items.size());
-        for (std::size_t n = 0; n < choice.items.size(); ++n) place[choice.items[n]] = n;
-        for (std::size_t m = 0; m < kind.moves.size(); ++m)
-            for (auto item : kind.items[m])
-                if (place[item] < choice.items.size()) choice.taken.push_back({m, place[item]});
-    }
+    kind.place_of_item.resize(kind.item_count);
+    for (std::uint32_t c = 0; c < kind.choices.size(); ++c)
+        for (std::uint32_t n = 0; n < kind.choices[c].items.size(); ++n)
+            kind.place_of_item[kind.choices[c].items[n]] = {c, n};
+    for (std::uint32_t m = 0; m < kind.moves.size(); ++m)
+        for (auto item : kind.items[m]) {
+            auto const [c, n] = kind.place_of_item[item];
+            kind.choices[c].taken.push_back({m, n});
+        }
 }
 
 } // namespace heddle::detail

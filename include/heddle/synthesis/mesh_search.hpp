@@ -41,6 +41,8 @@ struct mesh_search_options {
     int turns = 8, rounds = 4;
     /// The rounds in which costs are split between axes for the bound.
     int bound_rounds = 400;
+    /// The search is content with a program that is this close to the bound.
+    double gap = 0.01;
     /// States kept per cut.
     std::size_t width = 20'000;
     /// Where a cut has more, tensors are loosened for the bound.
@@ -102,36 +104,48 @@ private:
     using one_axis = std::vector<instruction>;
     struct found_program {
         mesh_instructions list;
-        path_cost cost{std::numeric_limits<double>::infinity(), {}};
+        path_cost cost{std::numeric_limits<double>::infinity(), {}, std::numeric_limits<double>::infinity()};
         std::optional<multipliers> weights;
     };
 
     using number_of = std::function<double(instruction const&)>;
     /// Returns a program of one axis with the least of a number that is summed over instructions.
     [[nodiscard]] one_axis least(number_of const& number) const;
+    [[nodiscard]] one_axis program_of(std::vector<cut_space::action> const& path) const;
     /// Few where data is cut, or parameters are.
     [[nodiscard]] number_of cuts_data() const;
     [[nodiscard]] number_of cuts_tensors() const;
-    /// Bounds programs at the shares at hand, and weights of classes.
-    [[nodiscard]] double bound_at(relaxation_weights const& weights, double target);
-    /// Bounds programs at the first shares, all classes of devices weighing the same.
-    void bound_evenly();
-    /// Explores the programs of one axis; where there are too many, those in the forms that its cheapest ones have as the
-    /// bound splits costs, or some that cut data or tensors.
-    void explore();
-    /// A program of one axis, and the other axis that is to be planned first.
-    using beginning = std::pair<axis_number, one_axis>;
+    /// Bounds programs at the shares at hand, by the weights of classes that suit the best program. A draft is no bound.
+    void bound(bool is_draft);
+    /// Explores the programs of one axis that are kept; where some are loosened, those in the forms of such programs.
+    void explore_own();
+    void explore_in_forms_of(std::vector<mesh_bound::path> const& paths);
+    /// Explores programs, bounds them, and plans from beginnings at the shares at hand.
+    void begin();
+    /// A program of one axis, and the other axis, which is to be planned first. With programs that are best beside each
+    /// other, as the bound has it, these cost so much at least.
+    struct beginning {
+        axis_number axis;
+        one_axis other;
+        double cost = 0;
+    };
     /// The programs of least numbers, for each axis to be planned first.
     [[nodiscard]] std::vector<beginning> beginnings(number_of const& number) const {
         return {{0, least(number)}, {1, least(number)}};
     }
-    /// The programs that agree most with the cheapest ones as the bound splits costs.
-    [[nodiscard]] std::vector<beginning> beginnings_of_bound();
+    /// A bounding program of least numbers.
+    [[nodiscard]] mesh_bound::path least_bounding(number_of const& number) const;
+    /// Pairs of bounding programs that are best beside each other, the cheapest first: those that are cheapest as the
+    /// bound splits costs, and those that cut data or tensors, are where axes begin to take turns.
+    [[nodiscard]] std::vector<mesh_bound::pair_of_programs> pairs_of_bound();
+    /// A bounding program, or the one that agrees most with it.
+    [[nodiscard]] one_axis like(mesh_bound::path const& bounding) const;
+    [[nodiscard]] std::vector<beginning> beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const;
     /// Plans one axis where the other's program is given.
     [[nodiscard]] found_program plan(axis_number axis, one_axis const& other);
-    /// Plans the axes in turn, beginning with one of them, until nothing changes.
-    void take_turns(axis_number axis, one_axis other);
-    /// Plans from each beginning, as long as the best program is not close to the bound.
+    /// Plans the axes in turn, beginning with one of them, until nothing changes, or so many times. Returns the least cost.
+    double take_turns(axis_number axis, one_axis other, int most);
+    /// Plans from each beginning that may be better, as long as the best program is not close to the bound.
     void begin_from(std::vector<beginning> list);
     /// Balances the shares for the best program. Returns whether they changed.
     [[nodiscard]] bool balance();
@@ -145,13 +159,18 @@ private:
     ratio_function const& solve_;
     search::deadline until_;
     searched_program searched_;
-    instruction_filter allowed_;
+    instruction_filter allowed_, kept_;
     loosened_space bounding_;
     bool is_narrow_ = false; ///< whether those are narrow enough to be bounded
+    /// Bounding programs that cut data or tensors, and the best pair before shares were balanced.
+    std::vector<mesh_bound::path> few_;
     std::optional<mesh_bound> bound_;
     double lower_bound_ = 0; ///< at the shares at hand
-    cut_space space_;
-    cut_graph graph_;
+    /// Programs of one axis, where those that are bounded are not these.
+    cut_space own_space_;
+    cut_graph own_graph_;
+    cut_space const* space_ = &own_space_;
+    cut_graph const* graph_ = &own_graph_;
     device_types types_;
     cost_model model_;
     std::vector<double> ratios_, preferred_, best_ratios_;
@@ -188,9 +207,9 @@ template <time_accumulator Accumulator>
 mesh_searcher<Accumulator>::mesh_searcher(indexed_program const& program, cluster const& c, mesh const& m,
                                           mesh_search_options const& options, ratio_function const& solve)
     : cluster_(with_grouped_machines(c)), mesh_(m), options_(options), solve_(solve), until_(options.limits),
-      searched_(program), allowed_(searched_.as_searched(gathered_once())), bounding_(searched_.program()),
-      space_(searched_.program(), operator_kinds(searched_.program())), types_(cluster_),
-      model_(cluster_, types_.classes, main_type(searched_.given()), options.training.reduction()),
+      searched_(program), allowed_(searched_.as_searched(gathered_once())), kept_(allowed_),
+      bounding_(searched_.program()), own_space_(searched_.program(), operator_kinds(searched_.program())),
+      types_(cluster_), model_(cluster_, types_.classes, main_type(searched_.given()), options.training.reduction()),
       preferred_(compute_proportional(model_, main_type(searched_.given()))) {
     bool const fits = m.axis_count() == 2 && cluster_.devices().size() == m.size(0) &&
                       algorithm::all_of(cluster_.group_sizes(),
@@ -205,17 +224,21 @@ mesh_searcher<Accumulator>::mesh_searcher(indexed_program const& program, cluste
 template <time_accumulator Accumulator>
 auto mesh_searcher<Accumulator>::least(number_of const& number) const -> one_axis {
     std::vector<double> numbers;
-    for (auto const& i : space_.instructions()) numbers.push_back(number(i));
-    auto const paths = search::paths_to_goal(graph_, [&](cut_space::action a) {
+    for (auto const& i : space_->instructions()) numbers.push_back(number(i));
+    auto const paths = search::paths_to_goal(*graph_, [&](cut_space::action a) {
         double sum = 0;
-        for (auto i : space_.moves()[a].instructions) sum += numbers[i];
+        for (auto i : space_->moves()[a].instructions) sum += numbers[i];
         return sum;
     });
+    return program_of(search::follow(*graph_, paths));
+}
+
+template <time_accumulator Accumulator>
+auto mesh_searcher<Accumulator>::program_of(std::vector<cut_space::action> const& path) const -> one_axis {
     one_axis result;
-    auto const path = search::follow(graph_, paths);
     for (std::size_t level = 0; level < path.size(); ++level)
-        for (auto i : space_.moves()[path[level]].instructions)
-            result.push_back(space_.at(space_.operator_of(level, path[level]), space_.instructions()[i]));
+        for (auto i : space_->moves()[path[level]].instructions)
+            result.push_back(space_->at(space_->operator_of(level, path[level]), space_->instructions()[i]));
     return result;
 }
 
@@ -239,85 +262,130 @@ auto mesh_searcher<Accumulator>::cuts_tensors() const -> number_of {
 }
 
 template <time_accumulator Accumulator>
-double mesh_searcher<Accumulator>::bound_at(relaxation_weights const& weights, double target) {
+void mesh_searcher<Accumulator>::bound(bool is_draft) {
+    constexpr int drafted_rounds = 8;
+    std::size_t const classes = model_.class_count();
+    relaxation_weights const weights =
+        best_.weights ? best_.weights->time
+                      : relaxation_weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
     equal_shares const shares(ratios_);
     mesh_prices const prices{searched_, mesh_, model_, shares, options_.training, weights};
     if (bound_) bound_->reprice(prices);
     else bound_.emplace(bounding_, prices);
-    return bound_->improve(target, options_.bound_rounds, until_);
+    if (is_draft) {
+        bound_->draft({drafted_rounds, options_.gap, until_});
+        return;
+    }
+    double const target = std::min(best_.cost.added, options_.worth_below);
+    double const found = bound_->improve(target, {options_.bound_rounds, options_.gap, until_});
+    if (Accumulator::relaxation == relaxation_kind::clocks) lower_bound_ = found;
 }
 
 template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::bound_evenly() {
-    std::size_t const classes = model_.class_count();
-    relaxation_weights const even{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
-    double const bound = bound_at(even, options_.worth_below);
-    if (Accumulator::relaxation == relaxation_kind::clocks) lower_bound_ = bound;
+void mesh_searcher<Accumulator>::explore_own() {
+    own_space_.restrict_to(kept_);
+    own_graph_ = search::explore(own_space_, options_.width);
 }
 
 template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::explore() {
-    auto const explore_allowed = [this] {
-        space_.restrict_to(allowed_);
-        graph_ = search::explore(space_, options_.width);
-    };
-    if (!loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_)) return explore_allowed();
-    is_narrow_ = true;
-    if (std::isfinite(options_.worth_below)) bound_evenly();
-    if (lower_bound_ >= options_.worth_below) return;
-    auto const& loose = bounding_.program;
-    if (loose.loosened().empty()) return explore_allowed();
-    if (!bound_) bound_evenly();
-    form_table forms(searched_.program().tensors.size());
-    for (axis_number a = 0; a < 2; ++a) add_forms(bounding_, bound_->cheapest(a), forms);
+mesh_bound::path mesh_searcher<Accumulator>::least_bounding(number_of const& number) const {
     auto const& space = *bounding_.space;
-    for (auto const& number : {cuts_data(), cuts_tensors()}) {
-        auto const paths = search::paths_to_goal(bounding_.graph, [&](cut_space::action a) {
-            double sum = 0;
-            for (auto n : space.moves()[a].instructions)
-                if (auto const& i = space.instructions()[n]; !i.change() || !loose.is_late(i.change()->tensor))
-                    sum += number(i);
-            return sum;
-        });
-        add_forms(bounding_, search::follow(bounding_.graph, paths), forms);
+    auto const paths = search::paths_to_goal(bounding_.graph, [&](cut_space::action a) {
+        double sum = 0;
+        for (auto n : space.moves()[a].instructions)
+            if (auto const& i = space.instructions()[n]; !i.change() || !bounding_.program.is_late(i.change()->tensor))
+                sum += number(i);
+        return sum;
+    });
+    return search::follow(bounding_.graph, paths);
+}
+
+template <time_accumulator Accumulator>
+std::vector<mesh_bound::pair_of_programs> mesh_searcher<Accumulator>::pairs_of_bound() {
+    std::vector<mesh_bound::pair_of_programs> pairs;
+    for (axis_number axis = 0; axis < 2; ++axis) {
+        pairs.push_back(bound_->in_turn(axis, bound_->cheapest(1 - axis)));
+        for (auto const& other : few_) pairs.push_back(bound_->in_turn(axis, other));
     }
+    std::stable_sort(pairs.begin(), pairs.end(), [](auto const& a, auto const& b) { return a.cost < b.cost; });
+    auto const same = [](auto const& a, auto const& b) { return a.programs == b.programs; };
+    pairs.erase(std::unique(pairs.begin(), pairs.end(), same), pairs.end());
+    return pairs;
+}
+
+template <time_accumulator Accumulator>
+void mesh_searcher<Accumulator>::explore_in_forms_of(std::vector<mesh_bound::path> const& paths) {
+    if (bounding_.program.loosened().empty()) return;
+    form_table forms(searched_.program().tensors.size());
+    for (auto const& path : paths) add_forms(bounding_, path, forms);
     join_by_whole_copies(forms);
-    auto const all = allowed_;
     for (bool everywhere : {false, true}) {
-        allowed_ = in_forms(searched_.program(), all, forms,
-                            [&](tensor_id t) { return everywhere || loose.late(t).has_value(); });
-        explore_allowed();
-        if (graph_.is_complete) break;
+        kept_ = in_forms(searched_.program(), allowed_, forms,
+                         [&](tensor_id t) { return everywhere || bounding_.program.late(t).has_value(); });
+        explore_own();
+        if (own_graph_.is_complete) break;
     }
 }
 
 template <time_accumulator Accumulator>
-auto mesh_searcher<Accumulator>::beginnings_of_bound() -> std::vector<beginning> {
-    std::vector<beginning> list;
-    auto const& program = searched_.program();
-    for (axis_number axis = 0; axis < 2; ++axis) {
-        form_table forms(program.tensors.size());
-        add_forms(bounding_, bound_->cheapest(axis), forms);
-        auto const is_other = [&](tensor_id t, tensor_form f) { return forms[t].contains(f.code()) ? 0.0 : 1.0; };
-        list.push_back({1 - axis, least([&](instruction const& i) {
-                            if (auto const* change = i.change())
-                                return is_other(change->tensor, change->to) + (i.is<instruction::convert>() ? 0.01 : 0);
-                            auto const& compute = *i.as<instruction::compute>();
-                            auto const& op = program.operators[compute.op];
-                            double sum = 0;
-                            for (std::size_t k = 0; k < op.operands.size(); ++k)
-                                sum += is_other(op.operands[k], compute.operands[k]);
-                            for (std::size_t k = 0; k < op.results.size(); ++k)
-                                sum += is_other(op.results[k], compute.results[k]);
-                            return sum;
-                        })});
+void mesh_searcher<Accumulator>::begin() {
+    is_narrow_ = loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_);
+    bool const is_loosened = !bounding_.program.loosened().empty();
+    if (!is_narrow_ || (!is_loosened && !bounding_.space->is_complete())) {
+        explore_own();
+    } else if (!is_loosened) {
+        space_ = &*bounding_.space;
+        graph_ = &bounding_.graph;
     }
+    if (!is_narrow_) return begin_from(beginnings(cuts_data()));
+    if (std::isfinite(options_.worth_below)) bound(false);
+    if (lower_bound_ >= options_.worth_below) return;
+    few_ = {least_bounding(cuts_data()), least_bounding(cuts_tensors())};
+    if (types_.classes.size() > 1) { // the bound begins with the classes' weights, and shares, of some program
+        explore_in_forms_of(few_);
+        take_turns(0, least(cuts_data()), 2);
+        if (!best_.list.empty()) static_cast<void>(balance());
+        lower_bound_ = 0;
+    }
+    if (!bound_ || types_.classes.size() > 1) bound(types_.classes.size() > 1);
+    auto const pairs = pairs_of_bound();
+    for (auto const& programs : pairs.front().programs) few_.push_back(programs);
+    explore_in_forms_of(few_);
+    begin_from(beginnings_of(pairs));
+    if (best_.list.empty()) begin_from(beginnings(cuts_data()));
+    if (best_.list.empty()) begin_from(beginnings(cuts_tensors()));
+}
+
+template <time_accumulator Accumulator>
+auto mesh_searcher<Accumulator>::like(mesh_bound::path const& bounding) const -> one_axis {
+    if (graph_ == &bounding_.graph) return program_of(bounding);
+    auto const& program = searched_.program();
+    form_table forms(program.tensors.size());
+    add_forms(bounding_, bounding, forms);
+    auto const is_other = [&](tensor_id t, tensor_form f) { return forms[t].contains(f.code()) ? 0.0 : 1.0; };
+    return least([&](instruction const& i) {
+        if (auto const* change = i.change())
+            return is_other(change->tensor, change->to) + (i.is<instruction::convert>() ? 0.01 : 0);
+        auto const& compute = *i.as<instruction::compute>();
+        auto const& op = program.operators[compute.op];
+        double sum = 0;
+        for (std::size_t k = 0; k < op.operands.size(); ++k) sum += is_other(op.operands[k], compute.operands[k]);
+        for (std::size_t k = 0; k < op.results.size(); ++k) sum += is_other(op.results[k], compute.results[k]);
+        return sum;
+    });
+}
+
+template <time_accumulator Accumulator>
+auto mesh_searcher<Accumulator>::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
+    -> std::vector<beginning> {
+    std::vector<beginning> list;
+    for (auto const& [cost, programs] : pairs) list.push_back({1, like(programs[0]), cost});
     return list;
 }
 
 template <time_accumulator Accumulator>
 auto mesh_searcher<Accumulator>::plan(axis_number axis, one_axis const& other) -> found_program {
-    mesh_axis const programs(searched_, mesh_, axis, other, allowed_, options_.training, options_.width);
+    mesh_axis const programs(searched_, mesh_, axis, other, kept_, options_.training, options_.width);
     auto asked = options_.synthesis;
     asked.weights = best_.weights;
     asked.search.limits = until_.rest(asked.search.limits);
@@ -328,18 +396,24 @@ auto mesh_searcher<Accumulator>::plan(axis_number axis, one_axis const& other) -
 }
 
 template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::take_turns(axis_number axis, one_axis other) {
+double mesh_searcher<Accumulator>::take_turns(axis_number axis, one_axis other, int most) {
     double before = std::numeric_limits<double>::infinity();
-    for (int turn = 0; turn < options_.turns && !until_.is_over(); ++turn, axis = 1 - axis) {
+    for (int turn = 0; turn < most && !until_.is_over(); ++turn, axis = 1 - axis) {
         auto found = plan(axis, other);
-        if (found.cost.seconds >= before * (1 - 1e-9)) return; // this axis did best already
+        if (found.cost.seconds >= before * (1 - 1e-9)) { // this axis did best already
+            if (before == best_.cost.seconds && found.weights) best_.weights = std::move(found.weights);
+            break;
+        }
         before = found.cost.seconds;
         other = on_axis(searched_.program(), found.list, axis);
         if (before < best_.cost.seconds * (1 - 1e-9)) {
             best_ = std::move(found);
             best_ratios_ = ratios_;
+        } else if (before < best_.cost.seconds * (1 + 1e-9)) {
+            best_.weights = std::move(found.weights); // improved once more
         }
     }
+    return before;
 }
 
 template <time_accumulator Accumulator>
@@ -365,16 +439,20 @@ bool mesh_searcher<Accumulator>::balance() {
     auto const found = solve_(make_ratio_problem(program, model_, preferred_));
     if (!found) return false;
     double moved = 0;
-    for (std::size_t k = 0; k < ratios_.size(); ++k) moved = std::max(moved, std::abs((*found)[k] - ratios_[k]));
+    for (std::size_t k = 0; k < ratios_.size(); ++k)
+        moved = std::max(moved, std::abs((*found)[k] - ratios_[k]) / ratios_[k]);
     ratios_ = *found;
-    return moved > 1e-6;
+    return moved > 1e-3;
 }
 
 template <time_accumulator Accumulator>
 void mesh_searcher<Accumulator>::begin_from(std::vector<beginning> list) {
-    constexpr double is_close = 1.01;
-    for (auto& [axis, other] : list)
-        if (best_.cost.seconds > lower_bound_ * is_close) take_turns(axis, std::move(other));
+    for (auto& [axis, other, cost] : list) {
+        double const before = best_.cost.seconds;
+        if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) break;
+        double const found = take_turns(axis, std::move(other), options_.turns);
+        if (found >= before && found < std::numeric_limits<double>::infinity()) break; // later ones are dearer still
+    }
 }
 
 template <time_accumulator Accumulator>
@@ -382,7 +460,8 @@ void mesh_searcher<Accumulator>::settle() {
     for (int n = 0; n < options_.rounds && !until_.is_over() && balance(); ++n) {
         double const before = best_.cost.seconds;
         auto const list = best_.list;
-        for (axis_number axis = 0; axis < 2; ++axis) take_turns(axis, on_axis(searched_.program(), list, 1 - axis));
+        for (axis_number axis = 0; axis < 2; ++axis)
+            take_turns(axis, on_axis(searched_.program(), list, 1 - axis), options_.turns);
         if (best_.cost.seconds >= before * (1 - 1e-7)) break;
     }
     ratios_ = best_ratios_;
@@ -391,14 +470,12 @@ void mesh_searcher<Accumulator>::settle() {
 template <time_accumulator Accumulator>
 mesh_search_result mesh_searcher<Accumulator>::run() {
     mesh_search_result result;
-    explore();
+    begin();
     if (lower_bound_ >= options_.worth_below) {
         result.status = search::status::infeasible;
         result.reason = "no program at the first shares takes less time than asked for";
         return result;
     }
-    if (bound_) begin_from(beginnings_of_bound());
-    begin_from(beginnings(cuts_data()));
     result.space = "programs on a mesh of two axes, each of which keeps to the programs of one axis that are not "
                    "slower for less memory, at these shares";
     if (best_.list.empty()) {
@@ -409,19 +486,13 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
     }
     settle();
     bool const has_bound = is_narrow_ && best_.weights && Accumulator::relaxation == relaxation_kind::clocks;
-    for (bool is_last = false;;) {
+    while (has_bound && types_.classes.size() > 1) {
         // Costs split at the shares found may have better programs, which may have other shares.
-        bool const is_split_anew = has_bound && (types_.classes.size() > 1 || !bound_);
-        if (is_split_anew) lower_bound_ = bound_at(best_.weights->time, best_.cost.added);
-        if (is_last || until_.is_over()) break;
+        bound(false);
+        if (until_.is_over()) break;
         double const before = best_.cost.seconds;
-        auto const is_better = [&] { return best_.cost.seconds < before * (1 - 1e-7); };
-        if (is_split_anew) begin_from(beginnings_of_bound());
-        if (!is_better()) {
-            begin_from(beginnings(cuts_tensors()));
-            is_last = true;
-        }
-        if (!is_better()) break;
+        begin_from(beginnings_of(pairs_of_bound()));
+        if (best_.cost.seconds >= before * (1 - 1e-7)) break;
         settle();
     }
     if (has_bound) result.lower_bound = std::min(best_.cost.seconds, lower_bound_);
