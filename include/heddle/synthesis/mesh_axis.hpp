@@ -34,6 +34,10 @@ using mesh_instructions = std::vector<mesh_instruction>;
 [[nodiscard]] std::vector<instruction> on_axis(indexed_program const& p, mesh_instructions const& list,
                                                axis_number axis);
 
+/// Return a number for an instruction of one axis, which sums to little for a program that cuts data, or parameters.
+[[nodiscard]] double but_for_cut_data(indexed_program const& p, instruction const& i);
+[[nodiscard]] double but_for_cut_tensors(indexed_program const& p, instruction const& i);
+
 /// The programs of one axis where the other's is given, as a layered graph, and their steps.
 class mesh_axis {
 public:
@@ -79,6 +83,19 @@ HEDDLE_INLINE std::vector<instruction> on_axis(indexed_program const& p, mesh_in
         result.push_back(mine);
     }
     return result;
+}
+
+HEDDLE_INLINE double but_for_cut_data(indexed_program const& p, instruction const& i) {
+    auto const* const read = i.as<instruction::read>();
+    if (!read) return !i.is<instruction::compute>() ? 1.0 : is_split(i) ? 0.0 : 0.1;
+    bool const is_trained = p.tensors[read->tensor].is_parameter();
+    return is_trained && (read->from != read->to || !read->to.is_whole()) ? 1.0 : 0.0;
+}
+
+HEDDLE_INLINE double but_for_cut_tensors(indexed_program const& p, instruction const& i) {
+    auto const* const read = i.as<instruction::read>();
+    if (!read) return !i.is<instruction::compute>() ? 0.01 : is_split(i) ? 0.0 : 0.1;
+    return p.tensors[read->tensor].is_parameter() && !read->to.is_shard() ? 1.0 : 0.0;
 }
 
 HEDDLE_INLINE mesh_axis::mesh_axis(searched_program const& searched, mesh const& m, axis_number axis,

@@ -112,9 +112,12 @@ private:
     /// Returns a program of one axis with the least of a number that is summed over instructions.
     [[nodiscard]] one_axis least(number_of const& number) const;
     [[nodiscard]] one_axis program_of(std::vector<cut_space::action> const& path) const;
-    /// Few where data is cut, or parameters are.
-    [[nodiscard]] number_of cuts_data() const;
-    [[nodiscard]] number_of cuts_tensors() const;
+    [[nodiscard]] number_of cuts_data() const {
+        return [this](instruction const& i) { return but_for_cut_data(searched_.program(), i); };
+    }
+    [[nodiscard]] number_of cuts_tensors() const {
+        return [this](instruction const& i) { return but_for_cut_tensors(searched_.program(), i); };
+    }
     /// Bounds programs at the shares at hand, by the weights of classes that suit the best program. A draft is no bound.
     void bound(bool is_draft);
     /// Explores the programs of one axis that are kept; where some are loosened, those in the forms of such programs.
@@ -240,25 +243,6 @@ auto mesh_searcher<Accumulator>::program_of(std::vector<cut_space::action> const
         for (auto i : space_->moves()[path[level]].instructions)
             result.push_back(space_->at(space_->operator_of(level, path[level]), space_->instructions()[i]));
     return result;
-}
-
-template <time_accumulator Accumulator>
-auto mesh_searcher<Accumulator>::cuts_data() const -> number_of {
-    return [this](instruction const& i) {
-        auto const* const read = i.as<instruction::read>();
-        if (!read) return !i.is<instruction::compute>() ? 1.0 : is_split(i) ? 0.0 : 0.1;
-        bool const is_trained = searched_.program().tensors[read->tensor].is_parameter();
-        return is_trained && (read->from != read->to || !read->to.is_whole()) ? 1.0 : 0.0;
-    };
-}
-
-template <time_accumulator Accumulator>
-auto mesh_searcher<Accumulator>::cuts_tensors() const -> number_of {
-    return [this](instruction const& i) {
-        auto const* const read = i.as<instruction::read>();
-        if (!read) return !i.is<instruction::compute>() ? 0.01 : is_split(i) ? 0.0 : 0.1;
-        return searched_.program().tensors[read->tensor].is_parameter() && !read->to.is_shard() ? 1.0 : 0.0;
-    };
 }
 
 template <time_accumulator Accumulator>
