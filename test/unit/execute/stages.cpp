@@ -352,6 +352,44 @@ TEST_CASE("stages on unlike devices with uneven shares compute what the program 
     CHECK(pipelines > 0);
 }
 
+TEST_CASE("of all pipelines of consecutive devices none is far below the plan, and none below its bound") {
+    int listed = 0;
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 90'000);
+        auto const p = test::residual_blocks(12, 4 * random.between(1, 3), random.between(2, 3), random.chance(0.5));
+        auto const layers = repeated_layers(index_program(p));
+        auto c = slow_network(random.chance(0.5));
+        c.machines[random.below(2)].devices = 1;
+        c.inter->bandwidth = bytes_per_second(std::vector{1e4, 5e4, 1e6}[random.below(3)]);
+        std::size_t const devices = c.devices().size();
+        double least = std::numeric_limits<double>::infinity();
+        pipeline_draft draft;
+        auto const extend = [&](auto const& self, std::size_t layer, std::size_t device) -> void {
+            if (layer == layers.size()) {
+                auto const plan = plan_draft(p, layers, c, draft, clp::ratio_solver{});
+                if (plan.exists()) least = std::min(least, plan.cost());
+                ++listed;
+                return;
+            }
+            for (auto end = layer + 1; end <= layers.size(); ++end)
+                for (auto last = device + 1; last <= devices; ++last) {
+                    auto& stage = draft.stages.emplace_back();
+                    stage.first = layer, stage.end = end;
+                    for (auto d = device; d < last; ++d) stage.devices.push_back(d);
+                    self(self, end, last);
+                    draft.stages.pop_back();
+                }
+        };
+        for (draft.micro_batches = 1; draft.micro_batches <= 12; draft.micro_batches *= 12) extend(extend, 0, 0);
+        auto const plan = plan_joint(p, c, clp::ratio_solver{});
+        REQUIRE(plan.exists());
+        CHECK(plan.lower_bound <= least * (1 + 1e-9));
+        CHECK(plan.cost() <= 1.05 * least);
+    }
+    CHECK(listed > 60);
+}
+
 TEST_CASE("faster links, more memory, and devices that may stay out cost next to nothing") {
     int strictly = 0;
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
