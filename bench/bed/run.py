@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plans beside measured iterations on unequal ranks and slow networks: `run.py HEDDLE --out FOLDER [--page PAGE] [--smoke]`.
+"""Plans beside measured iterations on unequal ranks and slow networks: `run.py HEDDLE --out FOLDER [--page PAGE] [--only CASES] [--smoke]`.
 
 On every network and set of speeds of bed.json the ranks measure themselves (`heddle profile`), a cluster is fitted to that (`heddle fit`), and each plan is priced on this cluster (`heddle cost`)
 and then trained by. Repeats of plans are interleaved. No number is fitted to what is evaluated. Needs root, HEDDLE with `heddle-train` beside it, an MPI, and Debian's PyTorch to make models.
@@ -33,12 +33,15 @@ def export(out, sizes):
     export_fx.write(export_fx.export(module, inputs, out.name.split(".")[0]), str(out))
 
 
+def type_name(cores):
+    return f"{cores:g} cores"
+
+
 def base_cluster(cores):
-    """A cluster with the right devices and links; its rates and bandwidths are replaced by what is measured. Each rank is a type of its own, so that plans for other speeds are
-    of the same types."""
+    """A cluster with the right devices and links; its rates and bandwidths are replaced by what is measured."""
     return {"format": "heddle.cluster", "version": 1, "name": "bed",
-            "device_types": [{"name": f"rank {k}", "memory": 4e9, "bandwidth": 1e9, "rates": {"float32": 1e9}} for k in range(len(cores))],
-            "machines": [{"type": f"rank {k}", "count": 1} for k in range(len(cores))],
+            "device_types": [{"name": type_name(c), "memory": 4e9, "bandwidth": 1e9, "rates": {"float32": 1e9}} for c in sorted(set(cores))],
+            "machines": [{"type": type_name(c), "count": 1} for c in cores],
             "links": {"intra": {"bandwidth": 1e9, "latency": 1e-4}, "inter": {"bandwidth": 1e7, "latency": 1e-4}}}
 
 
@@ -83,16 +86,26 @@ class Runs:
             base.write_text(json.dumps(base_cluster(cores)))
             how = self.config["profile"]
             with network.Bed(megabits, cores) as bed:
-                bed.job(self.heddle, "profile", "--model", self.model(model), "--devices", ",".join(f"rank {k}" for k in range(len(cores))), "--out", samples,
+                bed.job(self.heddle, "profile", "--model", self.model(model), "--devices", ",".join(type_name(c) for c in cores), "--out", samples,
                         *self.config["kernels"], "--repeats", how["repeats"], "--least-seconds", how["least_seconds"], time_out=3600)
             self.call("fit", "--samples", samples, "--cluster", base, "--ranks", len(cores), "--out", fitted)
         return fitted
+
+    def with_speeds_of(self, cluster, other):
+        """The cluster whose devices are all taken for the first of another one."""
+        c, (like, *_) = json.loads(cluster.read_text()), json.loads(other.read_text())["device_types"]
+        c["device_types"] = [{**like, "name": t["name"]} for t in c["device_types"]]
+        out = cluster.with_suffix(".blind.json")
+        out.write_text(json.dumps(c))
+        return out
 
     def plan(self, model, megabits, speeds, name):
         """Plans, and prices the plan on the cluster that is measured. Returns the file and the seconds."""
         what = self.config["plans"][name]
         other = what.get("planned_with", {})
-        planned_on = self.cluster(model, other.get("megabits_per_second", megabits), other.get("cores", speeds))
+        planned_on = self.cluster(model, other.get("megabits_per_second", megabits), speeds)
+        if "cores" in other:
+            planned_on = self.with_speeds_of(planned_on, self.cluster(model, megabits, other["cores"]))
         out = self.out / f"{model}-{megabits}-{speeds}-{name}.plan.json".replace(" ", "-")
         trace = ["--trace", out.with_suffix(".trace.json")] if "hap" in what["options"] else []
         self.call("plan", "--model", self.model(model), "--cluster", planned_on, *what["options"], *self.config.get("planning", []), *trace, "--out", out)
@@ -146,11 +159,12 @@ class Runs:
                                     "plans": {name: {"predicted": plans[name][1], "seconds": seconds[name]} for name in plans}}
         self.save()
 
-    def all(self):
+    def all(self, only):
         for model in self.config["models"]:
             for megabits in self.config["megabits_per_second"]:
                 for speeds in self.config["cores"]:
-                    self.case(model, megabits, speeds)
+                    if only in f"{model}, {megabits} Mbit/s, {speeds}":
+                        self.case(model, megabits, speeds)
 
 
 def pearson(pairs):
@@ -205,6 +219,7 @@ def main():
     arguments.add_argument("heddle")
     arguments.add_argument("--out", type=pathlib.Path, required=True)
     arguments.add_argument("--page", type=pathlib.Path)
+    arguments.add_argument("--only", default="", help="the cases whose names have this text, such as 'gpt, 300'; others are kept as they are")
     arguments.add_argument("--smoke", action="store_true", help="one small model on one network by two plans, to see that all of it runs")
     a = arguments.parse_args()
     if reason := network.why_impossible():
@@ -216,7 +231,7 @@ def main():
         config = {**config, "models": {"gpt": small}, "megabits_per_second": [300], "cores": {"2 to 1": config["cores"]["2 to 1"]}, "steps": 3, "repeats": 1,
                   "plans": {name: config["plans"][name] for name in ("chosen", EVEN)}, "profile": {"repeats": 1, "least_seconds": 0.02}}
     runs = Runs(str(pathlib.Path(a.heddle).resolve()), a.out.resolve(), config)
-    runs.all()
+    runs.all(a.only)
     print(json.dumps(summary(runs.known), indent=1))
     if a.page:
         a.page.write_text(page(runs.known, config))
