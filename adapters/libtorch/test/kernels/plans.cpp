@@ -2,8 +2,10 @@
 // Whole plans on tensors of libtorch, on ranks in threads: nothing but sources, losses and gradients to compare is
 // brought to or from dense tensors.
 #include <heddle/libtorch/kernels.hpp>
+#include <heddle/libtorch/module_rank.hpp>
 #undef CHECK // one of libtorch's and one of doctest's
 
+#include <heddle/execute/devices.hpp>
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/mixed_precision.hpp>
@@ -19,6 +21,7 @@
 #include <support/device_groups.hpp>
 #include <support/interleaved_plans.hpp>
 #include <support/pipelines.hpp>
+#include <support/random_mesh_programs.hpp>
 #include <support/random_plans.hpp>
 
 #include <doctest/doctest.h>
@@ -30,6 +33,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -272,4 +276,52 @@ TEST_CASE("if the gradients of one rank are too large, all leave the step out") 
     CHECK(grows.value == 2048);
     gradient_scale smallest{.value = gradient_scale::least};
     CHECK_THROWS_AS((void)smallest.update(std::numeric_limits<double>::infinity()), error);
+}
+
+TEST_CASE("on a mesh a module's parameters are parts, and whole again after a step") {
+    int parts = 0;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const p = test::catalogue_program(random, random.between(1, 4));
+        auto const indexed = index_program(p);
+        auto const plan = plan_on_mesh(indexed, test::random_mesh_program(indexed, test::random_mesh(random), random));
+        auto const sources = random_sources<double>(p, seed);
+        tensor_values<libtorch::tensor<double>> placed;
+        for (auto const& [t, value] : sources) placed.emplace(t, libtorch::tensor<double>(value));
+        auto const expected = run_single_device(p, placed, kernels());
+        std::mutex lock;
+        run_devices<double>(plan, [&](auto& ranks) {
+            torch::nn::Module module;
+            std::vector<std::pair<std::string, at::Tensor>> inputs;
+            std::map<tensor_id, at::Tensor> parameters;
+            for (auto const& [t, value] : sources) {
+                auto const& info = p.tensor(t);
+                auto const whole = libtorch::tensor<double>(value).value();
+                if (info.role == tensor_role::input) inputs.emplace_back(info.name, whole);
+                else if (info.role == tensor_role::buffer) module.register_buffer(info.name, whole);
+                else parameters[t] = module.register_parameter(info.name, whole, info.trainable);
+            }
+            interpreter rank(p, indexed, plan, ranks, kernels());
+            libtorch::module_rank<double, decltype(rank)> tied(module, p, rank);
+            double const loss = tied.run(inputs);
+            int mine = 0;
+            for (auto& [t, parameter] : parameters) {
+                at::NoGradGuard const no_graph;
+                mine += parameter.numel() < count_elements(p.tensor(t).shape);
+                if (parameter.grad().defined()) parameter.sub_(parameter.grad(), 0.125);
+            }
+            tied.make_whole();
+            std::scoped_lock const guard(lock);
+            parts += mine;
+            CHECK(loss == doctest::Approx(expected.loss).epsilon(1e-10));
+            for (auto const& [t, gradient] : expected.gradients) {
+                if (p.tensor(t).role != tensor_role::parameter) continue;
+                auto const right = placed.at(t).value() - 0.125 * gradient.second.value();
+                auto const error = (parameters.at(t).detach() - right).abs().max().template item<double>();
+                CHECK(error <= 1e-10 * std::max(1.0, right.abs().max().template item<double>()));
+            }
+        });
+    }
+    CHECK(parts > 20);
 }
