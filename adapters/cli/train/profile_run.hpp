@@ -144,7 +144,8 @@ void measure_collectives(Group& group, int repeats, std::vector<sample>& samples
         std::vector<Scalar> whole(elements, Scalar{1}), mine(each, Scalar{1}), other(elements);
         std::vector<std::size_t> const counts(n, each), pieces(n, std::max<std::size_t>(1, each / n));
         std::size_t const sent = pieces[0] * n;
-        auto const measure = [&](collective kind, std::size_t payload, std::function<void()> const& call) {
+        auto const measure = [&](collective kind, std::size_t payload, std::function<void()> const& call,
+                                 double parts = 1) {
             std::vector<double> all;
             for (int r = -1; r < repeats; ++r) { // the first one is not counted
                 std::vector<double> one{1};
@@ -159,7 +160,7 @@ void measure_collectives(Group& group, int repeats, std::vector<sample>& samples
                                {},
                                {},
                                bytes(static_cast<double>(payload * sizeof(Scalar))),
-                               seconds(median(std::move(all)))});
+                               seconds(median(std::move(all)) / parts)});
         };
         measure(collective::all_reduce, elements, [&] { group.all_reduce(std::span(whole)); });
         measure(collective::all_gather, elements,
@@ -171,7 +172,11 @@ void measure_collectives(Group& group, int repeats, std::vector<sample>& samples
             group.all_to_all_v(std::span<Scalar const>(other).first(sent), pieces, std::span(whole).first(sent),
                                pieces);
         });
-        measure(collective::broadcast, elements, [&] { group.broadcast(std::span(whole), 0); });
+        // What plans have of broadcasts are those that a gather of unequal shards is made of, of each rank's shard.
+        measure(
+            collective::broadcast, each,
+            [&] { group.all_gather_v(std::span<Scalar const>(mine), std::span(whole), counts, uneven::grouped); },
+            static_cast<double>(n));
     }
 }
 
