@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 
 PERIOD = 5000  # microseconds in which a rank may use its share of a processor
-BURST = 32 * 1024  # bytes that a link passes at once
+BURST = 0.25e-3  # seconds of a link's rate that it passes at once, and at least two large packets
 
 
 def run(*command, check=True):
@@ -41,7 +41,7 @@ def why_impossible():
         run("ip", "netns", "add", name)
         try:
             run("ip", "-n", name, "link", "add", "one", "type", "veth", "peer", "name", "two")
-            run("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "one", "root", "tbf", "rate", "100mbit", "burst", BURST, "latency", "100ms")
+            run("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "one", "root", "tbf", "rate", "100mbit", "burst", "4096", "latency", "100ms")
         finally:
             run("ip", "netns", "del", name)
     except subprocess.CalledProcessError as e:
@@ -93,7 +93,7 @@ class Bed:
             run("ip", "-n", space, "address", "add", f"10.77.0.{k + 1}/24", "dev", inside)
             for device in ("lo", inside):
                 run("ip", "-n", space, "link", "set", device, "up")
-            limit = ("root", "tbf", "rate", f"{self.megabits}mbit", "burst", BURST, "latency", "400ms")
+            limit = ("root", "tbf", "rate", f"{self.megabits}mbit", "burst", max(4096, round(self.megabits * 1e6 / 8 * BURST)), "latency", "400ms")
             run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", inside, *limit)
             run("tc", "qdisc", "add", "dev", outside, *limit)
             # Segments of one packet each, as on a real link: the limit counts what passes at once.

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -76,26 +77,40 @@ class Runs:
         beside.write_text(json.dumps(self.known, indent=1) + "\n")
         beside.replace(self.file)
 
+    def profile(self, out, bed, model):
+        """Samples of what the ranks of a bed measure, as lines."""
+        if not out.exists():
+            how, beside = self.config["profile"], out.with_suffix(".new")
+            with bed:
+                bed.job(self.heddle, "profile", "--model", model, "--devices", ",".join(type_name(c) for c in bed.cores), "--out", beside, *self.config["kernels"],
+                        "--repeats", how["repeats"], "--least-seconds", how["least_seconds"], time_out=7200)
+            beside.replace(out)
+        return out.read_text().splitlines()
+
     def cluster(self, model, megabits, speeds):
-        """The cluster that is fitted to measurements of this model on this network at these speeds."""
+        """The cluster that is fitted to measurements: of this model's operators on each share of a processor, and of collectives on this network at these speeds."""
         cores = self.config["cores"][speeds]
-        name = self.out / f"{model}-{megabits}-{speeds.replace(' ', '-')}"
-        fitted = name.with_suffix(".cluster.json")
-        if not fitted.exists():
-            base, samples = name.with_suffix(".base.json"), name.with_suffix(".samples.csv")
-            base.write_text(json.dumps(base_cluster(cores)))
-            how = self.config["profile"]
-            with network.Bed(megabits, cores) as bed:
-                bed.job(self.heddle, "profile", "--model", self.model(model), "--devices", ",".join(type_name(c) for c in cores), "--out", samples,
-                        *self.config["kernels"], "--repeats", how["repeats"], "--least-seconds", how["least_seconds"], time_out=3600)
-            self.call("fit", "--samples", samples, "--cluster", base, "--ranks", len(cores), "--out", fitted)
+        name = self.out / f"{model}-{megabits}-{speeds}".replace(" ", "-")
+        fitted, base, samples = (pathlib.Path(f"{name}.{kind}") for kind in ("cluster.json", "base.json", "samples.csv"))
+        if fitted.exists():
+            return fitted
+        tiny = self.out / "tiny.json.gz"
+        if not tiny.exists():
+            export(tiny, {**next(iter(self.config["models"].values())), "layers": 1, "batch": 4, "length": 4, "vocabulary": 8, "d": 8, "ff": 8, "heads": 1})
+        header, *all_samples = self.profile(self.out / f"collectives-{megabits}-{speeds}.csv".replace(" ", "-"), network.Bed(megabits, cores), tiny)
+        all_samples = [line for line in all_samples if line.split(",")[1] == ""]
+        for share in sorted(set(cores)):
+            all_samples += self.profile(self.out / f"operators-{model}-{share}.csv", network.Bed(megabits, [share]), self.model(model))[1:]
+        samples.write_text("\n".join([header, *all_samples]) + "\n")
+        base.write_text(json.dumps(base_cluster(cores)))
+        self.call("fit", "--samples", samples, "--cluster", base, "--ranks", len(cores), "--out", fitted)
         return fitted
 
     def with_speeds_of(self, cluster, other):
         """The cluster whose devices are all taken for the first of another one."""
         c, (like, *_) = json.loads(cluster.read_text()), json.loads(other.read_text())["device_types"]
         c["device_types"] = [{**like, "name": t["name"]} for t in c["device_types"]]
-        out = cluster.with_suffix(".blind.json")
+        out = pathlib.Path(f"{cluster}.blind")
         out.write_text(json.dumps(c))
         return out
 
@@ -230,6 +245,7 @@ def main():
         small = {**config["models"]["gpt"], "layers": 1, "batch": 8, "length": 16, "vocabulary": 64, "d": 64, "ff": 128, "heads": 4}
         config = {**config, "models": {"gpt": small}, "megabits_per_second": [300], "cores": {"2 to 1": config["cores"]["2 to 1"]}, "steps": 3, "repeats": 1,
                   "plans": {name: config["plans"][name] for name in ("chosen", EVEN)}, "profile": {"repeats": 1, "least_seconds": 0.02}}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a bed that is left is taken down
     runs = Runs(str(pathlib.Path(a.heddle).resolve()), a.out.resolve(), config)
     runs.all(a.only)
     print(json.dumps(summary(runs.known), indent=1))
