@@ -279,7 +279,8 @@ HEDDLE_INLINE void mesh_bound::draft(effort const& e) {
         keys.push_back({graph_.segment_of_level[level], space_.kind(level)});
     auto const shorter = search::without_repetitions(keys);
     levels_ = shorter.kept;
-    static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), e));
+    // Its rounds are cheap, and what they leave undone, many rounds of the whole program would have to do.
+    static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), {e.rounds, e.gap / 5, e.until}));
     for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
     take_all_levels();
 }
