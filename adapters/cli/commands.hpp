@@ -29,8 +29,6 @@ struct hidup_arguments {
     double turn = 0;
     std::optional<std::size_t> labels_per_cut, cuts;
     bool batch_statistics = false;
-    /// Also plans the whole batch at once.
-    bool compares = true;
 };
 
 struct amp_arguments {

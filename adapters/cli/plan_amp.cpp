@@ -29,13 +29,13 @@ amp_options amp_options_of(plan_arguments const& arguments, attended_run& attend
     return options;
 }
 
-} // namespace
-
 pipeline_plan plan_by_amp(plan_arguments const& arguments, plan_input const& input, attended_run& attended) {
     attended.show("amp, layers");
     return plan_amp(input.model.program, layers_of(arguments, input), input.cluster,
                     amp_options_of(arguments, attended), {.training = training_of(arguments)});
 }
+
+} // namespace
 
 int run_plan_amp(plan_arguments const& arguments) {
     if (!arguments.out.empty()) json::require_writable(arguments.out);

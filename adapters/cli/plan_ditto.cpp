@@ -80,11 +80,6 @@ pipeline_plan with_schedule(plan_arguments const& arguments, Use const& use) {
 
 } // namespace
 
-pipeline_plan plan_by_ditto(plan_arguments const& arguments, plan_input const& input, attended_run& attended) {
-    return with_schedule(arguments,
-                         [&](auto const& schedule) { return plan_with(arguments, input, attended, schedule); });
-}
-
 int run_plan_ditto(plan_arguments const& arguments) {
     if (!arguments.out.empty()) json::require_writable(arguments.out);
     if (!arguments.profile.empty())
@@ -95,7 +90,8 @@ int run_plan_ditto(plan_arguments const& arguments) {
     auto const input = read_input(arguments);
     auto plan = [&] {
         attended_run attended;
-        return plan_by_ditto(arguments, input, attended);
+        return with_schedule(arguments,
+                             [&](auto const& schedule) { return plan_with(arguments, input, attended, schedule); });
     }();
     return finish(arguments, std::move(plan), &input);
 }

@@ -57,10 +57,6 @@ std::vector<std::string> split_at_commas(std::string const& text);
 /// Shows what a planner tells after the planner's name. *Lifetime:* that of the run.
 progress_function shown_by(attended_run& attended, std::string const& planner);
 
-/// *Throws* what the planners throw.
-pipeline_plan plan_by_amp(plan_arguments const& arguments, plan_input const& input, attended_run& attended);
-pipeline_plan plan_by_ditto(plan_arguments const& arguments, plan_input const& input, attended_run& attended);
-
 /// Writes and prints a plan; returns the exit status. The input is null if a profile was planned.
 int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const* input);
 

@@ -28,7 +28,6 @@ plan plan_interleaved(program const& p, cluster const& c, hap_options const& pla
     options.micro_batches = arguments.micro_batches;
     options.turn = seconds(arguments.turn);
     options.allows_batch_statistics = arguments.batch_statistics;
-    options.compares = arguments.compares;
     return plan_hidup(p, c, solver, options);
 }
 
