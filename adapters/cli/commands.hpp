@@ -119,6 +119,8 @@ struct train_arguments {
     std::string plan, model, optimizer = "sgd", precision = "float64";
     /// `reference` or `libtorch`, and `cpu` or `cuda`.
     std::string kernels = "reference", device = "cpu";
+    /// Launches iterations as a CUDA graph.
+    bool graph = false;
     /// Files of parameters and of inputs; what they lack is random.
     std::string weights, data;
     /// Folders of checkpoints: to save at the end, or so many steps apart, and to go on from. Their steps are among `steps`.

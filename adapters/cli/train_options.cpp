@@ -50,9 +50,12 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
                      "What computes: reference, which comes with heddle, or libtorch, if there is one")
         ->check(CLI::IsMember({"reference", "libtorch"}))
         ->capture_default_str();
-    command->add_option("--device", a.device, "cpu, or cuda: a GPU for each process, by libtorch and NCCL")
-        ->check(CLI::IsMember({"cpu", "cuda"}))
-        ->capture_default_str();
+    auto* const device =
+        command->add_option("--device", a.device, "cpu, or cuda: a GPU for each process, by libtorch and NCCL")
+            ->check(CLI::IsMember({"cpu", "cuda"}))
+            ->capture_default_str();
+    command->add_flag("--graph", a.graph, "On cuda, record an iteration as a CUDA graph and launch that")
+        ->needs(device);
     command->add_option("--seed", a.seed, "Seed of what is random")->capture_default_str()->excludes(resume);
     command->add_option("--time-out", a.time_out, "Seconds that a process waits for others")
         ->check(positive)

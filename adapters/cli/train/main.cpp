@@ -198,6 +198,7 @@ int run(int argc, char** argv) {
         return usage;
     }
     bool const is_profile = profiles->parsed();
+    if (train.graph && train.device != "cuda") throw input_error("--graph", "is for --device cuda");
     if (train.device == "cuda") train.kernels = "libtorch";
     if ((is_profile ? profile.kernels : train.kernels) != kernels_of_program()) {
         become("heddle-train-libtorch", argv);

@@ -247,10 +247,18 @@ void train(train_arguments const& arguments, training const& what, Backend const
     }
 }
 
-/// Trains as one rank of `world`.
-template <class Backend, class World>
+/// Trains on a rank itself.
+struct as_it_is {
+    template <class Rank, class TrainOn>
+    void operator()(Rank& rank, TrainOn&& train_on) const {
+        train_on(rank);
+    }
+};
+
+/// Trains as one rank of `world`, on what `with(rank, train_on)` calls `train_on` with.
+template <class Backend, class World, class With = as_it_is>
 void train_in(train_arguments const& arguments, training const& what, World& world, Backend const& backend,
-              step_report const& report) {
+              step_report const& report, With const& with = {}) {
     using tensor = typename Backend::tensor;
     auto const& p = what.model.program;
     auto const wait_for_all = [&] {
@@ -258,19 +266,22 @@ void train_in(train_arguments const& arguments, training const& what, World& wor
         world.all_reduce(one.flat());
         (void)one.number();
     };
+    auto const train_on = [&](auto& rank) {
+        train(arguments, what, backend, rank, world.rank(), wait_for_all, report);
+    };
     if (auto const* const pipeline = std::get_if<pipeline_plan>(&what.planned)) {
         auto const indexed = index_program(p);
         auto const split = split_along_batch(indexed);
         pipeline_layout const layout(indexed, *pipeline, split);
         stage_rank<tensor, World> here(indexed, split, layout, world);
         interpreter rank(p, indexed, here, backend);
-        return train(arguments, what, backend, rank, world.rank(), wait_for_all, report);
+        return with(rank, train_on);
     }
     auto const& spmd = std::get<plan>(what.planned);
     auto const indexed = index_for(p, spmd);
     on_device<typename tensor::scalar_type>(spmd, world, [&](auto& communicator) {
         interpreter rank(p, indexed, spmd, communicator, backend);
-        train(arguments, what, backend, rank, world.rank(), wait_for_all, report);
+        with(rank, train_on);
     });
 }
 

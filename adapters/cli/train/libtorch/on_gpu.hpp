@@ -3,8 +3,11 @@
 /// @brief One process per GPU: libtorch's tensors, memory and stream, and NCCL between them.
 #pragma once
 
+#include "recorded_rank.hpp"
+
 #include "../training_run.hpp"
 
+#include <heddle/base/version.hpp>
 #include <heddle/libtorch/kernels.hpp>
 #include <heddle/nccl/communicator.hpp>
 #include <heddle/nccl/launch.hpp>
@@ -15,6 +18,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace heddle::cli {
 
@@ -45,10 +50,17 @@ void train_on_gpu_in(train_arguments const& arguments, training const& what, ste
     seconds const time_out(arguments.time_out);
     auto const shared = is_alone ? std::unique_ptr<nccl::store>(std::make_unique<store_of_one>())
                                  : nccl::store_from_environment(where, time_out);
+    for (auto const& [name, value] : {std::pair("version of heddle", std::string(library_version)),
+                                      std::pair("plan", what.plan_digest), std::pair("model", what.model.digest)})
+        nccl::require_equal(*shared, where.rank, where.ranks, name, value, time_out);
     nccl::communicator world(*shared, where.rank, where.ranks,
                              {.computation = computation.stream(), .time_out = time_out});
     libtorch::kernels<Scalar> const kernels;
-    train_in(arguments, what, world, kernels, report);
+    train_in(arguments, what, world, kernels, report, [&](auto& rank, auto&& train_on) {
+        if (!arguments.graph) return train_on(rank);
+        recorded_rank<libtorch::tensor<Scalar>, std::remove_reference_t<decltype(rank)>> recorded(rank, world);
+        train_on(recorded);
+    });
     world.synchronise();
 }
 

@@ -19,6 +19,7 @@
 
 #include <support/catalogue_programs.hpp>
 #include <support/device_groups.hpp>
+#include <support/errors.hpp>
 #include <support/interleaved_plans.hpp>
 #include <support/pipelines.hpp>
 #include <support/random_mesh_programs.hpp>
@@ -186,6 +187,30 @@ whole_gradients gradients_of_ranks(program const& p, plan const& what, source_va
 }
 
 } // namespace
+
+TEST_CASE("while something is recorded, programs that draw random numbers are refused, and others run") {
+    int drawing = 0, repeating = 0;
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const p = test::catalogue_program(random, 4);
+        auto const sources = random_sources<double>(p, seed);
+        auto const of_seed = [&](std::uint64_t draws) {
+            auto const all = run_on_random_sources(p, sources, kernels(), draws);
+            std::vector<double> numbers{all.loss};
+            for (auto const& [t, gradient] : all.gradients)
+                numbers.insert(numbers.end(), gradient.second.data.begin(), gradient.second.data.end());
+            return numbers;
+        };
+        bool const draws = of_seed(1) != of_seed(2);
+        libtorch::recording_scope const recorded;
+        auto const said = test::error_of([&] { (void)of_seed(1); });
+        if (said == "nothing thrown") CHECK_FALSE(draws);
+        else CHECK(test::contains(said, "it cannot be recorded as a graph"));
+        ++(draws ? drawing : repeating);
+    }
+    CHECK((drawing > 0 && repeating > 30));
+}
 
 TEST_CASE("scalars of 16 bits are as near on uneven ranks as on one") {
     double one = 0, ranks = 0, apart = 0;

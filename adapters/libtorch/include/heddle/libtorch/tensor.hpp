@@ -25,6 +25,10 @@ namespace detail {
     thread_local at::Device device = at::kCPU;
     return device;
 }
+[[nodiscard]] inline bool& thread_records() {
+    thread_local bool records = false;
+    return records;
+}
 
 } // namespace detail
 
@@ -38,6 +42,19 @@ public:
 
 private:
     at::Device before_;
+};
+
+/// While it lives, what the calling thread computes is recorded, to be computed again of other values in the same memory.
+/// Kernels refuse to draw random numbers, which would be the same again, and sizes that follow from values.
+class recording_scope {
+public:
+    recording_scope() : before_(std::exchange(detail::thread_records(), true)) {}
+    recording_scope(recording_scope const&) = delete;
+    recording_scope& operator=(recording_scope const&) = delete;
+    ~recording_scope() { detail::thread_records() = before_; }
+
+private:
+    bool before_;
 };
 
 /// Stands for the elements of a tensor where `for_each_element` computes with all of them at once.

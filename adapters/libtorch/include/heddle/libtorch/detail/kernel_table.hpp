@@ -168,6 +168,11 @@ struct found_places {
     return x;
 }
 
+/// *Throws* `input_error` if what is computed is recorded.
+inline void refuse_recording(kernel_call const& call, std::string const& problem) {
+    if (thread_records()) call.fail(problem + "; it cannot be recorded as a graph");
+}
+
 // ---- random draws, by integers: a number depends on its key alone, see heddle/execute/random.hpp
 
 [[nodiscard]] inline at::Tensor shifted_right(at::Tensor const& x, int by) {
@@ -183,23 +188,25 @@ struct found_places {
 }
 
 /// Returns the 53 bits of which `random_unit` makes its number.
-[[nodiscard]] inline at::Tensor unit_bits(random_key key, at::Tensor const& n) {
+[[nodiscard]] inline at::Tensor unit_bits(kernel_call const& call, at::Tensor const& n) {
     using search::golden_gamma, search::mix_bits;
+    refuse_recording(call, "draws random numbers, which would be the same in every iteration");
+    auto const key = call.random;
     std::uint64_t const state = mix_bits(key.seed + golden_gamma) ^ mix_bits(key.stream * golden_gamma + 1);
     auto const first = mixed_bits(n.mul(as_signed(golden_gamma)).add(as_signed(state + golden_gamma)));
     return shifted_right(mixed_bits(first.add(as_signed(state))), 11);
 }
-[[nodiscard]] inline at::Tensor random_units(random_key key, at::Tensor const& n) {
-    return unit_bits(key, n).to(at::kDouble).mul(0x1p-53);
+[[nodiscard]] inline at::Tensor random_units(kernel_call const& call, at::Tensor const& n) {
+    return unit_bits(call, n).to(at::kDouble).mul(0x1p-53);
 }
-[[nodiscard]] inline at::Tensor random_normals(random_key key, at::Tensor const& n) {
-    auto const radius = (random_units(key, n * 2).neg().log1p() * -2).sqrt();
-    return radius * (random_units(key, n * 2 + 1) * (2 * std::numbers::pi)).cos();
+[[nodiscard]] inline at::Tensor random_normals(kernel_call const& call, at::Tensor const& n) {
+    auto const radius = (random_units(call, n * 2).neg().log1p() * -2).sqrt();
+    return radius * (random_units(call, n * 2 + 1) * (2 * std::numbers::pi)).cos();
 }
 /// Returns the factors of dropout of elements of these numbers.
-[[nodiscard]] inline at::Tensor dropout_factors(random_key key, at::Tensor const& n, double p,
+[[nodiscard]] inline at::Tensor dropout_factors(kernel_call const& call, at::Tensor const& n, double p,
                                                 at::TensorOptions const& options) {
-    auto const is_kept = unit_bits(key, n) >= static_cast<std::int64_t>(std::ceil(p * 0x1p53));
+    auto const is_kept = unit_bits(call, n) >= static_cast<std::int64_t>(std::ceil(p * 0x1p53));
     return is_kept.to(options) * (p < 1 ? 1 / (1 - p) : 0);
 }
 

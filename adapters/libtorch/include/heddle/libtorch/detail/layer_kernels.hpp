@@ -223,7 +223,7 @@ inline void add_window_kernels(kernel_table& table) {
         auto const numbers =
             whole_numbers({call.whole_shape(rule.operands[0])[1], all_heads, rows, columns},
                           {call.operands[0][1], held_heads, std::nullopt, std::nullopt}, scores.device());
-        weights = weights * dropout_factors(call.random, numbers, p, scores.options());
+        weights = weights * dropout_factors(call, numbers, p, scores.options());
     }
     auto const& out_weight = x[in_bias ? 5 : 4];
     auto y = at::einsum("bhsw,ohw->sbo",
@@ -282,7 +282,7 @@ inline void add_window_kernels(kernel_table& table) {
         whole.end()[-1] = columns;
         part.end()[-2] = part.end()[-1] = std::nullopt;
         auto const numbers = whole_numbers(whole, part, q.device()).reshape(weights.sizes());
-        weights = weights * dropout_factors(call.random, numbers, p, q.options());
+        weights = weights * dropout_factors(call, numbers, p, q.options());
     }
     return at::matmul(weights, v).reshape(call.result_shape(0));
 }

@@ -278,6 +278,7 @@ inline void add_lookup_kernels(kernel_table& table) {
 /// Runs of rows, each times a matrix of its own; the third operand holds where the runs end. The host reads the ends,
 /// because sizes of products follow from them.
 [[nodiscard]] inline at::Tensor grouped_product(kernel_call const& call, tensor_list const& x) {
+    refuse_recording(call, "multiplies runs of rows that end where its operand says");
     auto const ends = whole_number(x[2]).to(at::kCPU).contiguous();
     auto const &rows = call.operands[0][0], &matrices = call.operands[1][0];
     extent const all = std::min<extent>(ends.numel(), call.whole_shape(call.rule->operands[1])[0]);
@@ -332,6 +333,7 @@ inline void add_lookup_kernels(kernel_table& table) {
         if (halves.size() > 1) inside = inside * (halves[1].clamp(-limit, limit) + offset);
         return product(inside, 4, "down_bias", place);
     };
+    refuse_recording(call, "has as many rows for each expert as its operand says");
     auto const ids = whole_number(x[1]), weights = x[2].reshape(-1);
     auto const& held = call.operands[3][0];
     at::Tensor y = at::zeros({x[0].size(0), x[4].size(2)}, x[0].options());

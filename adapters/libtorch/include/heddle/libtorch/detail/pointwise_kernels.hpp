@@ -224,7 +224,7 @@ inline void add_random_kernels(kernel_table& table) {
         auto const drawn = static_cast<std::ptrdiff_t>(call.number("drawn", static_cast<double>(whole.size())));
         auto const& part = call.results[0];
         auto factors = dropout_factors(
-            call.random,
+            call,
             whole_numbers({whole.begin(), whole.begin() + drawn}, {part.begin(), part.begin() + drawn}, x.device()), p,
             x.options());
         while (factors.dim() < x.dim()) factors = factors.unsqueeze(-1);
@@ -236,7 +236,7 @@ inline void add_random_kernels(kernel_table& table) {
                            return gradient_list{dropped(call, g[0])}; // linear with a fixed mask
                        }};
     table["bernoulli"] = one_result([](kernel_call const& call, tensor_list const& x) {
-        return random_units(call.random, result_numbers(call, x[0].device())) < x[0].detach();
+        return random_units(call, result_numbers(call, x[0].device())) < x[0].detach();
     });
     auto const source = [&](char const* kind, auto value) {
         table[kind] = one_result([=](kernel_call const& call, tensor_list const& x) {
@@ -244,9 +244,9 @@ inline void add_random_kernels(kernel_table& table) {
         });
     };
     for (char const* kind : {"rand", "rand_like"})
-        source(kind, [](kernel_call const& call, at::Tensor const& n) { return random_units(call.random, n); });
+        source(kind, [](kernel_call const& call, at::Tensor const& n) { return random_units(call, n); });
     for (char const* kind : {"randn", "randn_like"})
-        source(kind, [](kernel_call const& call, at::Tensor const& n) { return random_normals(call.random, n); });
+        source(kind, [](kernel_call const& call, at::Tensor const& n) { return random_normals(call, n); });
     source("arange", [](kernel_call const& call, at::Tensor const& n) {
         return n.to(at::kDouble) * call.number("step", 1) + call.number("start", 0);
     });
