@@ -34,6 +34,7 @@ public:
 /// libtorch's, whose allocator gives their memory in the order of that stream, as the communicator's waits do.
 template <class Scalar>
 void train_on_gpu_in(train_arguments const& arguments, training const& what, step_report const& report) {
+    if (c10::cuda::device_count() == 0) throw error("this machine has no CUDA device, or no driver that works");
     bool const is_alone = what.ranks() == 1;
     auto const where = is_alone ? nccl::placement{} : nccl::placement_from_environment();
     if (where.ranks != what.ranks())
