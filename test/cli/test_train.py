@@ -113,6 +113,8 @@ class Train(TrainingCase):
                 self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
         if not torch.cuda.is_available():
             self.refused(run("train", "--plan", plan, "--model", self.model("gpt"), "--device", "cuda"), "CUDA")
+        on_cpu = ("--device", "cpu", "--graph")
+        self.refused(run("train", "--plan", plan, "--model", self.model("gpt"), *on_cpu), "--graph: is for --device cuda")
         plan, _ = self.plan("experts", "--planner", "amp")
         self.equals_single_device(self.train(plan, "experts", *options, steps=10))
 
