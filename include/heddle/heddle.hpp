@@ -171,6 +171,7 @@
 #include <heddle/synthesis/baselines.hpp>
 #include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/draft_pipelines.hpp>
+#include <heddle/synthesis/exchange_moves.hpp>
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/layer_costs.hpp>
 #include <heddle/synthesis/linked_bound.hpp>

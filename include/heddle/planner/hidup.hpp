@@ -9,6 +9,7 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/alternation.hpp>
 #include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/plan_segments.hpp>
@@ -41,22 +42,34 @@ struct hidup_options {
 namespace detail {
 
 /// Plans one indexed micro-batch, from ratios per device or from the starts of `plan_hap`, which on equal devices are
-/// one start.
+/// one start. Where several orders of operators have more programs than are kept, those of the given order are planned
+/// as well: of these more are kept.
 template <time_accumulator Accumulator>
 [[nodiscard]] plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance,
                              planning_options const& options, std::optional<ratio_table> const& start) {
+    search::deadline const until(options.limits);
     stage_run<Accumulator> run(part, c, options);
     alternation<Accumulator> pairs(run, balance);
     auto const proportional = run.programs.compute_proportional_ratios(), even = run.programs.even_ratios();
     if (start) pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
     else if (proportional == even) pairs.search_from({{"even", even}});
     else pairs.search_from({{"compute-proportional", proportional}, {"even", even}});
+    bool const left_programs_out = !run.programs.is_complete();
     if (!run.record.is_empty()) {
         move_atoms_of_candidates(run.record, run.programs, run.until);
         prove_by_search(run);
     }
     plan result = std::move(run).concluded();
     result.provenance.planner = "hidup";
+    if (options.cuts <= 1 || !left_programs_out || until.is_over()) return result;
+    auto in_one_order = options;
+    in_one_order.cuts = 1;
+    in_one_order.limits = until.rest(options.limits);
+    auto other = run_hidup<Accumulator>(part, c, balance, in_one_order, start);
+    auto statistics = result.statistics;
+    statistics += other.statistics;
+    if (other.exists() && (!result.exists() || other.cost() < result.cost())) result = std::move(other);
+    result.statistics = statistics;
     return result;
 }
 
@@ -76,8 +89,9 @@ template <time_accumulator Accumulator>
 /// operator that reads a parameter. It does not cover a program that `converting_before_views` leaves out and that has
 /// a stage which begins with a parameter and at no collective: local conversions of that stage count in the stage
 /// before, so such a program may be faster. If a bound on the width left out orders, the status is `optimal` only if no
-/// order can be faster; otherwise it is a limit on the width. The time limit and `statistics` are for both plans
-/// together; the plan of the whole batch gets the time that this one leaves.
+/// order can be faster; otherwise it is a limit on the width. Where several orders have too many programs,
+/// those of the given order are planned as well, and the cheaper plan is returned. The time limit and `statistics` are
+/// for all plans together; the plan of the whole batch gets the time that these leave.
 /// *Throws* `input_error` for a batch that cannot be divided so, for device groups, and for an operator with statistics
 /// of the batch.
 template <single_device_program Program, ratio_solver Solver>

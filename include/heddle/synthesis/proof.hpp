@@ -7,6 +7,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/synthesis/alternation.hpp>
+#include <heddle/synthesis/exchange_moves.hpp>
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/linked_bound.hpp>
 #include <heddle/synthesis/planned_prices.hpp>
@@ -198,13 +199,21 @@ void prove_by_search(stage_run<Accumulator>& run) {
     options.search = run.options.last_search;
     options.narrowest = options.beam; // what narrower ones find is there
     if (run.weights) options.relaxation_rounds /= 2;
+    constexpr int rounds = 4; // of exchanges
+    bool is_reduced = false;
     for (int left = 4;; --left) {
         if (run.memory_binds) programs.take_all();
+        if (std::exchange(is_reduced, false)) programs.take_again();
         record.best().lower_bound = 0;
         if (run.out_of_time()) return;
-        if (programs.bounding()) record.best().lower_bound = detail::bound_by_bounding(run);
-        if (programs.bounding() || !programs.is_complete()) return;
-        double const cost = record.best().cost();
+        if (programs.bounding()) {
+            record.best().lower_bound = detail::bound_by_bounding(run);
+            is_reduced = true; // at these shares
+            left = std::min(left, 2);
+        } else if (!programs.is_complete()) {
+            return;
+        }
+        double const cost = record.best().cost(), bounded = record.best().lower_bound;
         planned_prices const at(programs, record.best());
         if (run.weights) options.weights = at.spread(*run.weights, programs.types());
         options.start = record.path();
@@ -212,13 +221,18 @@ void prove_by_search(stage_run<Accumulator>& run) {
         if (found.which_limit != search::limit_kind::none) run.which_limit = found.which_limit;
         if ((run.memory_binds |= found.memory_binds) && !programs.has_all())
             continue; // programs that are only smaller count then
-        if (left > 0 && found.path && found.cost.seconds < cost * (1 - 1e-9))
-            record.consider("longer search, program", *found.path, ratio_table(record.ratios()));
+        if (left > 0) {
+            if (found.path && found.cost.seconds < cost * (1 - 1e-9))
+                record.consider("longer search, program", *found.path, ratio_table(record.ratios()));
+            if (auto const cheaper = exchange_moves<Accumulator>(at.priced, record.path(), rounds, run.until))
+                record.consider("moves exchanged", *cheaper, ratio_table(record.ratios()));
+        }
         auto const& best = record.best();
         if (best.cost() < cost &&
             !are_equal(programs.program(), at.shares, integral_shares(programs.program(), best.ratios, best.cuts)))
             continue; // the bound anew
-        record.best().lower_bound = std::min(found.lower_bound, best.cost());
+        double const proven = programs.is_complete() ? found.lower_bound : 0;
+        record.best().lower_bound = std::min(std::max(bounded, proven), best.cost());
         return;
     }
 }

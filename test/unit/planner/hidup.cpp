@@ -4,6 +4,10 @@
 #include <heddle/plan/simulate.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/hidup.hpp>
+#include <heddle/synthesis/exchange_moves.hpp>
+#include <heddle/synthesis/planned_prices.hpp>
+#include <heddle/synthesis/stage_programs.hpp>
+#include <support/cases.hpp>
 #include <support/random_programs.hpp>
 
 #include <doctest/doctest.h>
@@ -325,4 +329,73 @@ TEST_CASE("what the parts of a batch do not add up to is refused") {
         CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(b.finish(b.apply("total", "(k) -> (); 0", {root})))),
                              doctest::Contains("'root'"), input_error);
     }
+}
+
+TEST_CASE("moves are exchanged until no two in turn can be, and programs that a graph does not have are left alone") {
+    search::deadline const until{search::limits{}};
+    std::size_t improved = 0;
+    for (double const bandwidth : {1e3, 1e4, 1e5, 1e6}) {
+        CAPTURE(bandwidth);
+        searched const s(index_program(micro_batch_of(perceptron(), 2)), two(bandwidth));
+        program_clock<duplex> const clock(*s.priced);
+        auto const cost = [&](move_list const& path) { return clock.evaluate(clock.start(), 0, path).seconds; };
+        auto const worst = search::follow(
+            s.graph, s.priced->shortest_under([](move_price const& m) { return -m.transfers.total() - m.work[0]; }));
+        auto const better = exchange_moves<duplex>(*s.priced, worst, 100, until);
+        if (!better) continue;
+        ++improved;
+        CHECK(cost(*better) < cost(worst));
+        auto const states = search::states_along(s.graph, *better);
+        double least = cost(*better);
+        auto other = *better;
+        for (std::size_t level = 0; level + 1 < better->size(); ++level) {
+            s.graph.for_each_edge(states[level], [&](std::uint32_t through, auto one) {
+                s.graph.for_each_edge({states[level].level + 1, through}, [&](std::uint32_t to, auto second) {
+                    if (to != states[level + 2].position) return;
+                    other[level] = one, other[level + 1] = second;
+                    least = std::min(least, cost(other));
+                });
+            });
+            other = *better;
+        }
+        CHECK(least >= cost(*better) * (1 - 1e-8));
+        CHECK_FALSE(exchange_moves<duplex>(*s.priced, *better, 100, until));
+        auto foreign = worst;
+        std::swap(foreign.front(), foreign.back());
+        CHECK_FALSE(exchange_moves<duplex>(*s.priced, foreign, 100, until));
+    }
+    CHECK(improved >= 2);
+}
+
+TEST_CASE(
+    "a narrow width leaves a bound that no program undercuts, and a plan no dearer than that of the given order") {
+    unsigned narrow = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 2100);
+        auto const made = branches(random);
+        auto const c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
+        hidup_options several{.compares = false};
+        several.planning.training.micro_batches = 2;
+        auto all = several.planning;
+        several.planning.width = static_cast<std::size_t>(random.between(2, 60));
+        auto one = several;
+        one.planning.cuts = 1;
+        auto const found = plan_hidup(made, c, clp::ratio_solver{}, several);
+        auto const given = plan_hidup(made, c, clp::ratio_solver{}, one);
+        if (!given.exists()) continue;
+        REQUIRE(found.exists());
+        CHECK(found.cost() <= given.cost() * (1 + 1e-9));
+        narrow += std::ranges::any_of(found.warnings,
+                                      [](auto const& w) { return w.find("width bound") != std::string::npos; });
+        search::deadline const until;
+        stage_programs programs(index_program(micro_batch_of(made, 2)), c, all, until);
+        programs.take_all();
+        planned_prices const at(programs, found);
+        auto const best = synthesise<duplex>(at.priced, {.engine = search_engine::pareto_dp, .search = {}});
+        REQUIRE(best.status == search::status::optimal);
+        CHECK(found.lower_bound <= best.cost.seconds * (1 + 1e-9));
+        CHECK(found.cost() >= best.cost.seconds * (1 - 1e-9));
+    }
+    CHECK(narrow > test::cases(10u));
 }
