@@ -3,6 +3,7 @@
 // rates of operator classes with errors on shapes that were left out, and iterations beside what is predicted of them.
 // Usage: one_gpu cpu|cuda SEEDS BATCH MODEL...   It prints the parts of a page, and returns 1
 // if something in them is wrong, 2 if they are not whole. run.sh builds and calls it.
+#include "device_rates.hpp"
 #include "staged_communicator.hpp"
 
 #include <heddle/libtorch/kernels.hpp>
@@ -51,14 +52,7 @@
 namespace {
 
 using namespace heddle;
-using tensor = libtorch::tensor<float>;
-
-at::Device device = at::kCPU;
-
-struct named_program {
-    std::string name;
-    heddle::program program;
-};
+using namespace heddle::bench;
 
 // ---- arithmetic
 
@@ -110,7 +104,7 @@ struct shown {
     }
     void run_plan(program const& p, plan const& how, std::uint64_t seed = 1) {
         auto const indexed = index_for(p, how);
-        on_ranks(p, ranks_of(how), seed, [&](bench::staged_communicator& world, expected_of& expected) {
+        on_ranks(p, ranks_of(how), seed, [&](staged_communicator& world, expected_of& expected) {
             on_device<double>(how, world, [&](auto& mine) {
                 interpreter rank(p, indexed, how, mine, kernels(), seed);
                 expected.run(rank);
@@ -121,8 +115,8 @@ struct shown {
         auto const indexed = index_program(p);
         auto const split = split_along_batch(indexed);
         pipeline_layout const layout(indexed, how, split);
-        on_ranks(p, layout.ranks(), seed, [&](bench::staged_communicator& world, expected_of& expected) {
-            stage_rank<libtorch::tensor<double>, bench::staged_communicator> here(indexed, split, layout, world);
+        on_ranks(p, layout.ranks(), seed, [&](staged_communicator& world, expected_of& expected) {
+            stage_rank<libtorch::tensor<double>, staged_communicator> here(indexed, split, layout, world);
             interpreter rank(p, indexed, here, kernels(), seed);
             expected.run(rank);
         });
@@ -134,7 +128,7 @@ private:
         expected_of expected(p, seed);
         run_ranks(ranks, [&](in_process_communicator& threads) {
             libtorch::device_scope const here(device);
-            bench::staged_communicator world(threads);
+            staged_communicator world(threads);
             work(world, expected);
         });
         auto const& found = expected.result();
@@ -233,143 +227,8 @@ bool arithmetic(std::uint64_t seeds, std::vector<named_program> const& models) {
 
 // ---- time
 
-/// Waits for the device.
-void synchronise() { (void)tensor(tensor_shape{}).number(); }
-
-/// Returns the median seconds of a call.
-double seconds_of(std::function<void()> const& call) {
-    using clock = std::chrono::steady_clock;
-    constexpr double enough = 0.02;
-    auto const timed = [&](int times) {
-        synchronise();
-        auto const begun = clock::now();
-        for (int n = 0; n < times; ++n) call();
-        synchronise();
-        return std::chrono::duration<double>(clock::now() - begun).count();
-    };
-    call();
-    int const times = std::max(1, static_cast<int>(enough / std::max(timed(1), 1e-7)));
-    std::array<double, 5> all{};
-    for (auto& t : all) t = timed(times) / times;
-    std::sort(all.begin(), all.end());
-    return all[all.size() / 2];
-}
-
-/// How numbers are multiplied and kept.
-struct precision {
-    char const* name;
-    element_type type = element_type::float32;
-    bool is_tf32 = false;
-
-    void set() const {
-        at::globalContext().setAllowTF32CuBLAS(is_tf32);
-        at::globalContext().setAllowTF32CuDNN(is_tf32);
-    }
-};
-constexpr precision fp32{"fp32"}, tf32{"tf32", element_type::float32, true}, bf16{"bf16", element_type::bfloat16};
-
-/// Runs a program in fp32 operator by operator, and adds the time of each call that is not known yet, forward and
-/// backward, in every precision.
-class sampler {
-public:
-    void run(program const& p) {
-        auto const indexed = index_program(p);
-        libtorch::kernels<float> const backend;
-        std::map<tensor_id, tensor> values;
-        for (auto const& [t, value] : random_sources<float>(p, 1)) values.emplace(t, tensor(value));
-        std::map<tensor_id, std::size_t> uses;
-        for (operator_id o = 0; o < p.operator_count(); ++o)
-            for (auto t : p.operands(o)) ++uses[t];
-        for (operator_id o = 0; o < p.operator_count(); ++o) {
-            std::vector<tensor const*> x;
-            for (auto t : p.operands(o)) x.push_back(&values.at(t));
-            auto const y = backend.forward(whole_call(p, o), x);
-            add_calls<float>(fp32, p, indexed, o, x, y);
-            if (device.is_cuda()) add_calls<float>(tf32, p, indexed, o, x, y);
-            fp32.set();
-            if (algorithm::all_of(p.operands(o), [&](auto t) { return is_floating(p.tensor(t).type); })) try {
-                    add_calls<c10::BFloat16>(bf16, p, indexed, o, x, y);
-                } catch (input_error const&) { not_in_bf16_.insert(p.kind(o)); }
-            for (std::size_t k = 0; k < y.size(); ++k) values.emplace(p.results(o)[k], y[k]);
-            for (auto t : p.operands(o))
-                if (--uses[t] == 0) values.erase(t);
-        }
-    }
-    [[nodiscard]] std::vector<sample> const& samples() const { return samples_; }
-    /// Kinds of operators that libtorch does not compute in bf16 on the device.
-    [[nodiscard]] std::set<std::string> const& not_in_bf16() const { return not_in_bf16_; }
-
-private:
-    template <class Scalar>
-    void add_calls(precision const& how, program const& p, indexed_program const& indexed, operator_id o,
-                   std::vector<tensor const*> const& operands, std::vector<tensor> const& results) {
-        using value = libtorch::tensor<Scalar>;
-        static libtorch::kernels<Scalar> const backend;
-        how.set();
-        std::vector<value> operands_here, results_here, ones;
-        for (auto const* x : operands) operands_here.emplace_back(x->value());
-        for (auto const& y : results) {
-            results_here.emplace_back(y.value());
-            ones.emplace_back(y.shape(), Scalar(1.0F));
-        }
-        std::vector<value const*> x, y, g;
-        for (auto const& one : operands_here) x.push_back(&one);
-        for (std::size_t k = 0; k < results.size(); ++k) {
-            y.push_back(&results_here[k]);
-            g.push_back(indexed.tensors[p.results(o)[k]].has_cotangent ? &ones[k] : nullptr);
-        }
-        tensor_call<value> const call = whole_call(p, o);
-        auto const step = make_step(indexed, whole_computation(indexed, o), {});
-        add(how, step, step.forward, [&] { (void)backend.forward(call, x); });
-        if (std::any_of(g.begin(), g.end(), [](auto const* c) { return c != nullptr; }))
-            add(how, step, step.backward, [&] { (void)backend.backward(call, x, y, g); });
-    }
-    void add(precision const& how, step_work const& s, local_work const& work, std::function<void()> const& call) {
-        bytes const size = (work.whole + work.split) * (element_size(how.type) / 4.0); // which the models say in fp32
-        if (!work.launches || known_.contains({how.name, s.category, work.operations.value, size.value})) return;
-        seconds const time(seconds_of(call));
-        samples_.push_back({s.category, how.name, 0, how.type, work.operations, size, time});
-        known_.insert({how.name, s.category, work.operations.value, size.value});
-    }
-
-    std::set<std::tuple<std::string, operator_class, double, double>> known_;
-    std::vector<sample> samples_;
-    std::set<std::string> not_in_bf16_;
-};
-
-/// A device whose classes are as fitted in fp32; the overhead and bandwidth of the element-wise stand for all others.
-cluster fitted(fit_report const& report) {
-    device_type type{"device", bytes(1e15), bytes_per_second(1e9), seconds(1e-6), {}};
-    rate_table table{flops_per_second(1e9), {}};
-    for (auto const& f : report.operators) {
-        if (f.device != fp32.name) continue;
-        table.by_class[f.category] = f.speed;
-        if (f.category == operator_class::matmul && f.speed.rate) table.fallback = *f.speed.rate;
-        if (f.category != operator_class::elementwise) continue;
-        if (f.speed.bandwidth) type.bandwidth = *f.speed.bandwidth;
-        if (f.speed.overhead) type.overhead = *f.speed.overhead;
-    }
-    type.rates[element_type::float32] = table;
-    cluster c;
-    c.name = "fitted";
-    c.types = {type};
-    c.machines = {{.type = 0}};
-    return c;
-}
-
-plan plan_of_one(indexed_program const& indexed) {
-    plan p = blank_plan(indexed);
-    p.devices.resize(1);
-    p.devices[0].group_size = 1;
-    p.ratios.assign(segment_count(indexed), {1.0});
-    for (auto const& i : undivided_program(indexed)) p.steps.push_back({i, make_step(indexed, i, {}), {}});
-    return p;
-}
-
 void time_models(extent batch, std::vector<named_program> const& models) {
-    sampler all;
-    for (auto const& m : models)
-        for (extent const size : {batch / 2, batch, 2 * batch}) all.run(with_batch_size(m.program, size));
+    auto const all = sampled(batch, models);
     auto const report = fit_samples(all.samples());
     std::printf(
         "\n## Rates of operator classes\n\nOperators of the models below with half, all and twice the batch, forward "
@@ -433,11 +292,7 @@ int main(int count, char** arguments) {
     try {
         if (std::string_view(arguments[1]) == "cuda") device = at::Device(at::kCUDA, 0);
         libtorch::device_scope const here(device);
-        std::vector<named_program> models;
-        for (auto const* file : std::vector<char const*>(arguments + 4, arguments + count)) {
-            auto const name = std::filesystem::path(file).filename().string();
-            models.push_back({name.substr(0, name.find('.')), json::read_model(file).program});
-        }
+        auto const models = read_models({arguments + 4, arguments + count});
         bool const is_right = arithmetic(std::strtoull(arguments[2], nullptr, 10), models);
         time_models(std::strtoll(arguments[3], nullptr, 10), models);
         return is_right ? 0 : 1;

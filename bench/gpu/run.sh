@@ -5,9 +5,10 @@
 #   bench/gpu/run.sh                                on the first GPU of this machine
 #   bench/gpu/run.sh --device cpu --out page.md     a dry run of the same code on the CPU, with small sizes
 #
+# With two or more GPUs it measures what they do together too; a dry run does so with two threads.
 # Options: --seeds N random programs; --include FOLDER, which may be given several times, where headers are.
 # Needs a C++20 compiler (CXX), a Python with torch (PYTHON), headers of Boost, Eigen 3, nlohmann/json and zlib, and
-# what LDFLAGS may say of where zlib is.
+# what LDFLAGS may say of where zlib is; for several GPUs headers of CUDA, which the wheels of torch bring, and NCCL.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 device=cuda out= includes= seeds=
@@ -67,25 +68,48 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# shellcheck disable=SC2086
-${CXX:-g++} -std=c++20 -O2 -DNDEBUG -ffp-contract=off -I"$root/include" -I"$root/adapters/json/include" \
-    -I"$root/adapters/libtorch/include" -I"$root/test" $includes $flags "$root/bench/gpu/one_gpu.cpp" -o "$work/one_gpu" \
-    ${LDFLAGS:-} $libraries -lz -pthread
+gpus=0
+[ "$device" = cpu ] || gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
+# The wheels of torch have headers and libraries of CUDA and NCCL beside it.
+cuda=
+for library in "$torch"/../nvidia/*/lib/libnccl.so.* "$torch"/../nvidia/*/lib/libcudart.so.*; do
+    [ -f "$library" ] || continue
+    folder=$(dirname "$(dirname "$library")")
+    cuda="$cuda -isystem $folder/include $library -Wl,-rpath,$folder/lib"
+done
+build() { # NAME FLAG...
+    program=$1 && shift
+    # shellcheck disable=SC2086
+    ${CXX:-g++} -std=c++20 -O2 -DNDEBUG -ffp-contract=off -I"$root/include" -I"$root/adapters/json/include" \
+        -I"$root/adapters/libtorch/include" -I"$root/adapters/nccl/include" -I"$root/test" $includes $flags \
+        "$root/bench/gpu/$program.cpp" -o "$work/$program" ${LDFLAGS:-} "$@" $libraries -lz -pthread
+}
+build one_gpu
+if [ "$device" = cpu ]; then
+    build several_gpus
+elif [ "$gpus" -ge 2 ]; then
+    # shellcheck disable=SC2086
+    build several_gpus -DHEDDLE_HAS_CUDA $cuda
+fi
 
 for m in $models; do set -- "$@" "$root/examples/models/$m.json.gz"; done
 status=0
 "$work/one_gpu" "$device" "$seeds" "$batch" "$@" >"$work/one.md" || status=$?
 [ $status -le 1 ] || exit $status # else the page says what is wrong
+several=
+if [ "$device" = cpu ]; then several=2; elif [ "$gpus" -ge 2 ]; then several=$gpus; fi
+if [ "$several" ]; then
+    "$work/several_gpus" "$device" "$several" $((2 * batch)) "$@" >"$work/several.md"
+fi
 
 {
     echo "# On GPUs"
     echo
     if [ "$device" = cpu ]; then
         echo "**A dry run on a CPU, with small sizes: no GPU was there. The numbers show that \`bench/gpu/run.sh\` works, and say nothing of a GPU.**"
-        gpus=0 name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)
+        name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)
         driver=none
     else
-        gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
         name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)
         driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)
     fi
@@ -95,14 +119,13 @@ status=0
     echo
     echo "## Several GPUs"
     echo
-    if [ "$gpus" -lt 2 ]; then
-        reason="there are fewer than two GPUs"
+    if [ "$several" ]; then
+        cat "$work/several.md"
     else
-        reason="this script has no part for it yet"
+        for part in "NCCL's collectives" "Plans on several GPUs" "Overlap of micro-batches that take turns" "Interference"; do
+            echo "- $part: not measured, as there are fewer than two GPUs."
+        done
     fi
-    for part in "NCCL's collectives" "Plans on several GPUs" "Overlap of micro-batches that take turns" "Interference"; do
-        echo "- $part: not measured, as $reason."
-    done
 } >"$work/page.md"
 mv "$work/page.md" "$out"
 echo "$out"

@@ -69,21 +69,21 @@ private:
     /// Numbers of the device on the host.
     class staged {
     public:
-        explicit staged(std::span<double const> device) : values_(device.size()) {
-            if (!device.empty()) seen(values_.data(), values_.size(), at::kCPU).copy_(there(device));
+        explicit staged(std::span<double const> data_there) : values_(data_there.size()) {
+            if (!data_there.empty()) seen(values_.data(), values_.size(), at::kCPU).copy_(there(data_there));
         }
         [[nodiscard]] std::span<double> out() { return values_; }
         [[nodiscard]] std::span<double const> in() const { return values_; }
-        void bring(std::span<double> device) {
-            if (!device.empty()) there(device).copy_(seen(values_.data(), values_.size(), at::kCPU));
+        void bring(std::span<double> data_there) {
+            if (!data_there.empty()) there(data_there).copy_(seen(values_.data(), values_.size(), at::kCPU));
         }
 
     private:
         [[nodiscard]] static at::Tensor seen(double* data, std::size_t size, at::TensorOptions const& on) {
             return at::from_blob(data, {static_cast<extent>(size)}, on.dtype(at::kDouble));
         }
-        [[nodiscard]] static at::Tensor there(std::span<double const> device) {
-            return seen(const_cast<double*>(device.data()), device.size(), libtorch::tensor<double>::options());
+        [[nodiscard]] static at::Tensor there(std::span<double const> data_there) {
+            return seen(const_cast<double*>(data_there.data()), data_there.size(), libtorch::tensor<double>::options());
         }
         std::vector<double> values_;
     };
