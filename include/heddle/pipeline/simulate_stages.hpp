@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 namespace heddle {
@@ -70,8 +71,8 @@ public:
     staged_timeline run() {
         while (auto const next = first_to_start()) next->is_transfer ? transfer(*next) : pass(*next);
         finish();
-        std::stable_sort(result_.events.begin(), result_.events.end(),
-                         [](auto const& a, auto const& b) { return a.start < b.start; });
+        algorithm::sort(result_.events, {},
+                        [](auto const& e) { return std::tuple(e.start, e.stage, e.what, e.micro_batch); });
         return std::move(result_);
     }
 

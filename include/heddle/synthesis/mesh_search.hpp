@@ -28,6 +28,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -291,7 +292,7 @@ std::vector<mesh_bound::pair_of_programs> mesh_searcher<Accumulator>::pairs_of_b
         pairs.push_back(bound_->in_turn(axis, bound_->cheapest(1 - axis)));
         for (auto const& other : few_) pairs.push_back(bound_->in_turn(axis, other));
     }
-    std::stable_sort(pairs.begin(), pairs.end(), [](auto const& a, auto const& b) { return a.cost < b.cost; });
+    algorithm::sort(pairs, {}, [](auto const& pair) { return std::tie(pair.cost, pair.programs); });
     auto const same = [](auto const& a, auto const& b) { return a.programs == b.programs; };
     pairs.erase(std::unique(pairs.begin(), pairs.end(), same), pairs.end());
     return pairs;
