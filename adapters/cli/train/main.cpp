@@ -200,11 +200,12 @@ int run(int argc, char** argv) {
     bool const is_profile = profiles->parsed();
     if (train.graph && train.device != "cuda") throw input_error("--graph", "is for --device cuda");
     if (train.device == "cuda") train.kernels = "libtorch";
-    if ((is_profile ? profile.kernels : train.kernels) != kernels_of_program()) {
-        become("heddle-train-libtorch", argv);
-        throw error(
-            "this heddle was built without libtorch, whose kernels are asked for; install a libtorch and build it "
-            "again, or use the reference kernels");
+    if (auto const& kernels = is_profile ? profile.kernels : train.kernels; kernels != kernels_of_program()) {
+        bool const has_libtorch = kernels == "libtorch";
+        become(has_libtorch ? "heddle-train-libtorch" : "heddle-train", argv);
+        throw error(has_libtorch ? "this heddle was built without libtorch, whose kernels are asked for; install a "
+                                   "libtorch and build it again, or use the reference kernels"
+                                 : "heddle-train, which has the reference kernels, is missing beside this command");
     }
     if (is_profile)
         return run_where_started(
