@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -75,6 +76,16 @@ TEST_CASE("a store over TCP, kept until all have gone") {
     other->set("late", "still there");
     CHECK(other->find("late") == "still there");
     other.reset();
+}
+
+TEST_CASE("a store over TCP is kept until all have come") {
+    auto kept = std::make_unique<nccl::tcp_store>(std::uint16_t{0}, seconds(30), 2);
+    auto const port = kept->port();
+    kept->set("x", "from the first");
+    std::jthread const leaving([&] { kept.reset(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    nccl::tcp_store other("localhost", port, seconds(10));
+    CHECK(other.find("x") == "from the first");
 }
 
 TEST_CASE("a store that is not there is given up in time, one that has gone is said to") {

@@ -358,7 +358,7 @@ TEST_CASE("an error of NCCL is an exception with rank and operation, and the com
                                    "the communicator was aborted after an error"));
                     throw error(first);
                 },
-                seconds(1));
+                seconds(20));
         });
         CAPTURE(told);
         CHECK(contains(told, "remote process exited"));

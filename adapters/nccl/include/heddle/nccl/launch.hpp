@@ -74,7 +74,7 @@ inline std::size_t number_from_environment(std::initializer_list<char const*> na
     auto const port = static_cast<std::uint16_t>(detail::number_from_environment({"MASTER_PORT"}, last_port - 1) + 1);
     char const* const host = std::getenv("MASTER_ADDR");
     if (!host) throw input_error("MASTER_ADDR", "is not set; it is the host of rank 0");
-    if (where.rank == 0) return std::make_unique<tcp_store>(port, time_out);
+    if (where.rank == 0) return std::make_unique<tcp_store>(port, time_out, where.ranks);
     return std::make_unique<tcp_store>(host, port, time_out);
 }
 
@@ -86,7 +86,7 @@ template <communicator_of<double> Communicator>
     std::array<double, 1 + host.size()> address{}; // the port, and the name's characters
     std::unique_ptr<tcp_store> mine;
     if (hosts.rank() == 0) {
-        mine = std::make_unique<tcp_store>(std::uint16_t{0}, time_out);
+        mine = std::make_unique<tcp_store>(std::uint16_t{0}, time_out, hosts.size());
         if (::gethostname(host.data(), host.size() - 1) != 0) throw error("this machine does not know its name");
         address[0] = mine->port();
         for (std::size_t n = 0; n < host.size(); ++n) address[1 + n] = host[n];

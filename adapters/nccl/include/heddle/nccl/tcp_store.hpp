@@ -96,13 +96,13 @@ private:
     int descriptor_ = -1;
 };
 
-/// Keeps the values in a thread, which ends once all that ever came have gone, or at once if an exception is on its
-/// way.
+/// Keeps the values in a thread, which ends once as many as are expected have come, and all have gone; or at once if an
+/// exception is on its way.
 class tcp_server {
 public:
     /// Port 0 takes one that is free.
-    tcp_server(std::uint16_t port, seconds time_out)
-        : listening_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), time_out_(time_out) {
+    tcp_server(std::uint16_t port, seconds time_out, std::size_t expected)
+        : listening_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), time_out_(time_out), expected_(expected) {
         int const yes = 1;
         sockaddr_in address{};
         address.sin_family = AF_INET;
@@ -131,17 +131,24 @@ private:
     void serve() {
         std::vector<socket> clients;
         std::map<std::string, std::string> values;
-        while (!stopping_ || (!clients.empty() && std::chrono::steady_clock::now() < until_)) {
+        for (std::size_t came = 0;;) {
+            bool const stops = stopping_; // who has come by now can be seen below
+            if (stops && std::chrono::steady_clock::now() >= until_) return;
+            bool const is_alone = clients.empty() && came >= expected_;
             std::vector<pollfd> watched{{listening_.get(), POLLIN, 0}};
             for (auto const& c : clients) watched.push_back({c.get(), POLLIN, 0});
             constexpr int nap_in_ms = 20;
-            if (::poll(watched.data(), watched.size(), nap_in_ms) <= 0) continue;
+            int const seen = ::poll(watched.data(), watched.size(), nap_in_ms);
+            if (seen == 0 && stops && is_alone) return;
+            if (seen <= 0) continue;
             for (std::size_t n = clients.size(); n-- > 0;)
                 if (watched[n + 1].revents != 0 && !answer(clients[n], values))
                     clients.erase(clients.begin() + static_cast<std::ptrdiff_t>(n));
             if (watched[0].revents != 0)
-                if (socket client(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)); client)
+                if (socket client(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)); client) {
                     clients.push_back(std::move(client));
+                    ++came;
+                }
         }
     }
     /// A request is a key, and '=' and a value if it is set; the answer is '=' and the value, or nothing.
@@ -157,6 +164,7 @@ private:
     socket listening_;
     std::uint16_t port_ = 0;
     seconds time_out_;
+    std::size_t expected_;
     int uncaught_ = std::uncaught_exceptions();
     std::atomic<bool> stopping_ = false;
     std::chrono::steady_clock::time_point until_;
@@ -167,12 +175,13 @@ private:
 
 /// Values that one rank keeps for all, in a thread of its own.
 ///
-/// The rank that keeps them waits in its destructor, no longer than the time-out, until the others are done with theirs.
+/// The rank that keeps them waits in its destructor, no longer than the time-out, until the others have come and are done
+/// with theirs.
 class tcp_store : public store {
 public:
-    /// Keeps the values. Port 0 takes one that is free.
-    explicit tcp_store(std::uint16_t port, seconds time_out = seconds(300))
-        : server_(std::make_unique<detail::tcp_server>(port, time_out)) {
+    /// Keeps the values, for this rank and others, of whom at least `ranks` in all come. Port 0 takes one that is free.
+    explicit tcp_store(std::uint16_t port, seconds time_out = seconds(300), std::size_t ranks = 1)
+        : server_(std::make_unique<detail::tcp_server>(port, time_out, ranks)) {
         connect("localhost", server_->port(), time_out);
     }
     /// Reaches the rank that keeps the values. *Throws* `error` if it is not there in time.
