@@ -288,7 +288,7 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
 
 TEST_CASE("a program that does not fit once its shares are whole is planned again with less memory") {
     int over = 0, again = 0;
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(300u); ++seed) {
         test::random_source random(seed);
         auto const model = random_tree(random);
         auto c = random_cluster(random, 3, 2);
@@ -313,6 +313,6 @@ TEST_CASE("a program that does not fit once its shares are whole is planned agai
         CHECK(verify(model, p));
     }
     MESSAGE(again << " of " << over << " fit");
-    CHECK(over >= 30);
+    CHECK(over >= test::cases(30));
     CHECK(3 * again >= over);
 }
