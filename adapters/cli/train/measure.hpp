@@ -28,6 +28,20 @@ namespace heddle::cli {
     return std::chrono::duration<double>(clock::now() - begun).count();
 }
 
+/// Returns the median seconds that a call takes on the slowest rank. All ranks of the group call it.
+template <class Group>
+[[nodiscard]] double slowest_seconds(Group& group, int repeats, std::function<void()> const& call) {
+    std::vector<double> all;
+    for (int r = -1; r < repeats; ++r) { // the first one is not counted
+        std::vector<double> one{1};
+        group.all_reduce(std::span(one));
+        one[0] = seconds_of(call);
+        group.all_reduce(std::span(one), reduction::maximum);
+        if (r >= 0) all.push_back(one[0]);
+    }
+    return median(std::move(all));
+}
+
 /// What a collective and a computation take alone, and at the same time.
 struct interference {
     double collective = 0, computation = 0, together = 0;
@@ -43,17 +57,7 @@ struct interference {
 template <class Group>
 [[nodiscard]] interference measure_interference(Group& group, int repeats, std::size_t size) {
     std::vector<float> sent(size / sizeof(float), 1.0F), computed(std::size_t{1} << 16, 1.0F);
-    auto const slowest = [&](std::function<void()> const& call) {
-        std::vector<double> all;
-        for (int r = -1; r < repeats; ++r) { // the first one is not counted
-            std::vector<double> one{1};
-            group.all_reduce(std::span(one));
-            one[0] = seconds_of(call);
-            group.all_reduce(std::span(one), reduction::maximum);
-            if (r >= 0) all.push_back(one[0]);
-        }
-        return median(std::move(all));
-    };
+    auto const slowest = [&](std::function<void()> const& call) { return slowest_seconds(group, repeats, call); };
     auto const compute = [&](int times) {
         for (int n = 0; n < times; ++n)
             for (auto& x : computed) x = x * 0.999F + 0.001F;

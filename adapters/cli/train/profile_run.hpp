@@ -27,7 +27,6 @@
 
 namespace heddle::cli {
 
-/// Returns the middle one of some numbers. *Precondition:* there is one.
 /// Returns the median seconds of calls that together take this long at least.
 [[nodiscard]] inline double median_seconds(std::function<void()> const& call, double enough, int repeats) {
     call(); // the first one finds caches cold
@@ -59,20 +58,9 @@ public:
             for (auto t : p.operands(o)) ++uses[t];
         for (auto const& [t, value] : random_sources<scalar>(p, 1)) values.emplace(t, tensor(value));
         for (operator_id o = 0; o < p.operator_count(); ++o) {
-            std::vector<tensor const*> x, y, g;
+            std::vector<tensor const*> x;
             for (auto t : p.operands(o)) x.push_back(&values.at(t));
-            tensor_call<tensor> const call = whole_call(p, o);
-            auto const results = backend_.forward(call, x);
-            std::vector<tensor> ones;
-            for (auto const& r : results) ones.emplace_back(r.shape(), scalar{1});
-            for (std::size_t k = 0; k < results.size(); ++k) {
-                y.push_back(&results[k]);
-                g.push_back(indexed.tensors[p.results(o)[k]].has_cotangent ? &ones[k] : nullptr);
-            }
-            auto const step = make_step(indexed, whole_computation(indexed, o), {});
-            add(step, step.forward, [&] { (void)backend_.forward(call, x); });
-            if (std::ranges::any_of(g, [](auto const* c) { return c != nullptr; }))
-                add(step, step.backward, [&] { (void)backend_.backward(call, x, y, g); });
+            auto const results = measure_call(indexed, whole_computation(indexed, o), whole_call(p, o), x);
             measure_halves(p, indexed, o, x);
             for (std::size_t k = 0; k < results.size(); ++k) values.insert_or_assign(p.results(o)[k], results[k]);
             for (auto t : p.operands(o))
@@ -101,22 +89,29 @@ private:
                 parts.push_back(f == no_factor ? *whole[k]
                                                : take(*whole[k], factors[static_cast<std::size_t>(f)], 0, half));
             }
-            tensor_call<tensor> const call = split_call(p, indexed, o, loop, 0, half);
-            std::vector<tensor const*> x, y, g;
+            std::vector<tensor const*> x;
             for (auto const& part : parts) x.push_back(&part);
-            auto const results = backend_.forward(call, x);
-            std::vector<tensor> ones;
-            for (auto const& r : results) ones.emplace_back(r.shape(), scalar{1});
-            for (std::size_t k = 0; k < results.size(); ++k) {
-                y.push_back(&results[k]);
-                g.push_back(indexed.tensors[p.results(o)[k]].has_cotangent ? &ones[k] : nullptr);
-            }
-            auto const step = make_step(indexed, i, {});
             double const share = static_cast<double>(half) / static_cast<double>(loop.extent);
-            add(step, step.forward, [&] { (void)backend_.forward(call, x); }, share);
-            if (std::ranges::any_of(g, [](auto const* c) { return c != nullptr; }))
-                add(step, step.backward, [&] { (void)backend_.backward(call, x, y, g); }, share);
+            (void)measure_call(indexed, i, split_call(p, indexed, o, loop, 0, half), x, share);
         }
+    }
+    /// Measures both directions of a computation that has this share of its loop. Returns its results.
+    std::vector<tensor> measure_call(indexed_program const& indexed, instruction::compute const& how,
+                                     tensor_call<tensor> const& call, std::vector<tensor const*> const& x,
+                                     double share = 1) {
+        auto results = backend_.forward(call, x);
+        std::vector<tensor> ones;
+        for (auto const& r : results) ones.emplace_back(r.shape(), scalar{1});
+        std::vector<tensor const*> y, g;
+        for (std::size_t k = 0; k < results.size(); ++k) {
+            y.push_back(&results[k]);
+            g.push_back(indexed.tensors[indexed.operators[how.op].results[k]].has_cotangent ? &ones[k] : nullptr);
+        }
+        auto const step = make_step(indexed, how, {});
+        add(step, step.forward, [&] { (void)backend_.forward(call, x); }, share);
+        if (std::ranges::any_of(g, [](auto const* c) { return c != nullptr; }))
+            add(step, step.backward, [&] { (void)backend_.backward(call, x, y, g); }, share);
+        return results;
     }
     void add(step_work const& s, local_work const& work, std::function<void()> const& call, double share = 1) {
         constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
@@ -146,21 +141,13 @@ void measure_collectives(Group& group, int repeats, std::vector<sample>& samples
         std::size_t const sent = pieces[0] * n;
         auto const measure = [&](collective kind, std::size_t payload, std::function<void()> const& call,
                                  double parts = 1) {
-            std::vector<double> all;
-            for (int r = -1; r < repeats; ++r) { // the first one is not counted
-                std::vector<double> one{1};
-                group.all_reduce(std::span(one));
-                one[0] = seconds_of(call);
-                group.all_reduce(std::span(one), reduction::maximum);
-                if (r >= 0) all.push_back(one[0]);
-            }
             samples.push_back({kind,
                                "",
                                static_cast<int>(n),
                                {},
                                {},
                                bytes(static_cast<double>(payload * sizeof(Scalar))),
-                               seconds(median(std::move(all)) / parts)});
+                               seconds(slowest_seconds(group, repeats, call) / parts)});
         };
         measure(collective::all_reduce, elements, [&] { group.all_reduce(std::span(whole)); });
         measure(collective::all_gather, elements,
