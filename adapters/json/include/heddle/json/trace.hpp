@@ -25,11 +25,9 @@ namespace detail {
 class trace_text {
 public:
     explicit trace_text(provenance const& from) {
-        std::string const title =
-            (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster);
         text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
                 "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" +
-                quoted(title) + "}}";
+                quoted(title_of(from)) + "}}";
     }
 
     /// Lines are shown in ascending order of their places.

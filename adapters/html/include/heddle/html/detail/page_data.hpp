@@ -27,6 +27,22 @@ namespace heddle::html::detail {
 /// Of a page that is to stay below a megabyte.
 inline constexpr std::size_t most_events = 12'000;
 
+/// What a page says first of a plan of one stage or of several; if there is no plan, why.
+template <class Plan>
+[[nodiscard]] nlohmann::ordered_json outcome_of(Plan const& p) {
+    nlohmann::ordered_json result{{"title", heddle::json::detail::title_of(p.provenance)},
+                                  {"origin", "planned by " + p.provenance.planner + ", heddle " + p.provenance.version},
+                                  {"exists", p.exists()},
+                                  {"status", std::string(name(p.status))},
+                                  {"space", p.space},
+                                  {"seconds", p.cost()},
+                                  {"lowerBound", p.lower_bound},
+                                  {"gap", p.gap()},
+                                  {"warnings", p.warnings}};
+    if (!p.exists()) result["words"] = {p.reason.empty() ? "There is no plan." : "There is no plan: " + p.reason};
+    return result;
+}
+
 /// The data of a plan's page. Refers to what it is given.
 class page_data {
 public:
@@ -42,17 +58,8 @@ public:
     }
 
     [[nodiscard]] json object() const {
-        auto const& from = plan_.provenance;
-        json result{
-            {"title", (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster)},
-            {"origin", "planned by " + from.planner + ", heddle " + from.version},
-            {"exists", plan_.exists()},
-            {"status", std::string(name(plan_.status))},
-            {"space", plan_.space.empty() ? "programs at these shares" : plan_.space},
-            {"seconds", plan_.cost()},
-            {"lowerBound", plan_.lower_bound},
-            {"gap", plan_.gap()},
-            {"warnings", plan_.warnings}};
+        auto result = outcome_of(plan_);
+        if (plan_.space.empty()) result["space"] = "programs at these shares";
         if (plan_.global_lower_bound) result["globalLowerBound"] = *plan_.global_lower_bound;
         result["best"] = nullptr;
         for (auto const& [strategy, s] : plan_.baselines)
@@ -63,10 +70,7 @@ public:
         for (auto const& [strategy, s] : plan_.other_baselines)
             families.push_back({strategy, s ? json(*s) : json(), "not allowed to this plan"});
         result["families"] = std::move(families);
-        if (!plan_.exists()) {
-            result["words"] = {plan_.reason.empty() ? "There is no plan." : "There is no plan: " + plan_.reason};
-            return result;
-        }
+        if (!plan_.exists()) return result;
         result["words"] = words(result["best"]);
         result["time"] = {{"compute", plan_.time.compute},
                           {"forward_communication", plan_.time.forward_communication},

@@ -14,7 +14,6 @@
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/program/program_part.hpp>
-#include <heddle/search/result.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -37,22 +36,9 @@ public:
         : plan_(p), program_(program), cluster_(c) {}
 
     [[nodiscard]] json object() const {
-        auto const& from = plan_.provenance;
-        json result{
-            {"title", (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster)},
-            {"origin", "planned by " + from.planner + ", heddle " + from.version},
-            {"exists", plan_.exists()},
-            {"status", std::string(name(plan_.status))},
-            {"space", plan_.space},
-            {"seconds", plan_.cost()},
-            {"lowerBound", plan_.lower_bound},
-            {"gap", plan_.gap()},
-            {"warnings", plan_.warnings}};
+        auto result = outcome_of(plan_);
         add_families(result);
-        if (!plan_.exists()) {
-            result["words"] = {plan_.reason.empty() ? "There is no plan." : "There is no plan: " + plan_.reason};
-            return result;
-        }
+        if (!plan_.exists()) return result;
         result["words"] = words();
         result["time"] = {{"pipeline", plan_.time.pipeline.value},
                           {"gradients of what stages share", plan_.time.shared.value},

@@ -108,6 +108,11 @@ private:
     std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>, int>, event_label> labels_;
 };
 
+/// What a plan is called: its model and its cluster.
+[[nodiscard]] inline std::string title_of(provenance const& from) {
+    return (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster);
+}
+
 /// What a stage is called: its number and its devices.
 [[nodiscard]] inline std::string title_of(staged_plan const& p, std::size_t s) {
     std::vector<std::string> types;
