@@ -5,6 +5,7 @@
 
 #include <heddle/execute/in_process.hpp>
 #include <heddle/plan/buckets.hpp>
+#include <support/cases.hpp>
 #include <support/catalogue_programs.hpp>
 #include <support/random_plans.hpp>
 
@@ -39,7 +40,7 @@ std::vector<std::uint64_t> calls_by_collective(program const& p, plan const& wha
 
 TEST_CASE("buckets of any size give the gradients of the single device, by one collective each") {
     std::map<std::string, int> seen;
-    for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(600u); ++seed) {
         test::random_source random(seed);
         auto const p = test::catalogue_program(random, random.between(3, 8));
         auto const indexed = index_program(p, test::random_segments(p, random));

@@ -85,7 +85,7 @@ piecewise_proof prove_apart(program const& p, plan const& what, eigen_kernels<do
 
 TEST_CASE("pieces of random plans agree with a single device") {
     int pieces = 0;
-    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 40 : 150); ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 3, .most_operators = 7, .most_extent = 8});
         auto const plan = test::random_plan(index_program(p, test::random_segments(p, random)),
@@ -93,19 +93,19 @@ TEST_CASE("pieces of random plans agree with a single device") {
         CAPTURE(seed);
         pieces += check_pieces(p, plan, random);
     }
-    CHECK(pieces > (test::sanitized ? 200 : 500));
+    CHECK(pieces > test::cases(500));
 }
 
 TEST_CASE("pieces of random plans of every operator agree with a single device") {
     int pieces = 0;
-    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 60 : 250); ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(250u); ++seed) {
         test::random_source random(seed);
         auto const p = test::catalogue_program(random, 2);
         auto const plan = test::random_plan(index_program(p), static_cast<std::size_t>(random.between(1, 3)), random);
         CAPTURE(seed);
         pieces += check_pieces(p, plan, random);
     }
-    CHECK(pieces > 500);
+    CHECK(pieces > test::cases(500));
 }
 
 TEST_CASE("of micro-batches that take turns a piece runs one") {

@@ -102,14 +102,14 @@ TEST_CASE("random plans of random programs survive being shrunk") {
 
 TEST_CASE("random plans of every operator survive being shrunk") {
     int smaller = 0;
-    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 150 : 400); ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
         test::random_source random(seed);
         auto const p = test::catalogue_program(random, 2);
         auto const plan = test::random_plan(index_program(p), static_cast<std::size_t>(random.between(1, 3)), random);
         CAPTURE(seed);
         smaller += check_shrinks(p, plan);
     }
-    CHECK(smaller > 100);
+    CHECK(smaller > test::cases(100));
 }
 
 TEST_CASE("recurrent layers shrink but for gates, directions and layers") {
@@ -142,7 +142,7 @@ TEST_CASE("recurrent layers shrink but for gates, directions and layers") {
 
 TEST_CASE("random plans whose micro-batches take turns survive being shrunk") {
     int run = 0, smaller = 0;
-    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 1500 : 4000); ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(4000u); ++seed) {
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 3, .most_operators = 7, .most_extent = 24});
         int const count = test::divisor_of_batch(p, random);
@@ -158,7 +158,7 @@ TEST_CASE("random plans whose micro-batches take turns survive being shrunk") {
         ++run;
     }
     MESSAGE(run << " programs of batches that can be divided");
-    CHECK(run > (test::sanitized ? 20 : 100));
+    CHECK(run > test::cases(100));
     CHECK(smaller > run / 2);
 }
 
