@@ -50,6 +50,16 @@ TEST_CASE("a layer profile written and read again is the same") {
     p.types[0].profiles.at(1).fixed.assign(p.layer_count(), seconds(1e-3));
     CHECK(json::parse_layer_profile(json::to_text(p)).types[0].profiles.at(1).fixed == p.types[0].profiles.at(1).fixed);
     p.types[0].profiles.at(1).fixed.clear();
+    p.types[0].profiles.at(2).launches.assign(p.layer_count(), {seconds(1e-3), seconds(2e-3)});
+    p.types[0].profiles.at(2).forward = 0.25;
+    p.types[0].profiles.at(2).sizes[4] = p.types[0].profiles.at(2).layers;
+    p.sends_block = true;
+    auto const queued = json::parse_layer_profile(json::to_text(p));
+    CHECK(queued.sends_block);
+    CHECK(queued.types[0].profiles.at(2).sizes == p.types[0].profiles.at(2).sizes);
+    CHECK(json::to_text(queued) == json::to_text(p));
+    CHECK(plan_amp(queued).record[0].cost.total == plan_amp(p).record[0].cost.total);
+    p.sends_block = false;
     p.bandwidths.assign(p.device_count(), std::vector<bytes_per_second>(p.device_count(), bytes_per_second(1e9)));
     auto const again = json::parse_layer_profile(json::to_text(p));
     CHECK(again.bandwidths == p.bandwidths);
@@ -75,6 +85,12 @@ TEST_CASE("bad layer profiles are refused by place") {
           "it: device type 'fast', tensor degree 2: 1 layers, expected 6");
     CHECK(said_of_profile("/device_types/0/profiles/1/fixed", "[1]") ==
           "it: device type 'fast', tensor degree 2, fixed: 1 layers, expected 6, or none");
+    CHECK(said_of_profile("/device_types/0/profiles/1/launches", R"([{"forward": 1, "backward": 1}])") ==
+          "it: device type 'fast', tensor degree 2, launches: 1 layers, expected 6, or none");
+    CHECK(said_of_profile("/device_types/0/profiles/1/forward", "2") ==
+          "it: device type 'fast', tensor degree 2, forward: 2.000000, expected a part, from 0 to 1");
+    CHECK(said_of_profile("/device_types/0/profiles/1/sizes", R"([{"micro_batch": 2, "layers": [1]}])") ==
+          "it: device type 'fast', tensor degree 2, micro-batches of 2: 1 layers, expected 6");
     CHECK(said_of_profile("/device_types/1/name", "\"fast\"") ==
           "it: device_types[1].name: is \"fast\", expected a name that no other device type has");
     CHECK(said_of_profile("/machines/0/type", "\"none\"") ==

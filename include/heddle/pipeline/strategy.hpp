@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,11 +51,13 @@ struct strategy_cost {
 ///
 /// With g micro-batches, a copy whose stages take t_i and whose boundaries take e_i per micro-batch takes (g - 1)
 /// max(t_i, e_i) + sum t_i + sum e_i. This is AMP's eq. (5), in which a sender goes on while it sends and a receiver
-/// waits (section 6.1), so that a boundary slower than every stage sets the pace. A stage is as slow as its own device,
-/// not as a blend of types. The iteration ends with the slowest copy and the slowest all-reduce of gradients (eq. (4)),
-/// which is 2 (n - 1) / n of the gradients over the slowest link of a ring that visits machines one by one (eq. (3));
-/// rings that leave a machine at the same time share its link. Then stages with copies of one parameter sum its
-/// gradients likewise, one parameter at a time, and optimisers step, all at once.
+/// waits (section 6.1), so that a boundary slower than every stage sets the pace. If sends block, a stage exchanges
+/// values and cotangents with each neighbour between its passes, both ways at once over a full-duplex link: a copy takes
+/// (g - 1) max(e_{i-1} + t_i + e_i) + sum t_i + 2 sum e_i, and what leaves or enters a machine for one boundary shares
+/// its link. A stage is as slow as its own device, not as a blend of types. The iteration ends with the slowest copy and
+/// the slowest all-reduce of gradients (eq. (4)), which is 2 (n - 1) / n of the gradients over the slowest link of a ring
+/// that visits machines one by one (eq. (3)); rings that leave a machine at the same time share its link. Then stages
+/// with copies of one parameter sum its gradients likewise, one parameter at a time, and optimisers step, all at once.
 class strategy_model {
 public:
     explicit strategy_model(strategy_problem const& p) : problem_(p), machine_of_(p.machine_of_device()) {}
@@ -67,7 +70,7 @@ public:
 
     /// Returns the problem that layer assignment solves for a placement: a stage is as slow, as full and as far from
     /// the next as in the copy where it is worst. Its cost is that of the pipeline if one copy is slowest in every
-    /// stage and no boundary sets the pace.
+    /// stage, no boundary sets the pace and no sends block.
     [[nodiscard]] layer_assignment_problem assignment(device_placement const& at, std::int64_t micro_batch_size,
                                                       std::int64_t micro_batches) const;
 
@@ -87,12 +90,14 @@ private:
     [[nodiscard]] layer_times slowest_times(std::vector<std::size_t> const& types, std::size_t tensor,
                                             std::int64_t micro_batch_size) const;
     [[nodiscard]] bytes limit(std::vector<std::size_t> const& types) const;
-    /// Returns the slowest link from a stage to the next, in the given copies.
-    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage, std::size_t first_copy,
-                                            std::size_t end_copy) const;
-    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage) const {
-        return slowest_link(at, stage, 0, at.degrees.data);
+    /// Returns each copy's slowest link from a stage to the next.
+    [[nodiscard]] std::vector<network_link> links_behind(device_placement const& at, std::size_t stage) const;
+    [[nodiscard]] static network_link slower(network_link const& a, network_link const& b) {
+        return {std::min(a.bandwidth, b.bandwidth), std::max(a.latency, b.latency)};
     }
+    /// Returns the time of a copy's micro-batches.
+    [[nodiscard]] seconds pipeline_time(std::vector<seconds> const& stages, std::vector<seconds> const& boundaries,
+                                        std::int64_t micro_batches) const;
 
     /// Returns the time of the device whose layers' parameters take longest.
     [[nodiscard]] seconds update(strategy const& s) const;
@@ -153,7 +158,9 @@ HEDDLE_INLINE layer_assignment_problem strategy_model::assignment(device_placeme
         auto const [kind, is_new] = kinds.emplace(types, out.times.size());
         if (is_new) out.times.push_back(slowest_times(types, at.degrees.tensor, micro_batch_size));
         out.devices.push_back({kind->second, limit(types)});
-        if (stage > 0) out.links.push_back(slowest_link(at, stage - 1));
+        if (stage == 0) continue;
+        auto const links = links_behind(at, stage - 1);
+        out.links.push_back(std::accumulate(links.begin() + 1, links.end(), links.front(), slower));
     }
     return out;
 }
@@ -163,24 +170,19 @@ HEDDLE_INLINE strategy_cost strategy_model::cost(strategy const& s) const {
     auto const layers = layer_memories(tensor, s.micro_batch_size);
     stage_memory const memory(layers, false);
     strategy_cost out;
+    std::vector<std::vector<network_link>> links;
+    for (std::size_t stage = 0; stage + 1 < pipeline; ++stage) links.push_back(links_behind(s.placement, stage));
     for (std::size_t copy = 0; copy < data; ++copy) {
         std::vector<seconds> stages, boundaries;
-        seconds sum, pace;
         for (std::size_t stage = 0; stage < pipeline; ++stage) {
             auto const type = type_of(s.placement.device(stage, copy, 0));
             seconds time;
             for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l)
                 time += problem_.time_on(type, tensor, l, s.micro_batch_size);
             stages.push_back(time);
-            sum += time;
-            pace = std::max(pace, time);
-            if (stage == 0) continue;
-            auto const worst = slowest_link(s.placement, stage - 1, copy, copy + 1);
-            boundaries.push_back(transfer(worst, layers[s.cuts[stage]].input));
-            sum += boundaries.back();
-            pace = std::max(pace, boundaries.back());
+            if (stage > 0) boundaries.push_back(transfer(links[stage - 1][copy], layers[s.cuts[stage]].input));
         }
-        seconds const time = static_cast<double>(s.micro_batches - 1) * pace + sum;
+        seconds const time = pipeline_time(stages, boundaries, s.micro_batches);
         if (copy > 0 && time <= out.pipeline) continue;
         out.pipeline = time;
         out.stages = std::move(stages);
@@ -272,15 +274,42 @@ HEDDLE_INLINE bytes strategy_model::limit(std::vector<std::size_t> const& types)
     return least;
 }
 
-HEDDLE_INLINE network_link strategy_model::slowest_link(device_placement const& at, std::size_t stage,
-                                                        std::size_t first_copy, std::size_t end_copy) const {
-    network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
-    for (auto copy = first_copy; copy < end_copy; ++copy)
-        for (std::size_t part = 0; part < at.degrees.tensor; ++part) {
-            auto const here = link(at.device(stage, copy, part), at.device(stage + 1, copy, part));
-            worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
-        }
-    return worst;
+HEDDLE_INLINE std::vector<network_link> strategy_model::links_behind(device_placement const& at,
+                                                                     std::size_t stage) const {
+    std::vector<double> leaving(problem_.machines.size()), entering(leaving);
+    auto const each = [&](auto use) {
+        for (std::size_t copy = 0; copy < at.degrees.data; ++copy)
+            for (std::size_t part = 0; part < at.degrees.tensor; ++part)
+                use(copy, at.device(stage, copy, part), at.device(stage + 1, copy, part));
+    };
+    each([&](std::size_t, std::size_t from, std::size_t to) {
+        if (!problem_.sends_block || machine_of_[from] == machine_of_[to]) return;
+        ++leaving[machine_of_[from]];
+        ++entering[machine_of_[to]];
+    });
+    std::vector<network_link> links(at.degrees.data,
+                                    {bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)});
+    each([&](std::size_t copy, std::size_t from, std::size_t to) {
+        auto here = link(from, to);
+        if (machine_of_[from] != machine_of_[to])
+            here.bandwidth = here.bandwidth / std::max({1.0, leaving[machine_of_[from]], entering[machine_of_[to]]});
+        links[copy] = slower(links[copy], here);
+    });
+    return links;
+}
+
+HEDDLE_INLINE seconds strategy_model::pipeline_time(std::vector<seconds> const& stages,
+                                                    std::vector<seconds> const& boundaries,
+                                                    std::int64_t micro_batches) const {
+    seconds sum, pace;
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+        seconds const before = stage > 0 ? boundaries[stage - 1] : seconds(0),
+                      behind = stage < boundaries.size() ? boundaries[stage] : seconds(0);
+        sum += stages[stage] + (problem_.sends_block ? 2 : 1) * before;
+        pace =
+            std::max({pace, problem_.sends_block ? before + stages[stage] + behind : std::max(stages[stage], before)});
+    }
+    return static_cast<double>(micro_batches - 1) * pace + sum;
 }
 
 HEDDLE_INLINE seconds strategy_model::update(strategy const& s) const {

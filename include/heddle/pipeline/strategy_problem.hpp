@@ -49,6 +49,11 @@ struct shared_parameter {
     group_bytes gradients;
 };
 
+/// The times of a forward and of a backward pass.
+struct pass_times {
+    seconds forward, backward;
+};
+
 /// The forward and backward times of the layers for one sample, measured where this many devices share each layer.
 struct degree_profile {
     std::vector<seconds> layers;
@@ -59,6 +64,15 @@ struct degree_profile {
     std::vector<seconds> fixed{};
     /// The time of the optimiser's step for each layer's part on a device. If empty, it is zero.
     std::vector<seconds> update{};
+    /// The host's times to queue the kernels of each layer. The host queues ahead of the device, so a pass over a layer
+    /// takes as long as the longer of queueing and work, which `scale` does not touch. If empty, they are zero.
+    std::vector<pass_times> launches{};
+    /// The forward pass's part of the layers' work. A backward pass is two of the forward pass's products; one that
+    /// computes the forward pass again leaves a quarter.
+    double forward = 1.0 / 3;
+    /// The layers' times by size of micro-batch, where more than one was measured. Others lie on the lines between, and
+    /// beyond the largest in proportion to it. Below the least, `layers` are those of one sample.
+    std::map<std::int64_t, std::vector<seconds>> sizes{};
 };
 
 /// A type of device.
@@ -89,6 +103,8 @@ struct strategy_problem {
     /// empty, the machines' links are used.
     std::vector<std::vector<bytes_per_second>> bandwidths;
     std::int64_t global_batch = 1;
+    /// Whether stages wait while they send to each other, as Megatron's and DeepSpeed's do.
+    bool sends_block = false;
 
     [[nodiscard]] std::size_t layer_count() const { return layers.size(); }
     [[nodiscard]] std::size_t device_count() const {
@@ -127,6 +143,32 @@ void validate(strategy_problem const& p);
 
 #if HEDDLE_DEFINITIONS
 
+namespace heddle::detail {
+
+/// Returns what devices compute, forward and backward, without the profile's scale.
+HEDDLE_INLINE seconds unscaled_work(profiled_type const& type, degree_profile const& profile, std::size_t layer,
+                                    std::int64_t micro_batch) {
+    seconds const sample = profile.layers[layer];
+    auto const samples = static_cast<double>(micro_batch);
+    if (profile.sizes.empty()) {
+        seconds const fixed = profile.fixed.empty() ? std::min(sample, type.launch) : profile.fixed[layer];
+        return fixed + samples * (sample - fixed);
+    }
+    auto const above = profile.sizes.lower_bound(micro_batch);
+    if (above == profile.sizes.end()) {
+        auto const& [largest, times] = *profile.sizes.rbegin();
+        return samples / static_cast<double>(largest) * times[layer];
+    }
+    auto const [size, time] = std::pair(static_cast<double>(above->first), above->second[layer]);
+    bool const is_least = above == profile.sizes.begin();
+    auto const [less, before] =
+        is_least ? std::pair(1.0, sample)
+                 : std::pair(static_cast<double>(std::prev(above)->first), std::prev(above)->second[layer]);
+    return size > less ? before + (samples - less) / (size - less) * (time - before) : time;
+}
+
+} // namespace heddle::detail
+
 namespace heddle {
 
 HEDDLE_INLINE std::vector<std::size_t> strategy_problem::machine_of_device() const {
@@ -138,9 +180,10 @@ HEDDLE_INLINE std::vector<std::size_t> strategy_problem::machine_of_device() con
 HEDDLE_INLINE seconds strategy_problem::time_on(std::size_t type, std::size_t degree, std::size_t layer,
                                                 std::int64_t micro_batch) const {
     auto const& profile = types[type].profiles.at(degree);
-    seconds const sample = profile.layers[layer],
-                  fixed = profile.fixed.empty() ? std::min(sample, types[type].launch) : profile.fixed[layer];
-    return profile.scale * (fixed + static_cast<double>(micro_batch) * (sample - fixed));
+    seconds const work = profile.scale * detail::unscaled_work(types[type], profile, layer, micro_batch);
+    if (profile.launches.empty()) return work;
+    auto const& launch = profile.launches[layer];
+    return std::max(launch.forward, profile.forward * work) + std::max(launch.backward, (1 - profile.forward) * work);
 }
 
 HEDDLE_INLINE std::vector<std::size_t> strategy_problem::usable_degrees() const {
@@ -261,6 +304,22 @@ HEDDLE_INLINE void validate(strategy_problem const& p) {
                 fail(row + ", update", std::to_string(profile.update.size()) + " layers, expected " +
                                            std::to_string(p.layers.size()) + ", or none");
             for (auto const time : profile.update) check_amount(row + ", update", time.value);
+            if (!profile.launches.empty() && profile.launches.size() != p.layers.size())
+                fail(row + ", launches", std::to_string(profile.launches.size()) + " layers, expected " +
+                                             std::to_string(p.layers.size()) + ", or none");
+            for (auto const& [forward, backward] : profile.launches) {
+                check_amount(row + ", launches, forward", forward.value);
+                check_amount(row + ", launches, backward", backward.value);
+            }
+            if (!(profile.forward >= 0 && profile.forward <= 1))
+                fail(row + ", forward", std::to_string(profile.forward) + ", expected a part, from 0 to 1");
+            for (auto const& [size, times] : profile.sizes) {
+                std::string const at = row + ", micro-batches of " + std::to_string(size);
+                if (size < 1) fail(at, "expected one sample at least");
+                if (times.size() != p.layers.size())
+                    fail(at, std::to_string(times.size()) + " layers, expected " + std::to_string(p.layers.size()));
+                for (auto const time : times) check_amount(at, time.value);
+            }
             for (std::size_t l = 0; l < profile.layers.size(); ++l) {
                 std::string const at = row + ", layer " + std::to_string(l);
                 check_amount(at, profile.layers[l].value);
@@ -313,8 +372,22 @@ HEDDLE_INLINE strategy_problem interpolate_degrees(strategy_problem p, std::vect
             auto const fixed_of = [&](degree_profile const& q, std::size_t l) {
                 return q.fixed.empty() ? std::min(q.layers[l], type.launch) : q.fixed[l];
             };
-            for (std::size_t l = 0; l < std::min(below->second.update.size(), above->second.update.size()); ++l)
-                made.update.emplace_back(between(below->second.update[l].value, above->second.update[l].value));
+            auto const all_between = [&](std::vector<seconds> const& a, std::vector<seconds> const& b) {
+                std::vector<seconds> out;
+                for (std::size_t l = 0; l < std::min(a.size(), b.size()); ++l)
+                    out.emplace_back(between(a[l].value, b[l].value));
+                return out;
+            };
+            made.update = all_between(below->second.update, above->second.update);
+            made.forward = between(below->second.forward, above->second.forward);
+            for (std::size_t l = 0; l < std::min(below->second.launches.size(), above->second.launches.size()); ++l) {
+                auto const &a = below->second.launches[l], &b = above->second.launches[l];
+                made.launches.push_back({seconds(between(a.forward.value, b.forward.value)),
+                                         seconds(between(a.backward.value, b.backward.value))});
+            }
+            for (auto const& [size, times] : below->second.sizes)
+                if (auto const same = above->second.sizes.find(size); same != above->second.sizes.end())
+                    made.sizes[size] = all_between(times, same->second);
             for (std::size_t l = 0;
                  l < p.layer_count() && !(below->second.fixed.empty() && above->second.fixed.empty()); ++l)
                 made.fixed.push_back(std::min(made.layers[l], seconds(between(fixed_of(below->second, l).value,

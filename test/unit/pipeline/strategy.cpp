@@ -54,6 +54,29 @@ TEST_CASE("every term of a strategy's time and memory is what the formula gives"
     CHECK(c.fits());
 }
 
+TEST_CASE("a pass takes the longer of queueing and work, sizes between measured ones lie on lines, sends may block") {
+    auto p = two_by_two();
+    auto& profile = p.types[0].profiles.at(1);
+    // Per layer on 2 samples: forward 0.5 s of work, backward 1 s.
+    profile.launches.assign(4, {seconds(0.75), seconds(0.25)});
+    CHECK(p.time_on(0, 1, 0, 2).value == doctest::Approx(0.75 + 1));
+    profile.sizes[4].assign(4, seconds(2.5));
+    CHECK(p.time_on(0, 1, 0, 2).value == doctest::Approx(0.75 + 1)); // 1.5 s, on the line from 1 s for 1 sample
+    CHECK(p.time_on(0, 1, 0, 8).value == doctest::Approx(5));
+    profile.launches.clear();
+    profile.sizes.clear();
+    // As in the case above, with 3 s a stage. Both copies send 2 bytes over one link: 2 s each way.
+    p.sends_block = true;
+    auto const c = evaluate(p, {megatron_placement({2, 2, 1}), 2, 2, {0, 2, 4}});
+    CHECK(c.boundaries == std::vector{seconds(2)});
+    CHECK(c.pipeline == seconds((3 + 2) + 6 + 2 * 2));
+    // A stage in the middle waits for both of its neighbours.
+    p.global_batch = 3;
+    auto const four = evaluate(p, {megatron_placement({4, 1, 1}), 1, 3, {0, 1, 2, 3, 4}});
+    CHECK(four.boundaries == std::vector{seconds(0.25), seconds(0.5), seconds(0.25)});
+    CHECK(four.pipeline == seconds(2 * (0.25 + 1 + 0.5) + 4 + 2));
+}
+
 TEST_CASE("rings that leave a machine together share its link") {
     auto p = two_by_two();
     // Each stage has a copy on either machine: two rings cross.

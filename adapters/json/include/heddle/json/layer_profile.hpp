@@ -26,13 +26,14 @@ public:
     strategy_problem read() {
         element const root = file_.root();
         allow_only(root, {"format", "version", "name", "global_batch", "layers", "shared", "device_types", "machines",
-                          "bandwidths", "meta"});
+                          "bandwidths", "sends_block", "meta"});
         if (auto const name = root.find("name")) result_.name = name->text();
         result_.global_batch = root.at("global_batch").integer(1, std::int64_t{1} << 40);
         root.at("layers").for_each([&](element const& e) { read_layer(e); });
         if (auto const shared = root.find("shared")) shared->for_each([&](element const& e) { read_shared(e); });
         root.at("device_types").for_each([&](element const& e) { read_type(e); });
         root.at("machines").for_each([&](element const& e) { read_machine(e); });
+        if (auto const block = root.find("sends_block")) result_.sends_block = block->boolean();
         if (auto const rows = root.find("bandwidths"))
             rows->for_each([&](element const& row) {
                 auto& out = result_.bandwidths.emplace_back();
@@ -96,21 +97,39 @@ private:
         type.memory = bytes(e.at("memory").positive());
         if (auto const launch = e.find("launch")) type.launch = seconds(launch->non_negative());
         e.at("profiles").for_each([&](element const& row) {
-            allow_only(row, {"degree", "scale", "layers", "fixed", "update"});
+            allow_only(row, {"degree", "scale", "layers", "fixed", "update", "launches", "forward", "sizes"});
             auto const degree = row.at("degree");
             auto const [profile, is_new] =
                 type.profiles.try_emplace(static_cast<std::size_t>(degree.integer(1, 65536)));
             if (!is_new) degree.expected("a degree that no other profile of this type has");
-            if (auto const scale = row.find("scale")) profile->second.scale = scale->positive();
-            row.at("layers").for_each(
-                [&](element const& time) { profile->second.layers.emplace_back(time.non_negative()); });
-            if (auto const update = row.find("update"))
-                update->for_each(
-                    [&](element const& time) { profile->second.update.emplace_back(time.non_negative()); });
-            if (auto const fixed = row.find("fixed"))
-                fixed->for_each([&](element const& time) { profile->second.fixed.emplace_back(time.non_negative()); });
+            auto& read = profile->second;
+            if (auto const scale = row.find("scale")) read.scale = scale->positive();
+            if (auto const forward = row.find("forward")) read.forward = forward->non_negative();
+            read.layers = read_times(row.at("layers"));
+            if (auto const update = row.find("update")) read.update = read_times(*update);
+            if (auto const fixed = row.find("fixed")) read.fixed = read_times(*fixed);
+            if (auto const launches = row.find("launches"))
+                launches->for_each([&](element const& e) {
+                    allow_only(e, {"forward", "backward"});
+                    read.launches.push_back(
+                        {seconds(e.at("forward").non_negative()), seconds(e.at("backward").non_negative())});
+                });
+            if (auto const sizes = row.find("sizes"))
+                sizes->for_each([&](element const& e) {
+                    allow_only(e, {"micro_batch", "layers"});
+                    auto const size = e.at("micro_batch");
+                    auto const [times, is_new_size] = read.sizes.try_emplace(size.integer(1, std::int64_t{1} << 40));
+                    if (!is_new_size) size.expected("a size that no other entry has");
+                    times->second = read_times(e.at("layers"));
+                });
         });
         result_.types.push_back(std::move(type));
+    }
+
+    [[nodiscard]] static std::vector<seconds> read_times(element const& e) {
+        std::vector<seconds> times;
+        e.for_each([&](element const& time) { times.emplace_back(time.non_negative()); });
+        return times;
     }
 
     void read_machine(element const& e) {
@@ -174,15 +193,24 @@ private:
         object type{
             {"name", t.name}, {"memory", t.memory.value}, {"launch", t.launch.value}, {"profiles", object::array()}};
         for (auto const& [degree, profile] : t.profiles) {
-            object times = object::array();
-            for (auto const time : profile.layers) times.push_back(time.value);
+            auto const put_times = [](std::vector<seconds> const& times) {
+                object out = object::array();
+                for (auto const time : times) out.push_back(time.value);
+                return out;
+            };
             auto& row = type["profiles"].emplace_back(
-                object{{"degree", degree}, {"scale", profile.scale}, {"layers", std::move(times)}});
-            for (auto const time : profile.fixed) row["fixed"].push_back(time.value);
-            for (auto const time : profile.update) row["update"].push_back(time.value);
+                object{{"degree", degree}, {"scale", profile.scale}, {"layers", put_times(profile.layers)}});
+            if (!profile.fixed.empty()) row["fixed"] = put_times(profile.fixed);
+            if (!profile.update.empty()) row["update"] = put_times(profile.update);
+            for (auto const& l : profile.launches)
+                row["launches"].push_back({{"forward", l.forward.value}, {"backward", l.backward.value}});
+            if (profile.forward != degree_profile{}.forward) row["forward"] = profile.forward;
+            for (auto const& [size, layers] : profile.sizes)
+                row["sizes"].push_back({{"micro_batch", size}, {"layers", put_times(layers)}});
         }
         root["device_types"].push_back(std::move(type));
     }
+    if (p.sends_block) root["sends_block"] = true;
     auto const put_link = [](object& machine, char const* field, network_link const& link) {
         if (link.bandwidth.value > 0)
             machine[field] = {{"bandwidth", link.bandwidth.value}, {"latency", link.latency.value}};
