@@ -2,7 +2,7 @@
 /// @file
 /// @brief All of Heddle's core. Left out: the reference kernels on Eigen (`execute/eigen_kernels.hpp`), the graph for
 /// Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for readers (`program/operators.hpp`,
-/// `program/call_recorder.hpp`, `program/aten_calls.hpp`), fitting (`cluster/fit.hpp`, `pipeline/calibrate.hpp`, on Eigen), and the adapters,
+/// `program/call_recorder.hpp`, `program/aten_calls.hpp`), fitting (`cluster/fit.hpp`, `cluster/fit_parameters.hpp`, `pipeline/calibrate.hpp`, on Eigen), and the adapters,
 /// each of which has an `all.hpp` of its own.
 #pragma once
 

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace {
@@ -72,6 +74,38 @@ TEST_CASE("what trials leave open stays as profiled") {
     CHECK(found.types[0].profiles.at(2).scale == 1);
     CHECK(found.machines[0].outside.bandwidth == p.machines[0].outside.bandwidth);
     CHECK(calibrate(p, {}).types[0].launch == p.types[0].launch);
+}
+
+TEST_CASE("trials of several problems determine together what neither does alone, and say what stays open") {
+    // One problem runs on T, one on U, and a third mixes both.
+    auto p = profiled();
+    p.types[0].name = "T";
+    for (auto& [degree, profile] : p.types[0].profiles) profile.launches.assign(12, {seconds(0.002), seconds(0.004)});
+    auto q = p;
+    q.types[0].name = "U";
+    q.machines.resize(1);
+    auto mixed = p;
+    mixed.types.push_back(q.types[0]);
+    mixed.machines[1].type = mixed.machines[3].type = 1;
+    std::map<std::string, fitted_parameter> const made{
+        {"T, launch", {1.5}}, {"U, launch", {0.7}}, {"T, scale at degree 1", {0.8}}};
+    std::vector<calibration_set> const sets{{p, run_on(calibrated(p, made), 25)}, {q, run_on(calibrated(q, made), 15)}};
+    auto const found = calibrate(sets, {.noise = 0.001});
+    for (auto const& [name, parameter] : made)
+        CHECK_MESSAGE(found.parameters.at(name).value == doctest::Approx(parameter.value).epsilon(0.01), name);
+    CHECK(found.parameters.at("T, launch").is_determined());
+    CHECK(found.parameters.at("T, launch").low() < 1.5);
+    CHECK(found.parameters.at("T, launch").high() > 1.5);
+    CHECK_FALSE(found.parameters.contains("U, links outside"));
+    auto const there = calibrated(mixed, found.parameters), truth = calibrated(mixed, made);
+    for (auto const& trial : run_on(truth, 10))
+        CHECK(evaluate(there, trial.plan).total.value == doctest::Approx(trial.time.value).epsilon(0.02));
+    CHECK(calibrate(std::vector<calibration_set>{{p, {}}}).parameters.empty());
+    // One trial says one thing of several parameters: each stays near the profile, and is said to be open.
+    strategy const alone{megatron_placement({1, 4, 1}), 1, 8, {0, 12}};
+    auto const one = calibrate(std::vector<calibration_set>{{q, {{alone, 1.5 * evaluate(q, alone).total}}}});
+    for (auto const& [name, parameter] : one.parameters) CHECK_MESSAGE(parameter.value > 0.3, name);
+    CHECK_FALSE(one.parameters.at("U, links inside").is_determined());
 }
 
 TEST_CASE("bad trials are refused by number") {
