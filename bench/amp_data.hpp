@@ -35,6 +35,11 @@ inline group_bytes saved_by_transformer(double sequence, double hidden, double h
     return {bytes(10 * sequence * hidden), bytes(24 * sequence * hidden + 5 * heads * sequence * sequence)};
 }
 
+/// A transformer layer, or an output with its vocabulary; zeros are neither.
+struct layer_shape {
+    double sequence = 0, hidden = 0, heads = 0, vocabulary = 0;
+};
+
 struct trial {
     strategy plan;
     double amp = 0;
@@ -55,6 +60,7 @@ struct setting {
     std::vector<trial> trials;
     /// Layers of the narrow kind, if there are two.
     std::vector<std::size_t> narrow;
+    std::vector<layer_shape> shapes{};
 };
 
 inline double parameters_of(json const& file, std::size_t layer) {
@@ -92,13 +98,16 @@ inline setting read(fs::path const& path) {
         if (activations.is_number()) previous = {bytes(4 * activations.get<double>()), bytes(0)};
         else if (activations[l].is_number()) previous = {bytes(4 * activations[l].get<double>()), bytes(0)};
         else previous = {bytes(0), bytes(4.0 * 1024 * 52256)};
-        if (!is_gan && file["layer_types"][l] == "transformer") layer.saved = saved_by_transformer(1024, 1024, 16);
-        if (!is_gan && file["layer_types"][l] == "embed2v") layer.saved.split = bytes(bytes_per_logit * 1024 * 52256);
+        auto& shape = out.shapes.emplace_back();
+        if (!is_gan && file["layer_types"][l] == "transformer") shape = {1024, 1024, 16};
+        if (!is_gan && file["layer_types"][l] == "embed2v") shape = {1024, 1024, 0, 52256};
         if (is_gan && parameters > 0) {
             bool const narrow = l > 40; // 16 wide on 72 x 72 positions, 1024 wide on 9 x 9; 4 heads
             if (narrow) out.narrow.push_back(l);
-            layer.saved = narrow ? saved_by_transformer(5184, 16, 4) : saved_by_transformer(81, 1024, 4);
+            shape = narrow ? layer_shape{5184, 16, 4} : layer_shape{81, 1024, 4};
         }
+        if (shape.heads > 0) layer.saved = saved_by_transformer(shape.sequence, shape.hidden, shape.heads);
+        if (shape.vocabulary > 0) layer.saved.split = bytes(bytes_per_logit * shape.sequence * shape.vocabulary);
     }
     for (auto const& node : file.at("nodes")) {
         std::string const name = node.at("name");

@@ -3,6 +3,7 @@
 // correlation, error and regret, where each trial is predicted by a model calibrated on all others; memory and status;
 // and the speed-up that layer assignment gives as layers become more unlike.
 #include "amp_data.hpp"
+#include "truth/report.hpp"
 
 #include <heddle/pipeline/calibrate.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
@@ -25,39 +26,6 @@ namespace {
 
 using namespace heddle;
 using namespace heddle::bench;
-
-/// Equal values share the mean of their ranks.
-std::vector<double> ranks(std::vector<double> const& x) {
-    std::vector<double> out;
-    for (double v : x) {
-        double below = 0, equal = 0;
-        for (double w : x) below += w < v, equal += w == v;
-        out.push_back(below + (equal - 1) / 2);
-    }
-    return out;
-}
-
-double spearman(std::vector<double> const& a, std::vector<double> const& b) {
-    auto const x = ranks(a), y = ranks(b);
-    double const mean = (static_cast<double>(x.size()) - 1) / 2;
-    double xy = 0, xx = 0, yy = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-        xy += (x[i] - mean) * (y[i] - mean);
-        xx += (x[i] - mean) * (x[i] - mean);
-        yy += (y[i] - mean) * (y[i] - mean);
-    }
-    return xy / std::sqrt(xx * yy);
-}
-
-/// Returns by how much the fastest of the first `count` by prediction is slower than the best.
-double regret(std::vector<double> const& predicted, std::vector<double> const& measured, std::size_t count) {
-    std::vector<std::size_t> order(predicted.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::sort(order, {}, [&](auto i) { return std::pair(predicted[i], i); });
-    double best = measured[order[0]];
-    for (std::size_t i = 1; i < std::min(count, order.size()); ++i) best = std::min(best, measured[order[i]]);
-    return best / *std::ranges::min_element(measured) - 1;
-}
 
 void print_header() {
     std::printf("  %-34s %8s %12s %12s %12s\n", "predicted by", "Spearman", "mean error", "regret of 1", "of 3 tried");
