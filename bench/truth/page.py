@@ -16,6 +16,8 @@ SETS = (
     ("vtrain", "vTrain: Megatron on A100, one node and several"),
     ("amp", "AMP: DeepSpeed on V100 and T4 together"),
     ("sailor", "Sailor: Megatron-DeepSpeed on GH200, and on mixed GPUs with links of 1 Gbit/s"),
+    ("ultrascale", "ultrascale: nanotron on 8 to 128 H100"),
+    ("mist", "mist: Aceso's plans on L4"),
 )
 
 EXPLANATION = """\

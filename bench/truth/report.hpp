@@ -133,7 +133,7 @@ inline void write_predictions(fs::path const& path, std::vector<prediction> cons
     std::ofstream out(path);
     out << "set,row,predicted_s,measured_s,error,fitted_on\n";
     for (auto const& p : all)
-        out << p.set << ',' << p.what << ',' << p.predicted << ',' << p.measured << ',' << p.error() << ','
+        out << '"' << p.set << "\",\"" << p.what << "\"," << p.predicted << ',' << p.measured << ',' << p.error() << ','
             << p.is_fitted << '\n';
 }
 
