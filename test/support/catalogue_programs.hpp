@@ -76,7 +76,6 @@ private:
             add({"einsum"}, &self::einsum);
             add({"conv1d", "conv2d", "conv3d"}, &self::convolution);
             add({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}, &self::convolution_transpose);
-            add({"multi_head_attention_forward"}, &self::multi_head);
             add({"scaled_dot_product_attention"}, &self::dot_product);
             add({"embedding"}, &self::embedding);
             add({"embedding_bag"}, &self::embedding_bag);

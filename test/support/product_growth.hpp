@@ -167,34 +167,6 @@ protected:
         if (random_.chance(0.5)) named["bias"] = T(weight({y[first - 1]}));
         keep(call(kind, {T(x), T(weight(w))}, y, named));
     }
-    void multi_head(std::string const& kind) {
-        auto const x = of_rank(3); // sequence, batch, features
-        extent const s = dims(x)[0], b = dims(x)[1], e = dims(x)[2], heads = random_.between(1, 4),
-                     width = heads * random_.between(1, 2), out = size();
-        bool const self_attention = random_.chance(0.5);
-        extent const t = self_attention ? s : size();
-        auto const key = self_attention ? x : weight({t, b, e});
-        keywords named{{"query", T(x)},
-                       {"key", T(key)},
-                       {"value", T(random_.chance(0.5) ? key : weight({t, b, e}))},
-                       {"num_heads", number(heads)},
-                       {"in_proj_weight", T(weight({3 * width, e}))},
-                       {"out_proj_weight", T(weight({out, width}))},
-                       {"dropout_p", real(random_.chance(0.3) ? 0.3 : 0)}};
-        if (random_.chance(0.5)) named["in_proj_bias"] = T(weight({3 * width}));
-        if (random_.chance(0.5)) named["out_proj_bias"] = T(weight({out}));
-        if (random_.chance(0.3))
-            named["key_padding_mask"] = T(random_.chance(0.5) ? input({b, t}, element_type::boolean) : input({b, t}));
-        if (random_.chance(0.3)) {
-            tensor_shape const mask = random_.chance(0.5) ? tensor_shape{s, t} : tensor_shape{b * heads, s, t};
-            named["attn_mask"] = T(random_.chance(0.5) ? input(mask, element_type::boolean) : weight(mask));
-        }
-        std::vector<tensor_shape> results{{s, b, out}};
-        if (random_.chance(0.4)) results.push_back({b, s, t});
-        auto const made = call_multi(kind, {}, results, named, element_type::float32);
-        for (std::size_t n = 0; n < made.size(); ++n) // the weights are often used by nobody
-            if (n == 0 || random_.chance(0.5)) keep(not_plain(made[n]));
-    }
     void dot_product(std::string const& kind) {
         auto const q = of_rank(3 + random_.below(2));
         tensor_shape k = dims(q);

@@ -64,7 +64,6 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"conv_transpose1d", convolution_transpose<1>},
         {"conv_transpose2d", convolution_transpose<2>},
         {"conv_transpose3d", convolution_transpose<3>},
-        {"multi_head_attention_forward", multi_head_attention},
         {"scaled_dot_product_attention", dot_product_attention},
         {"embedding", embedding},
         {"embedding_bag", embedding_bag},

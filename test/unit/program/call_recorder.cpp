@@ -213,3 +213,43 @@ TEST_CASE("places that a recurrence takes in turn stay as they are") {
     auto const p = recorder.finish(recorder.builder.apply("sum", "(i j) -> (); 0", {state}));
     CHECK(std::ranges::count(kinds_of(p), "select") == 3);
 }
+
+TEST_CASE("multi-head attention is its products, one for operands that are the same tensor") {
+    auto const made = [](std::vector<tensor_id> const& operands, std::map<std::string, literal, std::less<>> named,
+                         std::vector<tensor_shape> results = {{5, 2, 12}}) {
+        call_recorder recorder;
+        std::vector<tensor_id> t;
+        for (auto const* name : {"x", "y", "z"}) t.push_back(recorder.builder.parameter(name, {5, 2, 12}));
+        traced_call call{"attention", "torch.nn.functional.multi_head_attention_forward", {}, std::move(named), {}, {}};
+        char const* const names[] = {"query", "key", "value"};
+        for (std::size_t n = 0; n < 3; ++n) call.keywords[names[n]] = T(t[operands[n]]);
+        auto const add = [&](char const* name, tensor_shape dims) {
+            call.keywords[name] = T(recorder.builder.parameter(name, std::move(dims)));
+        };
+        add("in_proj_weight", {36, 12});
+        add("in_proj_bias", {36});
+        add("out_proj_weight", {12, 12});
+        call.keywords.emplace("num_heads", number(3));
+        for (auto const& [name, value] : call.keywords)
+            if (auto const* operand = value.as<literal::tensor>()) call.operands.push_back(operand->id);
+        for (auto const& dims : results) call.results.push_back({dims});
+        auto const y = recorder.add(std::move(call));
+        CHECK(recorder.missing().empty());
+        auto const p = recorder.finish(recorder.builder.apply("sum", "(i j k) -> (); 0", {y.back()}));
+        CHECK(broken_axioms(p).empty());
+        std::map<std::string, int> counts;
+        for (operator_id o = 0; o < p.operator_count(); ++o)
+            if (!p.work(o).is_view && p.kind(o) != "sum") ++counts[p.kind(o)];
+        return counts;
+    };
+    using counts = std::map<std::string, int>;
+    CHECK(made({0, 0, 0}, {}) == counts{{"linear", 2}, {"scaled_dot_product_attention", 1}});
+    CHECK(made({0, 1, 1}, {}) == counts{{"linear", 3}, {"scaled_dot_product_attention", 1}});
+    CHECK(made({0, 0, 1}, {}) == counts{{"linear", 4}, {"scaled_dot_product_attention", 1}});
+    auto const weights = made({0, 0, 0}, {{"dropout_p", real(0.1)}}, {{5, 2, 12}, {2, 5, 5}});
+    CHECK(weights == counts{{"dropout", 1}, {"linear", 1}, {"matmul", 1}, {"mean", 1}, {"mul", 1}, {"softmax", 1}});
+    CHECK_THROWS_WITH_AS(static_cast<void>(made({0, 0, 0}, {{"num_heads", number(5)}})),
+                         doctest::Contains("'num_heads': is 5"), input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(made({0, 0, 0}, {{"num_heads", number(-3)}})),
+                         doctest::Contains("num_heads"), input_error);
+}

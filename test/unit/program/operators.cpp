@@ -124,41 +124,6 @@ TEST_CASE("embedding sums over vocabulary rows, and its table is sparse") {
     CHECK(o.work.forward.value == 8 * 5 * 6);
 }
 
-TEST_CASE("attention is parallel in the batch, and a sum over heads whose bias has none") {
-    auto const attention = [](double dropout, std::vector<tensor_shape> more, std::vector<tensor_shape> results) {
-        std::vector<tensor_shape> operands{{5, 2, 12}, {7, 2, 12}, {7, 2, 12}, {36, 12}, {36}, {12, 12}, {12}};
-        one_call c{"torch.nn.functional.multi_head_attention_forward", operands, {}, {}, std::move(results)};
-        char const* const names[] = {"query",           "key",           "value",    "in_proj_weight", "in_proj_bias",
-                                     "out_proj_weight", "out_proj_bias", "attn_mask"};
-        c.operands.insert(c.operands.end(), more.begin(), more.end());
-        for (tensor_id k = 0; k < c.operands.size(); ++k) c.keywords[names[k]] = T(k);
-        c.keywords["num_heads"] = number(3);
-        c.keywords["dropout_p"] = real(dropout);
-        return c;
-    };
-    auto const o = add(attention(0.1, {}, {{5, 2, 12}}));
-    CHECK(o.loops == "2 0:1 1:1 2:1 -> 0:1\n3+ 3:1 4:1 5:1 ->\n");
-    CHECK(terms(o.rule) == "5 + 6");
-    double const projections = 2. * 2 * (5 + 7 + 7) * 12 * 12 + 2. * 2 * 5 * 12 * 12, scores = 2 * 2. * 2 * 5 * 7 * 12;
-    CHECK(o.work.forward.value == projections + scores);
-    CHECK(o.work.backward.value == 2 * o.work.forward.value);
-    CHECK(o.work.extra_saved.value == 4 * (2. * (5 + 7 + 7) * 12 + 2 * 2. * 3 * 5 * 7 + 2. * 5 * 12));
-    CHECK(o.work.saved_operands == numbers{0, 1, 2, 3, 5});
-    CHECK(o.work.category == operator_class::attention);
-    CHECK(add(attention(0, {}, {{5, 2, 12}})).work.extra_saved.value == o.work.extra_saved.value - 4 * 2. * 3 * 5 * 7);
-    CHECK(add(attention(0, {{5, 7}}, {{5, 2, 12}})).loops == o.loops);
-    CHECK(add(attention(0, {{6, 5, 7}}, {{5, 2, 12}})).loops == "2 0:1 1:1 2:1 7:0 -> 0:1\n3+ 3:1 4:1 5:1 7:1 ->\n");
-    // The attention weights, a second result, are a sum over heads too, in a term of their own.
-    auto const weights = add(attention(0, {}, {{5, 2, 12}, {2, 5, 7}}));
-    CHECK(weights.loops == "2 0:1 1:1 2:1 -> 0:1 1:0\n3+ 3:1 4:1 5:1 ->\n");
-    CHECK(terms(weights.rule) == "_ + 5 + 6");
-    auto bad = attention(0, {}, {{5, 2, 12}});
-    bad.keywords["num_heads"] = number(5);
-    CHECK(message_of(bad).find("not a multiple of index 'h' = 5") != std::string::npos);
-    bad.keywords["num_heads"] = number(-3);
-    CHECK(message_of(bad).find("argument 'num_heads'") != std::string::npos);
-}
-
 TEST_CASE("scaled dot-product attention is linear in the values") {
     auto const o = add({"torch.nn.functional.scaled_dot_product_attention",
                         {{2, 3, 5, 4}, {2, 3, 7, 4}, {2, 3, 7, 6}},

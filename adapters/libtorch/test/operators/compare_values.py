@@ -42,6 +42,13 @@ class Written:
         return F.multi_head_attention_forward(x, x, x, 6, 2, packed, packed_bias, None, None, False, 0.0, out, out_bias)
 
     @staticmethod
+    def attention_across(x, y, packed, out, out_bias, mask, absent, causal):
+        """Attention to another sequence, with numbers added to scores, some places left out, and a mask of truth values."""
+        of = lambda value, **named: F.multi_head_attention_forward(
+            x, y, value, 6, 3, packed, None, None, None, False, 0.0, out, out_bias, need_weights=False, **named)[0]
+        return of(y, attn_mask=mask) + of(2 * y, key_padding_mask=absent == 4) + of(y, attn_mask=causal == 4, key_padding_mask=absent == 4)
+
+    @staticmethod
     def attention_alone(x, packed, packed_bias, out, out_bias):
         """The same, its weights used by nobody."""
         return Written.attention(x, packed, packed_bias, out, out_bias)[0]
@@ -98,6 +105,7 @@ TABLE = sum((
       for reduction in ("none", "mean")),
     row("pairs", X, [(3, 5)], [(4, 2, 1)], by=["x", "rows", "columns"]), row("bits", [(16, 3, 4)], [(16, 4)], X, by=["a", "b", "x"]),
     row("attention attention_alone", (5, 2, 6), (18, 6), (18,), (6, 6), (6,), by=["x", "packed", "packed_bias", "out", "out_bias"]),
+    row("attention_across", (5, 2, 6), (4, 2, 6), (18, 6), (6, 6), (6,), (5, 4), [(5, 2, 4)], [(5, 5, 4)], by=["x", "y", "packed", "out", "out_bias", "mask", "absent", "causal"]),
     row("lstm", (5, 2, 3), hx=[(4, 2, 2), (4, 2, 2)], params=[(8, 3), (8, 2), (8,), (8,)] * 2 + [(8, 4), (8, 2), (8,), (8,)] * 2,
         has_biases=True, num_layers=2, dropout=0.0, train=True, bidirectional=True, batch_first=False),
     row("gru", (2, 5, 3), hx=(2, 2, 2), params=[(6, 3), (6, 2), (6, 2), (6, 2)], has_biases=False, num_layers=2, dropout=0.5, train=False, bidirectional=False,

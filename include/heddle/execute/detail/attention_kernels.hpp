@@ -36,11 +36,9 @@ struct attention_head {
         if (kept.size() > 0) weights.array() *= kept.array();
         return weights * v;
     }
-    /// Replaces q, k, v and the scores by their cotangents, given those of the result and of the weights, which may
-    /// have no elements. *Precondition:* `forward` has run.
-    void backward(matrix<Scalar> const& result, matrix<Scalar> const& to_weights) {
+    /// Replaces q, k, v and the scores by their cotangents, given that of the result. *Precondition:* `forward` has run.
+    void backward(matrix<Scalar> const& result) {
         matrix<Scalar> scores = result * v.transpose();
-        if (to_weights.size() > 0) scores += to_weights;
         if (kept.size() > 0) scores.array() *= kept.array();
         for (Eigen::Index r = 0; r < scores.rows(); ++r) {
             Scalar const sum = scores.row(r).dot(softmax.row(r));
@@ -64,153 +62,6 @@ matrix<Scalar> dropout_matrix(random_key key, extent rows, extent columns, exten
                 dropout_factor(key, static_cast<std::uint64_t>((number * rows + r) * columns + c), p));
     return kept;
 }
-
-/// Multi-head attention with a packed input projection, on the heads and batch rows of a part.
-template <class Scalar>
-class multi_head {
-public:
-    multi_head(kernel_call const& call, tensor_view<Scalar> x) : call_(call), x_(x) {
-        auto const& rule = *call.rule;
-        auto const& packed = rule.operands[3][0]; // three, heads, head size
-        if (packed.size() != 3) call.fail("its input projection is not packed by heads");
-        auto const values = held_values(call);
-        head_numbers_ = values[packed[1]];
-        heads_ = static_cast<extent>(head_numbers_.size());
-        all_heads_ = rule.indices[packed[1]].extent;
-        width_ = rule.indices[packed[2]].extent;
-        batch_numbers_ = whole_numbers({call.whole_shape(rule.operands[0])[1]}, {call.operands[0][1]});
-        rows_ = x[0]->dims[0];
-        columns_ = x[1]->dims[0];
-        batch_ = x[0]->dims[1];
-        in_ = x[0]->dims[2];
-        out_weight_ = call.has("in_proj_bias") ? 5 : 4;
-        out_ = x[out_weight_]->dims[0];
-    }
-
-    tensors<Scalar> forward() const {
-        tensors<Scalar> results;
-        for (std::size_t r = 0; r < call_.results.size(); ++r) results.emplace_back(call_.result_shape(r));
-        auto const bias = call_.operand("out_proj_bias");
-        for (extent b = 0; b < batch_; ++b) {
-            auto y = row_of(results[0], b);
-            if (bias) y.rowwise() += const_matrix_map<Scalar>(x_[*bias]->data.data(), 1, out_).row(0);
-            for (extent h = 0; h < heads_; ++h) {
-                auto head = make_head(b, h);
-                matrix<Scalar> const context = head.forward();
-                y += context * out_weight(*x_[out_weight_], h).transpose();
-                if (results.size() > 1)
-                    matrix_map<Scalar>(results[1].data.data() + b * rows_ * columns_, rows_, columns_) +=
-                        head.weights / static_cast<Scalar>(all_heads_);
-            }
-        }
-        return results;
-    }
-
-    gradients<Scalar> backward(tensor_view<Scalar> cotangents) const {
-        gradients<Scalar> g(x_.size());
-        for (std::size_t k = 0; k < x_.size(); ++k) g[k] = dense_tensor<Scalar>(x_[k]->dims);
-        auto const in_bias = call_.operand("in_proj_bias"), out_bias = call_.operand("out_proj_bias");
-        for (extent b = 0; b < batch_; ++b) {
-            matrix<Scalar> const dy = row_of(*cotangents[0], b);
-            if (out_bias) matrix_map<Scalar>(g[*out_bias]->data.data(), 1, out_) += dy.colwise().sum();
-            matrix<Scalar> to_weights;
-            if (cotangents.size() > 1)
-                to_weights =
-                    const_matrix_map<Scalar>(cotangents[1]->data.data() + b * rows_ * columns_, rows_, columns_) /
-                    static_cast<Scalar>(all_heads_);
-            for (extent h = 0; h < heads_; ++h) {
-                auto head = make_head(b, h);
-                matrix<Scalar> const context = head.forward();
-                out_weight(*g[out_weight_], h) += dy.transpose() * context;
-                head.backward(dy * out_weight(*x_[out_weight_], h), to_weights);
-                std::array<matrix<Scalar> const*, 3> const parts{&head.q, &head.k, &head.v};
-                for (std::size_t part = 0; part < 3; ++part) {
-                    row_of(*g[part], b) += *parts[part] * projection(*x_[3], part, h);
-                    projection(*g[3], part, h) += parts[part]->transpose() * matrix<Scalar>(row_of(*x_[part], b));
-                    if (in_bias) bias_of(*g[*in_bias], part, h) += parts[part]->colwise().sum();
-                }
-                add_to_masks(g, head.bias, b, h);
-            }
-        }
-        for (char const* mask : {"padding_mask", "mask"})
-            if (auto const k = call_.operand(mask); k && call_.flag(std::string(mask) + "_is_boolean")) g[*k].reset();
-        return g;
-    }
-
-private:
-    /// Returns row `b` of a (sequence, batch, features) tensor.
-    template <class Tensor>
-    auto row_of(Tensor& t, extent b) const {
-        using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
-        extent const features = t.dims[2];
-        return Eigen::Map<plain, 0, Eigen::OuterStride<>>(t.data.data() + b * features, t.dims[0], features,
-                                                          Eigen::OuterStride<>(batch_ * features));
-    }
-    template <class Tensor>
-    auto projection(Tensor& weight, std::size_t part, extent head) const {
-        using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
-        return Eigen::Map<plain>(weight.data.data() + (static_cast<extent>(part) * heads_ + head) * width_ * in_,
-                                 width_, in_);
-    }
-    template <class Tensor>
-    auto bias_of(Tensor& bias, std::size_t part, extent head) const {
-        using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
-        return Eigen::Map<plain>(bias.data.data() + (static_cast<extent>(part) * heads_ + head) * width_, 1, width_);
-    }
-    template <class Tensor>
-    auto out_weight(Tensor& weight, extent head) const {
-        using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
-        return Eigen::Map<plain, 0, Eigen::OuterStride<>>(weight.data.data() + head * width_, out_, width_,
-                                                          Eigen::OuterStride<>(heads_ * width_));
-    }
-    [[nodiscard]] extent mask_offset(extent k, extent b, extent h) const {
-        return x_[static_cast<std::size_t>(k)]->dims.size() == 2 ? 0 : (b * heads_ + h) * rows_ * columns_;
-    }
-
-    [[nodiscard]] attention_head<Scalar> make_head(extent b, extent h) const {
-        attention_head<Scalar> head;
-        head.scale = 1 / std::sqrt(static_cast<Scalar>(width_));
-        auto const in_bias = call_.operand("in_proj_bias");
-        std::array<matrix<Scalar>*, 3> const parts{&head.q, &head.k, &head.v};
-        for (std::size_t part = 0; part < 3; ++part) {
-            *parts[part] = row_of(*x_[part], b) * projection(*x_[3], part, h).transpose();
-            if (in_bias) parts[part]->rowwise() += bias_of(*x_[*in_bias], part, h).row(0);
-        }
-        auto const padding = call_.operand("padding_mask"), mask = call_.operand("mask");
-        if (padding || mask) head.bias = matrix<Scalar>::Zero(rows_, columns_);
-        auto const added = [](Scalar value, bool boolean) {
-            return !boolean ? value : value != 0 ? -std::numeric_limits<Scalar>::infinity() : Scalar(0);
-        };
-        for (extent s = 0; s < rows_; ++s)
-            for (extent t = 0; t < columns_; ++t) {
-                if (padding)
-                    head.bias(s, t) += added((*x_[*padding])[b * columns_ + t], call_.flag("padding_mask_is_boolean"));
-                if (mask)
-                    head.bias(s, t) +=
-                        added((*x_[*mask])[mask_offset(static_cast<extent>(*mask), b, h) + s * columns_ + t],
-                              call_.flag("mask_is_boolean"));
-            }
-        extent const number =
-            batch_numbers_[static_cast<std::size_t>(b)] * all_heads_ + head_numbers_[static_cast<std::size_t>(h)];
-        head.kept = dropout_matrix<Scalar>(call_.random, rows_, columns_, number, call_.number("p", 0));
-        return head;
-    }
-
-    void add_to_masks(gradients<Scalar>& g, matrix<Scalar> const& scores, extent b, extent h) const {
-        auto const padding = call_.operand("padding_mask"), mask = call_.operand("mask");
-        for (extent s = 0; s < rows_; ++s)
-            for (extent t = 0; t < columns_; ++t) {
-                if (padding) (*g[*padding])[b * columns_ + t] += scores(s, t);
-                if (mask) (*g[*mask])[mask_offset(static_cast<extent>(*mask), b, h) + s * columns_ + t] += scores(s, t);
-            }
-    }
-
-    kernel_call const& call_;
-    tensor_view<Scalar> x_;
-    std::vector<extent> head_numbers_, batch_numbers_;
-    extent heads_ = 0, all_heads_ = 0, width_ = 0, rows_ = 0, columns_ = 0, batch_ = 0, in_ = 0, out_ = 0;
-    std::size_t out_weight_ = 4;
-};
 
 /// Attention over the last two dimensions, for each place of the indices of the others. An operand that lacks one of
 /// these indices broadcasts.
@@ -257,7 +108,7 @@ public:
         for (auto const* t : x_) g.push_back(dense_tensor<Scalar>(t->dims));
         for_each([&](auto head, auto const& at) {
             static_cast<void>(head.forward());
-            head.backward(map(cotangent, at[3]), {});
+            head.backward(map(cotangent, at[3]));
             map(*g[0], at[0]) += head.q;
             map(*g[1], at[1]) += head.k;
             map(*g[2], at[2]) += head.v;
@@ -316,11 +167,6 @@ private:
 
 template <class Scalar>
 void add_attention_kernels(kernel_table<Scalar>& table) {
-    table["multi_head_attention_forward"] = {
-        [](kernel_call const& call, tensor_view<Scalar> x) { return multi_head<Scalar>(call, x).forward(); },
-        [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-            return multi_head<Scalar>(call, x).backward(g);
-        }};
     table["scaled_dot_product_attention"] = {
         [](kernel_call const& call, tensor_view<Scalar> x) {
             return tensors<Scalar>{dot_product<Scalar>(call, x).forward()};

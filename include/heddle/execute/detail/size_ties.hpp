@@ -332,7 +332,6 @@ HEDDLE_INLINE void size_ties::relate(operator_id o) {
     else if (among({"getitem", "index"}) && !attribute(o, "is_mask").empty())
         keep_lone_indices(o); // as many as the mask has ones
     else if (!takes_any_size(kind) || looks_up_values(o) || pools_with_places(o)) keep_lone_indices(o);
-    if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
     if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
     if (among({"lstm", "gru", "rnn_tanh", "rnn_relu"})) {
         for (auto const* index : {"q", "d", "s"}) keep_index(o, index); // gates, directions, layers

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/program/detail/composed_attention.hpp>
 #include <heddle/program/detail/composed_samples.hpp>
 #include <heddle/program/detail/composer.hpp>
 
@@ -456,6 +457,7 @@ inline composer::results compose(program_builder const& builder, traced_call con
         {"index_put", composed<&composed_places::put_by_mask>},
         {"logical_xor", composed<&composed_values::exclusive>},
         {"masked_scatter", composed<&composed_places::scattered_by_mask>},
+        {"multi_head_attention_forward", composed<&composed_attention::multi_head>},
         {"normal", composed<&composed_values::drawn_in_place>},
         {"pow", composed<&composed_values::power_of_number>},
         {"randint", composed<&composed_values::random_integers>},

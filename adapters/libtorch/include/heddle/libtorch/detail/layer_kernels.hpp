@@ -182,56 +182,15 @@ inline void add_window_kernels(kernel_table& table) {
 
 // ---- attention
 
-/// Adds a mask to scores: numbers as they are; of truth values, those equal to `allowed` take part.
-[[nodiscard]] inline at::Tensor masked(at::Tensor const& scores, at::Tensor const& mask, bool is_boolean,
-                                       bool allowed) {
-    if (!is_boolean) return scores + mask;
-    return scores.masked_fill((mask != 0) != allowed, -std::numeric_limits<double>::infinity());
+/// Adds a mask to scores: numbers as they are; of truth values, those that are set take part.
+[[nodiscard]] inline at::Tensor masked(at::Tensor const& scores, at::Tensor const& mask, bool is_boolean) {
+    return is_boolean ? scores.masked_fill(mask == 0, -std::numeric_limits<double>::infinity()) : scores + mask;
 }
 
 /// Returns the weights of each row of scores; a row in which nothing takes part has zeros, as in PyTorch from 2.5 on.
 [[nodiscard]] inline at::Tensor weights_of(at::Tensor const& scores) {
     auto const is_empty = (scores == -std::numeric_limits<double>::infinity()).all(-1, true);
     return scores.masked_fill(is_empty, 0).softmax(-1).masked_fill(is_empty, 0);
-}
-/// Multi-head attention with a packed input projection, on the heads and batch rows of a part.
-[[nodiscard]] inline tensor_list multi_head(kernel_call const& call, tensor_list const& x) {
-    auto const& rule = *call.rule;
-    auto const& packed = rule.operands[3][0]; // three, heads, head size
-    if (packed.size() != 3) call.fail("its input projection is not packed by heads");
-    auto const held_heads = heddle::detail::held_values(call)[packed[1]];
-    auto const heads = static_cast<extent>(held_heads.size());
-    extent const all_heads = rule.indices[packed[1]].extent, width = rule.indices[packed[2]].extent;
-    auto const in_bias = call.operand("in_proj_bias"), out_bias = call.operand("out_proj_bias"),
-               padding = call.operand("padding_mask"), mask = call.operand("mask");
-    auto const projection = x[3].reshape({3, heads, width, x[3].size(1)});
-    auto const project = [&](extent part) { // batch, heads, sequence, head size
-        auto y = at::einsum("sbi,hwi->bhsw", {x[static_cast<std::size_t>(part)], projection.select(0, part)});
-        if (in_bias) y = y + x[*in_bias].reshape({3, heads, width}).select(0, part).unsqueeze(1);
-        return y;
-    };
-    auto scores = at::matmul(project(0), project(1).transpose(-1, -2)) / std::sqrt(static_cast<double>(width));
-    extent const batch = scores.size(0), rows = scores.size(2), columns = scores.size(3);
-    if (padding)
-        scores =
-            masked(scores, x[*padding].reshape({batch, 1, 1, columns}), call.flag("padding_mask_is_boolean"), false);
-    if (mask)
-        scores = masked(scores, x[*mask].dim() == 2 ? x[*mask] : x[*mask].reshape({batch, heads, rows, columns}),
-                        call.flag("mask_is_boolean"), false);
-    auto weights = scores.softmax(-1);
-    if (double const p = call.number("p", 0); p > 0) {
-        auto const numbers =
-            whole_numbers({call.whole_shape(rule.operands[0])[1], all_heads, rows, columns},
-                          {call.operands[0][1], held_heads, std::nullopt, std::nullopt}, scores.device());
-        weights = weights * dropout_factors(call, numbers, p, scores.options());
-    }
-    auto const& out_weight = x[in_bias ? 5 : 4];
-    auto y = at::einsum("bhsw,ohw->sbo",
-                        {at::matmul(weights, project(2)), out_weight.reshape({out_weight.size(0), heads, width})});
-    if (out_bias) y = y + x[*out_bias];
-    tensor_list results{y};
-    if (call.results.size() > 1) results.push_back(weights.sum(1) / static_cast<double>(all_heads));
-    return results;
 }
 
 /// Attention over the last two dimensions, for each place of the indices of the others. An operand that lacks one of
@@ -270,10 +229,9 @@ inline void add_window_kernels(kernel_table& table) {
     extent const rows = scores.size(-2), columns = scores.size(-1);
     if (call.flag("is_causal")) {
         auto const options = q.options().dtype(at::kLong);
-        scores = masked(scores, at::arange(columns, options) <= at::arange(rows, options).unsqueeze(-1), true, true);
+        scores = masked(scores, at::arange(columns, options) <= at::arange(rows, options).unsqueeze(-1), true);
     }
-    if (auto const mask = call.operand("mask"))
-        scores = masked(scores, spread(*mask), call.flag("mask_is_boolean"), true);
+    if (auto const mask = call.operand("mask")) scores = masked(scores, spread(*mask), call.flag("mask_is_boolean"));
     auto weights = weights_of(scores);
     if (double const p = call.number("p", 0); p > 0) {
         auto whole = call.whole_shape(result);
@@ -288,7 +246,6 @@ inline void add_window_kernels(kernel_table& table) {
 }
 
 inline void add_attention_kernels(kernel_table& table) {
-    table["multi_head_attention_forward"] = {multi_head};
     table["scaled_dot_product_attention"] = one_result(dot_product);
 }
 
