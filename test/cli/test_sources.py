@@ -37,11 +37,13 @@ class Sources(CommandLine):
         return path, options_of(inputs)
 
     def read(self, path, *options):
+        """What computes, by kind: views may be written in other ways."""
         shown = run("model", path, *options, "--json")
         self.assertEqual((shown.returncode, shown.stderr), (0, ""), shown)
         found = json.loads(shown.stdout)
         self.assertEqual((found["without_rule"], found["warnings"]), ([], []))
-        return {kind["kind"]: {key: kind[key] for key in ("count", "forward_flops", "backward_flops")} for kind in found["kinds"]}
+        numbers = {kind["kind"]: {key: kind[key] for key in ("count", "forward_flops", "backward_flops")} for kind in found["kinds"]}
+        return {kind: values for kind, values in numbers.items() if values["forward_flops"] > 0}
 
     def cost(self, path, cluster, *options):
         planned = run("plan", "--planner", "hap", "--model", path, "--cluster", cluster, "--no-times", "--json", *options)
@@ -56,6 +58,8 @@ class Sources(CommandLine):
             script, inputs = self.traced(name)
             exported = f"{SOURCES}/exported/{name}.pt2.json.gz"
             expected = self.read(fx)
+            if name == "experts":
+                self.assertEqual(expected["routed_experts"]["count"], 1)
             for path, options in ((script, inputs), (exported, [])):
                 with self.subTest(str(path)):
                     self.assertEqual(self.read(path, *options), expected)

@@ -47,6 +47,107 @@ class Attention(nn.Module):
         return self.out(torch.matmul(F.softmax(scores, dim=-1), v).transpose(1, 2).reshape(-1, self.shape[0], self.out.in_features))
 
 
+class FusedAttention(nn.Module):
+    """Queries, keys and values by one matrix, and groups of heads for each head of keys and values."""
+
+    def __init__(self, width, heads, groups, tokens):
+        super().__init__()
+        self.heads, self.groups, self.head, self.tokens = heads, groups, width // heads, tokens
+        self.packed, self.out = nn.Linear(width, (heads + 2 * groups) * self.head), nn.Linear(width, width)
+
+    def forward(self, x):
+        packed = self.packed(x)
+        first, second = self.heads * self.head, (self.heads + self.groups) * self.head
+        q, k, v = packed[..., :first], packed[..., first:second], packed[..., second:]
+        q, k, v = (part.reshape(-1, self.tokens, count, self.head).transpose(1, 2) for part, count in ((q, self.heads), (k, self.groups), (v, self.groups)))
+        each = self.heads // self.groups
+        k, v = (part.unsqueeze(2).expand(-1, -1, each, -1, -1).reshape(-1, self.heads, self.tokens, self.head) for part in (k, v))
+        weights = F.softmax(torch.matmul(q, k.transpose(-2, -1)) * self.head**-0.5, dim=-1)
+        return self.out(torch.matmul(weights, v).transpose(1, 2).reshape(-1, self.tokens, self.out.in_features))
+
+
+class ModuleAttention(nn.Module):
+    """PyTorch's own, which it computes by operators that differ from release to release."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, x):
+        return self.inner(x, x, x, need_weights=False)[0]
+
+
+class Block(nn.Module):
+    """One attention beside a residual connection, and its loss."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.attention, self.norm, self.out = make(), nn.LayerNorm(128), nn.Linear(128, 128)
+
+    def forward(self, x, target):
+        return F.mse_loss(self.out(self.norm(x + self.attention(x))), target)
+
+
+class Perceptron(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Dropout(0.1), nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 16))
+
+    def forward(self, x, labels):
+        return F.cross_entropy(self.layers(x), labels)
+
+
+@torch.jit.script
+def grouped_mm(input, weight, offs):
+    """The same, where no operator of PyTorch does it."""
+    which = torch.bucketize(torch.arange(input.shape[0], device=input.device), offs, right=True)
+    return torch.bmm(input.unsqueeze(1), weight[which]).squeeze(1)
+
+
+@torch.fx.wrap
+def numbers_of_rows(input, bins, min, max):
+    """How many rows each expert has; without values, PyTorch 1.13 has no shape of that."""
+    if input.device.type == "meta" and not hasattr(torch, "_grouped_mm"):
+        return input.new_empty(bins)
+    return torch.histc(input, bins, min, max)
+
+
+numbers_of_rows.heddle_target = "torch.histc"
+
+
+@torch.fx.wrap
+def products_of_runs(input, weight, offs):
+    """Each run of rows times a matrix of its own; the last argument says where runs end."""
+    if hasattr(torch, "_grouped_mm"):
+        return torch._grouped_mm(input, weight, offs=offs)
+    if input.device.type == "meta":
+        return input.new_empty(input.shape[0], weight.shape[2])
+    return grouped_mm(input, weight, offs)
+
+
+products_of_runs.heddle_target = "torch._grouped_mm"
+
+
+class Experts(nn.Module):
+    """Tokens, each by two of eight experts: sorted by expert, multiplied run by run, and brought back."""
+
+    def __init__(self, width=128, hidden=256, count=8, choices=2):
+        super().__init__()
+        self.router, self.count, self.choices = nn.Linear(width, count, bias=False), count, choices
+        self.up, self.down = nn.Parameter(torch.zeros(count, width, 2 * hidden)), nn.Parameter(torch.zeros(count, hidden, width))
+
+    def forward(self, x, target):
+        tokens = x.reshape(-1, 128)
+        weights, ids = torch.topk(F.softmax(self.router(tokens), dim=-1), self.choices, dim=-1)
+        experts, order = torch.sort(ids.reshape(-1))
+        ends = torch.cumsum(numbers_of_rows(experts.float(), self.count, 0, self.count - 1), 0).to(torch.int32)
+        rows = tokens[torch.div(order, self.choices, rounding_mode="floor")]
+        gate, other = torch.chunk(products_of_runs(rows, self.up, ends), 2, dim=-1)
+        made = products_of_runs(F.silu(gate) * other, self.down, ends) * weights.reshape(-1)[order].unsqueeze(-1)
+        y = torch.sum(made[torch.sort(order)[1]].view(2048, 2, 128), dim=1)
+        return F.mse_loss(tokens + y, target.reshape(-1, 128))
+
+
 class Layer(nn.Module):
     def __init__(self, width, heads, tokens, causal):
         super().__init__()
@@ -80,10 +181,17 @@ class Gpt(nn.Module):
         return F.cross_entropy(self.out(x).reshape(-1, 512), labels.reshape(-1))
 
 
+TOKENS = {"x": ((64, 32, 128), torch.float32), "target": ((64, 32, 128), torch.float32)}
+
 # Factories, and the inputs by name: sizes and type.
 NETWORKS = {
+    "perceptron": (Perceptron, {"x": ((256, 256), torch.float32), "labels": ((256,), torch.int64)}),
+    "separate": (lambda: Block(lambda: Attention(128, 4, 32, False)), TOKENS),
+    "fused": (lambda: Block(lambda: FusedAttention(128, 8, 2, 32)), TOKENS),
+    "module": (lambda: Block(lambda: ModuleAttention(128, 4)), TOKENS),
+    "experts": (Experts, TOKENS),
     "classifier": (Classifier, {"x": ((64, 3, 16, 16), torch.float32), "labels": ((64,), torch.int64)}),
-    "encoder": (Encoder, {"x": ((64, 32, 128), torch.float32), "target": ((64, 32, 128), torch.float32)}),
+    "encoder": (Encoder, TOKENS),
     "gpt": (Gpt, {"tokens": ((64, 32), torch.int64), "labels": ((64, 32), torch.int64)}),
 }
 

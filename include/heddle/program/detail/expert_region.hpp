@@ -37,6 +37,11 @@ private:
     [[nodiscard]] tensor_shape const& shape_of(tensor_id t) const { return builder_->tensor(t).shape; }
     /// What a tensor of this shape is another view of.
     [[nodiscard]] found viewed(tensor_id t, tensor_shape const& from) const;
+    /// What a tensor is in another type, or itself.
+    [[nodiscard]] tensor_id in_any_type(tensor_id t) const {
+        while (auto const* const op = maker(t, {"to", "float"})) t = op->operands[0];
+        return t;
+    }
     /// What is taken along the first dimension at places, and the places.
     [[nodiscard]] std::optional<std::pair<tensor_id, tensor_id>> taken(tensor_id t) const;
     /// The two factors of a product, either first.
@@ -189,15 +194,13 @@ inline operator_info const* expert_region::sort_inverted_by(tensor_id t) const {
 }
 
 inline bool expert_region::are_ends(tensor_id ends, operator_info const& sort, extent experts) const {
-    auto const* const sums = maker(ends, {"cumsum"});
-    auto const* const counts = sums ? maker(sums->operands[0], {"histc"}) : nullptr;
+    auto const* const sums = maker(in_any_type(ends), {"cumsum"});
+    auto const* const counts = sums ? maker(in_any_type(sums->operands[0]), {"histc"}) : nullptr;
     auto const most = static_cast<double>(experts - 1);
     if (!counts || number(*counts, "min", -1) != 0 || number(*counts, "max", -1) != most ||
         number(*counts, "bins", 0) != most + 1)
         return false;
-    tensor_id counted = counts->operands[0];
-    while (auto const* const op = maker(counted, {"to", "float"})) counted = op->operands[0];
-    return counted == sort.results[0];
+    return in_any_type(counts->operands[0]) == sort.results[0];
 }
 
 inline std::optional<expert_region::product> expert_region::product_of(tensor_id t, operator_info const& sort) const {

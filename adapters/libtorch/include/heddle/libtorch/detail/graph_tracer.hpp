@@ -181,6 +181,7 @@ private:
         char const* const target = function.name() == "multi_head_attention_forward"
                                        ? "torch.nn.functional.multi_head_attention_forward"
                                    : function.name() == "embedding_bag"    ? "torch.nn.functional.embedding_bag"
+                                   : function.name() == "grouped_mm"       ? "torch.nn.functional.grouped_mm"
                                    : function.name() == "stochastic_depth" ? stochastic_depth_target
                                                                            : nullptr;
         if (trial_ || !target) return call(function, std::move(arguments));
