@@ -105,6 +105,13 @@ void split_call(kernel_call& call, program const& p, indexed_program const& inde
 [[nodiscard]] kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o,
                                      split_loop const& loop, extent begin, extent count, std::uint64_t seed = 0);
 
+namespace detail {
+
+/// Keeps of the positions that are held those that are given, ascending.
+void restrict_to(held_positions& held, std::vector<extent> positions);
+
+} // namespace detail
+
 /// Restricts a call to what some of several parts of it hold. *Precondition:* the parts are restricted along one loop.
 void restrict_to_any(kernel_call& call, std::span<kernel_call const> parts);
 
@@ -188,8 +195,7 @@ HEDDLE_INLINE kernel_call whole_call(program const& p, operator_id o, std::uint6
 
 namespace heddle::detail {
 
-/// Keeps of the positions that are held those that are given, ascending.
-inline void restrict_to(held_positions& held, std::vector<extent> positions) {
+HEDDLE_INLINE void restrict_to(held_positions& held, std::vector<extent> positions) {
     if (held) std::erase_if(positions, [&](extent at) { return !algorithm::binary_search(*held, at); });
     held = std::move(positions);
 }

@@ -37,20 +37,10 @@ public:
         : program_(p), whole_(whole), split_(what.parts > 1 ? &what.split : nullptr), range_(range), here_(here),
           mine_(mine) {}
 
-    /// Returns the call that runs an operator on all of the micro-batch.
-    [[nodiscard]] tensor_call<Tensor> of_part(operator_id o, std::uint64_t seed) const {
-        tensor_call<Tensor> result = whole_call(program_, o, seed);
-        if (auto const number = batch_loop(o); number >= 0) {
-            auto const& loop = whole_.operators[o].loops[static_cast<std::size_t>(number)];
-            split_call(result, program_, whole_, o, loop, range_.first, range_.second);
-        }
-        return result;
-    }
-
     /// Returns the call that runs a step on what this rank has.
     [[nodiscard]] tensor_call<Tensor> of(plan_step const& s) const {
         operator_id const o = s.computation().op;
-        auto result = of_part(o, 0);
+        tensor_call<Tensor> result = whole_call(program_, o);
         std::vector<axis_number> with_statistics;
         for (axis_number a = 0; a < s.axis_count(); ++a) {
             auto const* const loop = loop_of(s, a);
@@ -60,7 +50,7 @@ public:
                 continue;
             }
             auto const [begin, count] = range(s, a, here_.layout.here());
-            split_call(result, program_, whole_, o, *loop, begin, count);
+            split_call(result, program_, here_.indexed, o, *loop, begin, count);
             if (has_statistics(*loop)) with_statistics.push_back(a);
         }
         bool const is_inside = here_.is_split_inside(o) && has_statistics(inside_loop(o));
@@ -68,9 +58,10 @@ public:
             find_tensor(s, [&](tensor_id t, product_form const& f) {
                 if (!here_.inside.is_cut(t)) return false;
                 auto const [begin, count] = here_.inside.range(t, f[0]);
-                split_call(result, program_, whole_, o, inside_loop(o), begin, count);
+                split_call(result, program_, here_.indexed, o, inside_loop(o), begin, count);
                 return true;
             });
+        place_in_batch(result, o);
         if (is_inside || !with_statistics.empty())
             result.combine = [all = *this, &s, o, with_statistics](std::size_t which, reduction how, wide& rows) {
                 combine_once(all.mine_, o, which, rows,
@@ -84,7 +75,7 @@ public:
     [[nodiscard]] tensor_call<Tensor> of_factors(plan_step const& s, std::vector<axis_number> const& axes,
                                                  std::uint64_t seed) const {
         operator_id const o = s.computation().op;
-        auto result = of_part(o, seed);
+        tensor_call<Tensor> result = whole_call(program_, o, seed);
         auto const& layout = here_.layout;
         auto const is_gathered = [&](axis_number a) { return algorithm::find(axes, a) != axes.end(); };
         for (axis_number a = 0; a < s.axis_count(); ++a) {
@@ -98,27 +89,48 @@ public:
                     is_in_lines &= place[b] == layout.here()[b] || (is_gathered(b) && loop_of(s, b) == loop);
                 if (!is_in_lines) continue;
                 auto const [begin, count] = range(s, a, place);
-                parts.push_back(split_call(program_, whole_, o, *loop, begin, count));
+                parts.push_back(split_call(program_, here_.indexed, o, *loop, begin, count));
             }
             restrict_to_any(result, parts);
         }
+        place_in_batch(result, o);
         return result;
     }
 
 private:
-    /// Returns the loop along which an operator runs on a part of the batch, or -1.
-    [[nodiscard]] std::int16_t batch_loop(operator_id o) const {
-        return split_ ? split_->computations[o].loop : std::int16_t{-1};
+    /// Turns what a call holds of this micro-batch into what it holds of the batch.
+    void place_in_batch(kernel_call& call, operator_id o) const {
+        auto const number = split_ ? split_->computations[o].loop : std::int16_t{-1};
+        if (number < 0) return;
+        auto const& loop = whole_.operators[o].loops[static_cast<std::size_t>(number)];
+        auto part = whole_call(program_, o);
+        split_call(part, program_, whole_, o, loop, range_.first, range_.second);
+        auto const place = [&](std::span<tensor_id const> of, std::vector<held_part>& mine,
+                               std::vector<held_part>& of_part) {
+            for (std::size_t k = 0; k < mine.size(); ++k)
+                for (std::size_t d = 0; d < mine[k].size(); ++d) {
+                    auto &held = mine[k][d], &all = of_part[k][d];
+                    if (!all) continue;
+                    if (!held) held = std::move(all);
+                    // A source that is whole in every micro-batch has the places of the batch.
+                    else if (here_.indexed.tensors[of[k]].info.shape[d] == whole_.tensors[of[k]].info.shape[d])
+                        restrict_to(held, std::move(*all));
+                    else
+                        for (auto& at : *held) at = (*all)[static_cast<std::size_t>(at)];
+                }
+        };
+        place(program_.operands(o), call.operands, part.operands);
+        place(program_.results(o), call.results, part.results);
     }
 
     [[nodiscard]] split_loop const& inside_loop(operator_id o) const {
-        auto const& op = whole_.operators[o];
+        auto const& op = here_.indexed.operators[o];
         return op.loops[static_cast<std::size_t>(op.inside_loop)];
     }
     /// Returns the loop along which an axis splits an operator; null if it does not.
     [[nodiscard]] split_loop const* loop_of(plan_step const& s, axis_number a) const {
         auto const& i = s.computation(a);
-        return i.loop < 0 ? nullptr : &whole_.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
+        return i.loop < 0 ? nullptr : &here_.indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
     }
     /// Calls `visit(tensor, form)` for the operands and results of a computation, until it returns true.
     template <class Visit>
@@ -129,7 +141,7 @@ private:
         for (std::size_t k = 0; k < i.results.size(); ++k)
             if (visit(program_.results(i.op)[k], s.result(k))) return;
     }
-    /// Returns the places of an axis's loop that a device computes.
+    /// Returns the places of an axis's loop that a device computes, of the micro-batch.
     [[nodiscard]] place_range range(plan_step const& s, axis_number a, mesh::coordinates const& place) const {
         auto const& i = s.computation(a);
         place_range result{0, here_.indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].extent};
@@ -137,18 +149,13 @@ private:
             if (f[a].is_shard()) result = here_.layout.range(t, f, f[a], place);
             return f[a].is_shard();
         });
-        if (i.loop == batch_loop(i.op)) result.begin += range_.first;
         return result;
     }
 
     /// Lets a computation send rows along an axis to the ranks that have what they choose. There are no groups then.
     void exchange_rows(tensor_call<Tensor>& call, plan_step const& s, axis_number a) const {
         operator_id const o = s.computation().op;
-        auto const of_batch = batch_loop(o);
-        bool const divides_batch =
-            of_batch >= 0 && whole_.operators[o].loops[static_cast<std::size_t>(of_batch)].operands ==
-                                 sides_of(*loop_of(s, a)).first.operands;
-        split_exchange(call, program_, whole_, s, a, here_.layout, divides_batch ? range_.first : 0);
+        split_exchange(call, program_, here_.indexed, s, a, here_.layout);
         call.send = [all = *this, a, o](std::size_t which, Tensor const& rows, shard_counts sent,
                                         shard_counts received) {
             auto& known = all.mine_.rows;

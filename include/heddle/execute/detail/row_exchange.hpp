@@ -15,9 +15,9 @@
 namespace heddle::detail {
 
 /// Restricts a call that sends rows along an axis to the rows and the places that a device holds, and notes which rank of
-/// its line has which place. The rows are those of a part of the batch before which there are `before` others.
+/// its line has which place.
 void split_exchange(kernel_call& call, program const& p, indexed_program const& indexed, plan_step const& s,
-                    axis_number axis, mesh_layout const& layout, extent before);
+                    axis_number axis, mesh_layout const& layout);
 
 /// Notes which rank has which places of a factor of a tensor of this shape.
 void own_places(place_owners& owners, tensor_shape const& whole, factor const& cut,
@@ -39,12 +39,12 @@ template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Comm
 namespace heddle::detail {
 
 HEDDLE_INLINE void split_exchange(kernel_call& call, program const& p, indexed_program const& indexed,
-                                  plan_step const& s, axis_number axis, mesh_layout const& layout, extent before) {
+                                  plan_step const& s, axis_number axis, mesh_layout const& layout) {
     auto const& i = s.computation(axis);
     auto const& loop = indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
     auto const [rows, places] = sides_of(loop);
     auto const of_rows = layout.range(p.results(i.op)[0], s.result(0), i.results[0]);
-    split_call(call, p, indexed, i.op, rows, before + of_rows.begin, of_rows.count);
+    split_call(call, p, indexed, i.op, rows, of_rows.begin, of_rows.count);
     auto const k = loop.destination();
     auto const destination = p.operands(i.op)[k];
     std::vector<place_range> ranges;
