@@ -228,7 +228,9 @@
 #include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/size.hpp>
+#include <heddle/execute/stage_links.hpp>
 #include <heddle/execute/stage_rank.hpp>
+#include <heddle/execute/staged_layout.hpp>
 #include <heddle/execute/stored_parts.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/execute/tensor_part.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Runs a plan, or a stage of a pipeline, on one rank: forward, then backward by transposing the distributed
+/// @brief Runs a plan, or a stage of one, on one rank: forward, then backward by transposing the distributed
 /// program.
 ///
 /// The cotangent of a tensor held in some form is held in the dual form, so every instruction's adjoint
@@ -44,12 +44,11 @@ struct only_stage {
 };
 
 /// Executes a plan on one rank of a communicator; on one device of a mesh, whose lines a `mesh_communicator` has; on one
-/// of a group, whose communicator is a `grouped_communicator`; or a stage of a pipeline on one rank of its group
-/// (`stage_rank`). A plan is a pipeline of one stage.
+/// of a group, whose communicator is a `grouped_communicator`; or a stage of a plan on one of its ranks (`stage_rank`).
 ///
 /// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are ranks; every
 /// rank runs the same plan. `indexed` is `index_for(p, what)`. References to all arguments are kept.
-/// *Throws* `input_error` for an input that is differentiated if micro-batches take turns, or in device groups.
+/// *Throws* `input_error` for an input that is differentiated if there are micro-batches, or in device groups.
 ///
 /// A collective is started where the plan has its step, and waited for where what it brings is used first; gradients
 /// are waited for at the end. Inside device groups each is waited for at once, as nothing is priced beside it; so is a
@@ -70,7 +69,7 @@ public:
         requires(Stage::is_alone)
         : interpreter(p, indexed, detail::program_of_rank(p, indexed, what), ranks, nullptr, backend, seed) {}
 
-    /// *Precondition:* `indexed` is the program of which the stage is.
+    /// *Precondition:* `indexed` is the program of which the stage is; of a staged plan, `staged_layout::indexed`.
     interpreter(program const& p, indexed_program const& indexed, Stage& stage, Backend const& backend,
                 std::uint64_t seed = 0)
         requires(!Stage::is_alone)
@@ -149,8 +148,10 @@ public:
             algorithm::any_of(loss_form_, [](tensor_form f) { return f == tensor_form::partial(); });
         if (Stage::is_alone && !is_partial) return result.loss.number();
         for (axis_number a = 0; a < common_.of.axis_count(); ++a) common_.of.on(a).over.count_as(indexed_.loss);
-        // All of a stage's group have the same.
-        bool const is_mine = Stage::is_alone || common_.of.is_first_of(whole_form());
+        // Copies of it count once.
+        bool is_mine = Stage::is_alone || common_.of.inside.is_first();
+        for (axis_number a = 0; a < loss_form_.size() && !Stage::is_alone; ++a)
+            is_mine = is_mine && (loss_form_[a] == tensor_form::partial() || common_.of.layout.here()[a] == 0);
         return total(is_mine ? wide(widened(result.loss)) : wide(tensor_shape{}), loss_form_).number();
     }
 
@@ -159,7 +160,7 @@ public:
         wide sum(tensor_shape{});
         for (auto const& [t, gradient] : gradients) { // each element on one rank
             bool is_mine = common_.of.is_first_of(gradient.first);
-            if constexpr (!Stage::is_alone) is_mine = is_mine && stage_->speaks_for(t);
+            if constexpr (!Stage::is_alone) is_mine = is_mine && common_.of.inside.is_first() && stage_->speaks_for(t);
             if (is_mine) sum += sum_of_squares(widened(gradient.second));
         }
         sum = total(std::move(sum), product_form(common_.of.axis_count(), tensor_form::partial()));
@@ -244,8 +245,7 @@ private:
             if (!what_.is_common[t] || (!common_.of.is_parameter(t) && common_.of.inside.is_group()))
                 throw input_error(
                     "'" + program_.tensor(t).name + "'",
-                    "is a differentiated input, which runs neither in micro-batches that take turns nor in "
-                    "device groups");
+                    "is a differentiated input, which runs neither in micro-batches nor in device groups");
             auto const stored = detail::stored_form(step->from());
             stored_as_.insert_or_assign(t, stored_part{stored, common_.of.layout.held_shape(t, stored)});
         }
@@ -256,7 +256,7 @@ private:
     [[nodiscard]] indexed_program const& whole() const { return what_.whole ? *what_.whole : indexed_; }
     /// Returns the tensors of micro-batches with this many places. Those of a plan are what was indexed.
     [[nodiscard]] tensors& tensors_of(extent places) {
-        if (Stage::is_alone || what_.parts == 1) return common_.of;
+        if (what_.whole || what_.parts == 1) return common_.of;
         auto const known = sizes_.find(places);
         if (known != sizes_.end()) return known->second.of;
         return sizes_.try_emplace(places, detail::part_of_batch(indexed_, what_.split, places), *what_.layout, ranks_)
@@ -309,9 +309,9 @@ private:
         if constexpr (!Stage::is_alone) {
             if (auto const* const i = std::get_if<detail::receive_value>(&s))
                 values(i->tensor).set(i->tensor, i->form,
-                                      stage_->received(now_->here.zeros(i->tensor, i->form), Stage::previous));
+                                      stage_->received(now_->here, i->tensor, i->form, Stage::way::values));
             if (auto const* const i = std::get_if<detail::send_value>(&s))
-                stage_->send(value(i->tensor, i->form), i->tensor, Stage::next);
+                stage_->send(now_->here, i->tensor, i->form, value(i->tensor, i->form), Stage::way::values);
         }
     }
     void forward(plan_step const& s) {
@@ -378,11 +378,13 @@ private:
             if (auto const* const i = std::get_if<detail::receive_value>(&s);
                 i && common_.of.has_cotangent(i->tensor)) {
                 auto cotangent = cotangents(i->tensor).take(i->tensor, i->form);
-                stage_->send(cotangent ? cotangent->get() : now_->here.zeros(i->tensor, i->form), i->tensor,
-                             Stage::previous);
+                stage_->send(now_->here, i->tensor, i->form,
+                             cotangent ? std::move(cotangent->get()) : now_->here.zeros(i->tensor, i->form),
+                             Stage::way::cotangents);
             }
             if (auto const* const i = std::get_if<detail::send_value>(&s); i && common_.of.has_cotangent(i->tensor))
-                accumulate(i->tensor, i->form, stage_->received(now_->here.zeros(i->tensor, i->form), Stage::next));
+                accumulate(i->tensor, i->form,
+                           stage_->received(now_->here, i->tensor, i->form, Stage::way::cotangents));
         }
     }
     void backward(std::size_t n, plan_step const& s) {

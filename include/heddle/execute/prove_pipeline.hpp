@@ -50,7 +50,7 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
         interpreter rank(p, indexed, here, backend, options.seed);
         auto const mine = rank.run(rank.place(sources));
         double const loss = rank.whole_loss(mine);
-        auto const stage = here.at().stage;
+        auto const stage = layout.place_of(world.rank()).stage;
         source_values<double> wanted;
         for (auto const& [t, gradient] : expected.gradients)
             if (algorithm::any_of(indexed.tensors[t].consumers,

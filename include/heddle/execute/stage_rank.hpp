@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The stages of a pipeline as ranks: what one does, and how it meets the others.
+/// @brief The stages of a plan as ranks: what one does, and how it meets the others.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -9,18 +9,27 @@
 #include <heddle/execute/detail/held.hpp>
 #include <heddle/execute/detail/rank_program.hpp>
 #include <heddle/execute/detail/rank_tensors.hpp>
+#include <heddle/execute/devices.hpp>
+#include <heddle/execute/mesh_communicator.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/single_device.hpp>
+#include <heddle/execute/stage_links.hpp>
+#include <heddle/execute/staged_layout.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/program/program.hpp>
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
+#include <set>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,84 +45,107 @@ namespace detail {
 
 } // namespace detail
 
-/// One rank's place in a pipeline: what `interpreter` runs there, the group that shares its stage of its copy, and its
-/// ways to the other stages and copies.
+/// One rank's place in a plan of stages: what `interpreter` runs there, the ranks that share its stage, and its ways to the
+/// other stages and to other copies of its own.
 ///
-/// A tensor is held in two ways at once: a micro-batch holds a form of it in the batch (`batch_split`), and a device
-/// holds a form of that in a tensor group (`stage_program`). Both are forms of the theory, but over other devices and
-/// of other factors, so each conversion acts on what the other leaves.
+/// In a pipeline plan, a tensor is held in two ways at once: a micro-batch holds a form of it in the batch
+/// (`batch_split`), and a device holds a form of that in a tensor group (`stage_program`). Both are forms of the theory,
+/// but over other devices and of other factors, so each conversion acts on what the other leaves.
 ///
-/// *Preconditions.* The split and the layout are of the program; `world` has `layout.ranks()` ranks, all of which make
-/// this. References to all arguments are kept.
-template <rank_tensor Tensor, point_to_point_of<typename Tensor::scalar_type> World>
+/// `Ranks` are those that share a stage: a communicator, or what `on_device` makes of one for meshes and device groups.
+/// *Preconditions.* All ranks of `world` make this, each with its part of the same plan.
+/// References to the world and to the ranks of the stage are kept.
+template <rank_tensor Tensor, point_to_point_of<typename Tensor::scalar_type> World,
+          class Ranks = std::remove_cvref_t<decltype(std::declval<World&>().group(std::vector<std::size_t>{}))>>
 class stage_rank {
 public:
     using scalar = typename Tensor::scalar_type;
-    using group_type = decltype(std::declval<World&>().group(std::vector<std::size_t>{}));
+    using world_group = std::remove_cvref_t<decltype(std::declval<World&>().group(std::vector<std::size_t>{}))>;
+    using group_type = Ranks;
     using request = typename starter<scalar, World>::request;
-    static_assert(std::same_as<request, typename starter<scalar, group_type>::request>,
+    using arriving_tensor = detail::arriving<detail::held<Tensor>, request>;
+    using way = stage_links::way;
+    using tensors = detail::rank_tensors<Tensor, Ranks>;
+    static_assert(std::same_as<request, typename starter<scalar, detail::line_of<Ranks>>::request>,
                   "A group's operations are as those of all ranks.");
     static constexpr bool is_alone = false;
-    static constexpr std::ptrdiff_t previous = -1, next = 1;
 
+    /// Runs the steps of `what`, which refers to its plan, with the ranks that share the stage.
+    stage_rank(detail::rank_program what, stage_links links, World& world, Ranks& ranks)
+        : world_(world), what_(std::move(what)), links_(std::move(links)), group_(&ranks) {
+        meet();
+    }
+    /// A rank of a pipeline plan. The split and the layout are of the program, and references to them are kept too.
     template <pipeline_schedule Schedule = one_f_one_b>
     stage_rank(indexed_program const& p, batch_split const& split, pipeline_layout const& layout, World& world,
                Schedule const& schedule = {})
-        : program_(p), layout_(layout), world_(world), at_(layout.place_of(world.rank())),
-          what_(detail::program_of_rank(p, split, layout, at_, schedule.passes(at_.stage, layout.shape()))),
-          group_(world.group(ranks_of(at_.stage, at_.copy))) {
+        requires std::same_as<Ranks, world_group>
+        : world_(world), links_(links_of(p, layout, world.rank())) {
+        auto const at = layout.place_of(world.rank());
+        what_ = detail::program_of_rank(p, split, layout, at, schedule.passes(at.stage, layout.shape()));
+        std::vector<std::size_t> members;
+        for (std::size_t part = 0; part < layout.degree(at.stage); ++part)
+            members.push_back(layout.rank({at.stage, at.copy, part}));
+        group_ = &formed_.emplace(world.group(members));
         meet();
     }
+    stage_rank(stage_rank const&) = delete;
 
-    [[nodiscard]] pipeline_layout::place const& at() const { return at_; }
     [[nodiscard]] detail::rank_program const& program() const { return what_; }
-    [[nodiscard]] group_type& group() { return group_; }
-    /// The bytes of all iterations that were sent to the next stage and to the one before, counted by the program's
-    /// element types.
-    [[nodiscard]] bytes activations() const { return activations_; }
-    [[nodiscard]] bytes cotangents() const { return cotangents_; }
+    [[nodiscard]] Ranks& group() { return *group_; }
+    /// The bytes of all iterations that were sent to later stages and to earlier ones, counted by the elements' types.
+    [[nodiscard]] bytes activations() const { return sent_bytes_[0]; }
+    [[nodiscard]] bytes cotangents() const { return sent_bytes_[1]; }
 
-    /// Sends to those parts of the other stage's group that are equal to this one modulo the size of this group; all of
-    /// this group have the same.
-    void send(detail::held<Tensor> const& value, tensor_id t, std::ptrdiff_t towards) {
-        for (auto const rank : receivers(towards)) {
-            sent_.emplace_back(value, messages::send(world_, value->flat(), rank));
-            (towards == next ? activations_ : cotangents_) +=
-                bytes(static_cast<double>(value->elements()) * element_size(program_.tensors[t].info.type));
+    /// Sends a tensor that is held in this form, or its cotangent in the dual form, to the stages that use it or made it.
+    void send(tensors& here, tensor_id t, product_form const& f, detail::held<Tensor> mine, way w) {
+        mine = here.collected(t, f, std::move(mine));
+        if (!here.inside.is_first()) return;
+        if (w == way::cotangents) mine = std::move(here.gradient(t, f, f, std::move(mine), uneven::padded).get());
+        auto const found = links_.of(w).sent.find(t);
+        if (found == links_.of(w).sent.end()) return;
+        for (auto const& part : found->second) {
+            auto const sent = part.ranges.empty() ? mine : detail::held(detail::elements_in(*mine, part.ranges));
+            sent_.emplace_back(sent, messages::send(world_, sent->flat(), part.rank));
+            sent_bytes_[static_cast<std::size_t>(w)] +=
+                bytes(static_cast<double>(sent->elements()) * element_size(here.indexed.tensors[t].info.type));
         }
     }
-    /// Receives what a rank of another stage sends next; `into` has its shape.
-    [[nodiscard]] detail::arriving<detail::held<Tensor>, request> received(detail::held<Tensor> into,
-                                                                           std::ptrdiff_t towards) {
-        auto const data = into.own().flat();
-        auto started = messages::receive(world_, data, sender(towards));
-        return {std::move(started), [into = std::move(into)] { return into; }};
+    /// Receives what other stages send of it.
+    [[nodiscard]] arriving_tensor received(tensors& here, tensor_id t, product_form const& f, way w) {
+        auto const shape = here.layout.held_shape(t, f);
+        auto all =
+            here.inside.is_first() ? parts_received(shape, t, w) : arriving_tensor(detail::held<Tensor>(Tensor(shape)));
+        // Of copies whose cotangents are summands, the first has all of it.
+        bool counts = true;
+        for (axis_number a = 0; a < f.size() && w == way::cotangents; ++a)
+            counts = counts && (f[a] != tensor_form::replicated() || here.layout.here()[a] == 0);
+        if (!counts) all.get() = Tensor(shape);
+        return here.spread(t, f, std::move(all));
     }
 
     /// Waits until all is sent, so that others come as far, and sums gradients over copies, and over the stages that use
     /// a parameter.
-    void finish(gradients_of<Tensor>& gradients, detail::rank_tensors<Tensor, group_type>& of) {
+    void finish(gradients_of<Tensor>& gradients, tensors& of) {
         for (auto& s : sent_) s.second.wait();
         sent_.clear();
-        auto& copies = group_of(ranks_of_copies());
-        std::vector<request> started;
-        for (auto& [t, gradient] : gradients)
-            started.push_back(starter<scalar, group_type>::all_reduce(copies, gradient.second.flat()));
-        for (auto& r : started) r.wait();
-        for (auto& [t, result] : gradients) {
-            auto const users = stages_that_use(t);
-            if (users.size() == 1) continue;
-            auto& [stored_as, gradient] = result;
-            bool const is_cut = stored_as[0].is_shard();
-            Tensor whole = is_cut ? *of.read(t, stored_as, tensor_form::replicated(),
-                                             detail::held<Tensor>::of(gradient), uneven::padded)
-                                         .get()
-                                  : std::move(gradient);
-            if (at_.copy > 0 || at_.part > 0) whole = Tensor(whole.shape()); // one of a stage speaks for all
-            std::vector<std::size_t> members;
-            for (auto const stage : users)
-                for (std::size_t copy = 0; copy < layout_.copies(); ++copy)
-                    for (auto const rank : ranks_of(stage, copy)) members.push_back(rank);
+        if (links_.copies.size() > 1) {
+            auto& copies = group_of(links_.copies);
+            std::vector<request> started;
+            for (auto& [t, gradient] : gradients)
+                started.push_back(starter<scalar, world_group>::all_reduce(copies, gradient.second.flat()));
+            for (auto& r : started) r.wait();
+        }
+        for (auto const& [t, members] : links_.shared) {
+            auto const found = gradients.find(t);
+            if (found == gradients.end()) continue;
+            auto& [stored_as, gradient] = found->second;
+            bool const is_cut = algorithm::any_of(stored_as, [](tensor_form f) { return f.is_shard(); });
+            product_form const whole_form(stored_as.size(), tensor_form::replicated());
+            Tensor whole =
+                is_cut ? *of.read(t, stored_as, whole_form, detail::held<Tensor>::of(gradient), uneven::padded).get()
+                       : std::move(gradient);
+            if (!links_.is_first) whole = Tensor(whole.shape()); // one of a stage speaks for all
             group_of(members).all_reduce(whole.flat());
             gradient = is_cut ? of.layout.cut(t, stored_as, whole) : std::move(whole);
         }
@@ -126,78 +158,90 @@ public:
         return mine;
     }
     /// Tells whether the gradient of a parameter counts here, of all stages and copies that have it.
-    [[nodiscard]] bool speaks_for(tensor_id t) const {
-        return at_.copy == 0 && at_.stage == layout_.stage_of(program_.tensors[t].consumers.front());
-    }
+    [[nodiscard]] bool speaks_for(tensor_id t) const { return links_.counts_here[t]; }
 
 private:
     using messages = starter<scalar, World>;
 
-    [[nodiscard]] std::size_t other(std::ptrdiff_t towards) const {
-        return static_cast<std::size_t>(static_cast<std::ptrdiff_t>(at_.stage) + towards);
-    }
-    [[nodiscard]] std::vector<std::size_t> receivers(std::ptrdiff_t towards) const {
-        std::vector<std::size_t> ranks;
-        auto const stage = other(towards);
-        for (std::size_t part = at_.part; part < layout_.degree(stage); part += layout_.degree(at_.stage))
-            ranks.push_back(layout_.rank({stage, at_.copy, part}));
-        return ranks;
-    }
-    [[nodiscard]] std::size_t sender(std::ptrdiff_t towards) const {
-        auto const stage = other(towards);
-        return layout_.rank({stage, at_.copy, at_.part % layout_.degree(stage)});
+    /// Receives a tensor of this shape, part by part, or the sum of what several stages send.
+    [[nodiscard]] arriving_tensor parts_received(tensor_shape const& shape, tensor_id t, way w) {
+        struct message {
+            Tensor data;
+            request started;
+            std::vector<std::vector<place_range>> const* ranges;
+        };
+        auto const found = links_.of(w).received.find(t);
+        if (found == links_.of(w).received.end()) return detail::held<Tensor>(Tensor(shape));
+        auto const parts = std::make_shared<std::vector<message>>();
+        parts->reserve(found->second.size());
+        for (auto const& part : found->second) {
+            parts->push_back({Tensor(detail::shape_in(shape, part.ranges)), {}, &part.ranges});
+            parts->back().started = messages::receive(world_, parts->back().data.flat(), part.rank);
+        }
+        return {request{}, [parts, shape] {
+                    detail::held<Tensor> all;
+                    for (auto& m : *parts) {
+                        m.started.wait();
+                        auto came = m.ranges->empty() ? std::move(m.data)
+                                                      : detail::spread_over(shape, *m.ranges, std::move(m.data));
+                        if (all) all.own() += came;
+                        else all = std::move(came);
+                    }
+                    parts->clear();
+                    return all;
+                }};
     }
     /// Exchanges a number with everyone that messages will go to or come from: on devices, ranks join for their first
     /// message, and a host that waits for its device then would keep another waiting.
     void meet() {
+        std::set<std::size_t> to, from;
+        for (auto const& passing : links_.passings) {
+            for (auto const& [t, parts] : passing.sent)
+                for (auto const& part : parts) to.insert(part.rank);
+            for (auto const& [t, parts] : passing.received)
+                for (auto const& part : parts) from.insert(part.rank);
+        }
         std::vector<std::pair<Tensor, request>> met;
-        Tensor const mine(tensor_shape{});
-        for (auto const towards : {previous, next}) {
-            if (other(towards) >= layout_.stages()) continue;
-            for (auto const rank : receivers(towards))
-                met.emplace_back(mine, messages::send(world_, mine.flat(), rank));
-            Tensor theirs(tensor_shape{});
-            auto started = messages::receive(world_, theirs.flat(), sender(towards));
-            met.emplace_back(std::move(theirs), std::move(started));
+        met.reserve(to.size() + from.size());
+        for (auto const rank : to) {
+            auto& m = met.emplace_back(Tensor(tensor_shape{}), request{});
+            m.second = messages::send(world_, std::as_const(m.first).flat(), rank);
+        }
+        for (auto const rank : from) {
+            auto& m = met.emplace_back(Tensor(tensor_shape{}), request{});
+            m.second = messages::receive(world_, m.first.flat(), rank);
         }
         for (auto& m : met) m.second.wait();
     }
-    [[nodiscard]] std::vector<std::size_t> ranks_of(std::size_t stage, std::size_t copy) const {
-        std::vector<std::size_t> members;
-        for (std::size_t part = 0; part < layout_.degree(stage); ++part)
-            members.push_back(layout_.rank({stage, copy, part}));
-        return members;
-    }
-    /// Returns the ranks that hold the same part of the stage, one of each copy.
-    [[nodiscard]] std::vector<std::size_t> ranks_of_copies() const {
-        std::vector<std::size_t> members;
-        for (std::size_t copy = 0; copy < layout_.copies(); ++copy)
-            members.push_back(layout_.rank({at_.stage, copy, at_.part}));
-        return members;
-    }
-    [[nodiscard]] std::vector<std::size_t> stages_that_use(tensor_id t) const {
-        std::vector<std::size_t> users;
-        for (auto o : program_.tensors[t].consumers)
-            if (auto const s = layout_.stage_of(o); users.empty() || users.back() != s) users.push_back(s);
-        return users;
-    }
     /// Returns the communicator of some ranks, which they form when they first meet.
-    [[nodiscard]] group_type& group_of(std::vector<std::size_t> const& members) {
+    [[nodiscard]] world_group& group_of(std::vector<std::size_t> const& members) {
         auto const known = groups_.find(members);
         return known != groups_.end() ? known->second : groups_.emplace(members, world_.group(members)).first->second;
     }
 
-    indexed_program const& program_;
-    pipeline_layout const& layout_;
     World& world_;
-    pipeline_layout::place at_;
     detail::rank_program what_;
-    group_type group_;
-    std::map<std::vector<std::size_t>, group_type> groups_;
+    stage_links links_;
+    std::optional<world_group> formed_;
+    Ranks* group_;
+    std::map<std::vector<std::size_t>, world_group> groups_;
     /// What other stages may still be reading.
     std::vector<std::pair<detail::held<Tensor>, request>> sent_;
-    bytes activations_, cotangents_;
+    std::array<bytes, 2> sent_bytes_{};
 };
+
+/// Calls `work(stage)` with the `stage_rank` of this rank. All ranks call it.
+/// *Precondition:* `world` has `layout.ranks()` ranks.
+template <rank_tensor Tensor, point_to_point_of<typename Tensor::scalar_type> World, class Work>
+void on_stage(staged_layout const& layout, World& world, Work&& work) {
+    auto const stage = layout.stage_of(world.rank());
+    auto group = divided(world, layout.ranks_of(stage));
+    on_device<typename Tensor::scalar_type>(layout.plan_of(stage), group, [&](auto& ranks) {
+        stage_rank<Tensor, World, std::remove_reference_t<decltype(ranks)>> here(
+            layout.program_of(stage), layout.links_of(world.rank()), world, ranks);
+        work(here);
+    });
+}
 
 } // namespace heddle
 

@@ -7,9 +7,11 @@
 #include <heddle/execute/detail/mesh_layout.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/size.hpp>
+#include <heddle/execute/staged_layout.hpp>
 #include <heddle/execute/tensor_part.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/theory/batch_split.hpp>
@@ -29,6 +31,8 @@ using stored_parts = std::map<tensor_id, tensor_part>;
 [[nodiscard]] std::vector<stored_parts> stored_parts_of(program const& p, plan const& what);
 /// As above. *Throws* `input_error` if the plan is none of the program; see `pipeline_layout`.
 [[nodiscard]] std::vector<stored_parts> stored_parts_of(program const& p, pipeline_plan const& what);
+/// As above; see `staged_layout`. *Precondition:* `verify` accepts the plan.
+[[nodiscard]] std::vector<stored_parts> stored_parts_of(program const& p, staged_plan const& what);
 
 } // namespace heddle
 
@@ -52,20 +56,32 @@ namespace detail {
     return parts;
 }
 
-} // namespace detail
-
-HEDDLE_INLINE std::vector<stored_parts> stored_parts_of(program const& p, plan const& what) {
-    auto const indexed = index_for(p, what);
+/// Adds what each rank of a plan stores. The plan's cuts are of `indexed`, whose tensors are numbered as those of `p`.
+inline void add_parts(program const& p, indexed_program const& indexed, plan const& what,
+                      std::vector<stored_parts>& ranks) {
     std::vector<std::pair<tensor_id, product_form>> reads;
     for (auto const& s : what.steps)
         if (s.instruction.is<instruction::read>()) reads.emplace_back(s.instruction.change()->tensor, s.from());
-    std::vector<stored_parts> ranks;
     auto const m = what.mesh();
     for (std::size_t device = 0; device < m.device_count(); ++device) {
-        detail::mesh_layout const layout(indexed, what.cuts, m, device);
+        mesh_layout const layout(indexed, what.cuts, m, device);
         auto const copies = what.has_groups() ? static_cast<std::size_t>(what.devices[device].group_size) : 1;
-        ranks.insert(ranks.end(), copies, detail::parts_read(p, reads, layout));
+        ranks.insert(ranks.end(), copies, parts_read(p, reads, layout));
     }
+}
+
+} // namespace detail
+
+HEDDLE_INLINE std::vector<stored_parts> stored_parts_of(program const& p, plan const& what) {
+    std::vector<stored_parts> ranks;
+    detail::add_parts(p, index_for(p, what), what, ranks);
+    return ranks;
+}
+
+HEDDLE_INLINE std::vector<stored_parts> stored_parts_of(program const& p, staged_plan const& what) {
+    staged_layout const layout(p, what);
+    std::vector<stored_parts> ranks;
+    for (std::size_t s = 0; s < layout.stages(); ++s) detail::add_parts(p, layout.indexed(s), layout.plan_of(s), ranks);
     return ranks;
 }
 

@@ -20,8 +20,7 @@
 namespace heddle {
 
 /// Returns the program of each stage, of one micro-batch. *Throws* `input_error` if the plan is none of the program.
-[[nodiscard]] std::vector<program_part> parts_of(program const& p, staged_plan const& what,
-                                                 part_ends ends = part_ends::plain);
+[[nodiscard]] std::vector<program_part> parts_of(program const& p, staged_plan const& what);
 
 /// Checks that stages have every operator once, in order, on devices of their own, each stage's plan against the part of
 /// the program that it is of, and that the losses of micro-batches add up to the program's.
@@ -38,7 +37,7 @@ namespace heddle {
 
 namespace heddle {
 
-HEDDLE_INLINE std::vector<program_part> parts_of(program const& p, staged_plan const& what, part_ends ends) {
+HEDDLE_INLINE std::vector<program_part> parts_of(program const& p, staged_plan const& what) {
     auto const samples = batch_size_of(index_program(p));
     if (what.micro_batches < 1 || samples % what.micro_batches != 0)
         throw input_error("micro-batches", std::to_string(what.micro_batches) +
@@ -55,7 +54,7 @@ HEDDLE_INLINE std::vector<program_part> parts_of(program const& p, staged_plan c
                               "has the operators " + std::to_string(s.first) + " to before " + std::to_string(s.end) +
                                   ", expected those from " + std::to_string(next) + " on");
         next = s.end;
-        parts.push_back(part_of(micro, indexed, s.first, s.end, ends));
+        parts.push_back(part_of(micro, indexed, s.first, s.end));
     }
     if (next != indexed.operators.size())
         throw input_error("stages", "have " + std::to_string(next) + " operators, expected all " +

@@ -9,8 +9,10 @@
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 
-#include <cstdint>
+#include <algorithm>
+#include <cstddef>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,22 +20,19 @@
 
 namespace heddle {
 
-/// What the tensors are that stand for others at the ends of a part.
-enum class part_ends : std::uint8_t {
-    plain,     ///< inputs and buffers, for planning
-    parameters ///< trained parameters, so that running the part gives values and cotangents that leave it, as gradients
-};
-
 /// The operators [first, end) of a program, and before them those that make constants which they use.
 ///
 /// A value of before enters as an input of its name, by which the loss is differentiated. A value that is used behind
-/// leaves: the loss is the sum over these of the products with their cotangents, which are sources. So the gradient of
-/// what enters is its cotangent, and the gradient of a cotangent is the value that leaves. Tensors have their names.
+/// leaves: the loss is the sum over these of the products with their cotangents, which are buffers. So the gradient of
+/// what enters is its cotangent. Tensors have their names.
 struct program_part {
     heddle::program program;
     operator_id first = 0, end = 0;
     /// The whole's tensors that enter, and those that leave.
     std::vector<tensor_id> enters, leaves;
+    /// The numbers in the whole of the part's tensors and operators. Those behind them stand for what leaves.
+    std::vector<tensor_id> tensors;
+    std::vector<operator_id> operators;
 };
 
 /// A cotangent that a part has as a source is named after its tensor and this.
@@ -42,8 +41,8 @@ inline constexpr std::string_view cotangent_suffix = ".cotangent";
 /// *Precondition:* `indexed` is of the program, and the range is not empty.
 /// *Throws* `input_error` if a value without a cotangent passes an end, and is no constant that can be made anew; or if
 /// nothing in the part is differentiated.
-[[nodiscard]] program_part part_of(program const& p, indexed_program const& indexed, operator_id first, operator_id end,
-                                   part_ends ends = part_ends::plain);
+[[nodiscard]] program_part part_of(program const& p, indexed_program const& indexed, operator_id first,
+                                   operator_id end);
 
 } // namespace heddle
 
@@ -53,8 +52,8 @@ namespace heddle::detail {
 
 class part_maker {
 public:
-    part_maker(program const& p, indexed_program const& indexed, part_ends ends)
-        : program_(p), indexed_(indexed), ends_(ends), maker_(p.tensor_count(), no_operator) {
+    part_maker(program const& p, indexed_program const& indexed)
+        : program_(p), indexed_(indexed), maker_(p.tensor_count(), no_operator) {
         for (operator_id o = 0; o < p.operator_count(); ++o)
             for (auto t : p.results(o)) maker_[t] = o;
     }
@@ -67,9 +66,19 @@ public:
         for (operator_id o = 0; o < first; ++o)
             if (constants[o]) add(o);
         for (operator_id o = first; o < end; ++o) add(o);
+        auto const own = std::move(out_.operators);
+        out_.operators.clear();
         bool const has_loss = maker_[program_.loss()] >= first && maker_[program_.loss()] < end;
         auto const loss = has_loss ? number_.at(program_.loss()) : leave();
+        auto const kept = operators_behind(builder_.operators(), loss);
         out_.program = std::move(builder_).finish(loss);
+        for (std::size_t n = 0; n < own.size(); ++n) {
+            if (!kept[n]) continue;
+            auto const mine = static_cast<operator_id>(out_.operators.size());
+            out_.operators.push_back(own[n]);
+            note(out_.program.operands(mine), program_.operands(own[n]));
+            note(out_.program.results(mine), program_.results(own[n]));
+        }
         return std::move(out_);
     }
 
@@ -89,6 +98,14 @@ private:
         }
     }
 
+    /// Notes the numbers that tensors of the part have in the whole.
+    void note(std::span<tensor_id const> mine, std::span<tensor_id const> whole) {
+        for (std::size_t k = 0; k < mine.size(); ++k) {
+            out_.tensors.resize(std::max<std::size_t>(out_.tensors.size(), mine[k] + std::size_t{1}));
+            out_.tensors[mine[k]] = whole[k];
+        }
+    }
+
     void add_source(tensor_id t) {
         auto const& info = program_.tensor(t);
         auto& number = number_[t];
@@ -99,8 +116,7 @@ private:
             number = builder_.parameter(info.name, info.shape, info.type, info.trainable);
             break;
         case tensor_role::value:
-            number = ends_ == part_ends::plain ? builder_.input(info.name, info.shape, info.type, true)
-                                               : builder_.parameter(info.name, info.shape, info.type);
+            number = builder_.input(info.name, info.shape, info.type, true);
             out_.enters.push_back(t);
         }
     }
@@ -114,6 +130,7 @@ private:
         auto const results =
             builder_.apply_multi(program_.kind(o), program_.rule(o), std::move(operands), options_of(program_, o));
         for (std::size_t k = 0; k < results.size(); ++k) number_[program_.results(o)[k]] = results[k];
+        out_.operators.push_back(o);
     }
 
     /// Returns the loss of a part that the program's is not in.
@@ -138,18 +155,14 @@ private:
     tensor_id product(tensor_id t) {
         auto const& info = program_.tensor(t);
         std::string const name = info.name + std::string(cotangent_suffix);
-        auto const cotangent = ends_ == part_ends::plain ? builder_.buffer(name, info.shape, info.type)
-                                                         : builder_.parameter(name, info.shape, info.type);
+        auto const cotangent = builder_.buffer(name, info.shape, info.type);
         out_.leaves.push_back(t);
         std::string dims;
         for (std::size_t d = 0; d < info.shape.size(); ++d)
             dims += (d > 0 ? " " : "") + (info.shape[d] == 1 ? std::string("1") : "d" + std::to_string(d));
-        auto options = costless(info.name + ".leaves");
-        if (ends_ == part_ends::parameters) options.saved_operands = {0, 1};
-        // Without a term, what leaves is never summands; kernels take one.
-        std::string const rule = "(" + dims + "), (" + dims + ") -> ()";
-        return builder_.apply("einsum", ends_ == part_ends::plain ? rule : rule + "; 0*1", {number_.at(t), cotangent},
-                              std::move(options));
+        // Without a term, what leaves is never summands.
+        return builder_.apply("einsum", "(" + dims + "), (" + dims + ") -> ()", {number_.at(t), cotangent},
+                              costless(info.name + ".leaves"));
     }
 
     [[nodiscard]] operator_options costless(std::string name) const {
@@ -162,7 +175,6 @@ private:
 
     program const& program_;
     indexed_program const& indexed_;
-    part_ends ends_;
     std::vector<operator_id> maker_;
     program_builder builder_;
     /// The numbers of the whole's tensors in the part, while it is made.
@@ -174,9 +186,9 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE program_part part_of(program const& p, indexed_program const& indexed, operator_id first, operator_id end,
-                                   part_ends ends) {
-    return detail::part_maker(p, indexed, ends).make(first, end);
+HEDDLE_INLINE program_part part_of(program const& p, indexed_program const& indexed, operator_id first,
+                                   operator_id end) {
+    return detail::part_maker(p, indexed).make(first, end);
 }
 
 } // namespace heddle

@@ -83,7 +83,10 @@ TEST_CASE("a program's own input may be differentiated") {
     CHECK(plan.stages[1].boundary ==
           plan_draft(without, layers_of_halves, c, halves(2), clp::ratio_solver{}).stages[1].boundary);
     CHECK(plan_joint(p, c, clp::ratio_solver{}).exists());
-    CHECK(prove(p, plan, eigen_kernels<double>()).problem == "");
+    auto const whole = plan_draft(p, layers_of_halves, c, halves(1), clp::ratio_solver{});
+    REQUIRE(whole.reason == "");
+    CHECK(prove(p, whole, eigen_kernels<double>()).problem == "");
+    CHECK_THROWS_AS((void)prove(p, plan, eigen_kernels<double>()), input_error); // its gradient is in parts
     auto const in_one = plan_hap(p, c, clp::ratio_solver{});
     REQUIRE(in_one.exists());
     CHECK(prove(p, in_one, eigen_kernels<double>()).problem == "");

@@ -22,15 +22,15 @@
 
 namespace heddle::detail {
 
-/// Receives a value from the stage before; backward, sends its cotangent there.
+/// Receives a value from an earlier stage; backward, sends its cotangent there.
 struct receive_value {
     tensor_id tensor = 0;
-    tensor_form form;
+    product_form form;
 };
-/// Sends a value to the next stage; backward, receives its cotangent from there.
+/// Sends a value to later stages; backward, receives its cotangents from there.
 struct send_value {
     tensor_id tensor = 0;
-    tensor_form form;
+    product_form form;
 };
 /// Adds a micro-batch's share of the loss to the iteration's; backward, makes the share's cotangent.
 struct add_loss {
@@ -69,10 +69,25 @@ struct rank_program {
     std::vector<gradient_bucket> buckets{};
     std::vector<std::size_t> bucket_of_step;
 
+    /// Takes the buckets of a plan whose first step is the program's step number `first`; those of a single gradient are
+    /// none, and neither are those of which a step is not `taken`.
+    template <class Taken>
+    void take_buckets(plan const& of, std::size_t first, Taken&& taken);
     [[nodiscard]] form_change const* change(std::size_t step) const {
         return std::get<plan_step>(steps[step]).instruction.change();
     }
 };
+
+template <class Taken>
+void rank_program::take_buckets(plan const& of, std::size_t first, Taken&& taken) {
+    bucket_of_step.assign(steps.size(), no_bucket);
+    if (of.is_on_mesh()) return;
+    for (auto& bucket : gradient_buckets(of)) {
+        if (bucket.steps.size() == 1 || !algorithm::all_of(bucket.steps, taken)) continue;
+        for (auto& n : bucket.steps) bucket_of_step[n += first] = buckets.size();
+        buckets.push_back(std::move(bucket));
+    }
+}
 
 /// Returns the first form in which a plan makes the loss and may end.
 [[nodiscard]] product_form form_of_loss(indexed_program const& p, plan const& what);
@@ -136,12 +151,7 @@ HEDDLE_INLINE rank_program program_of_rank(program const& p, indexed_program con
     for (auto const kind : {rank_turn::kind::forward, rank_turn::kind::backward})
         for (std::size_t m = 0; m < result.parts; ++m) add(kind, {loss, m});
     for (auto const& t : order.backward) add(rank_turn::kind::backward, t);
-    result.bucket_of_step.assign(result.steps.size(), rank_program::no_bucket);
-    for (auto& bucket : gradient_buckets(what)) {
-        if (bucket.steps.size() == 1 || what.is_on_mesh()) continue;
-        for (auto n : bucket.steps) result.bucket_of_step[n] = result.buckets.size();
-        result.buckets.push_back(std::move(bucket));
-    }
+    result.take_buckets(what, 0, [](std::size_t) { return true; });
     return result;
 }
 

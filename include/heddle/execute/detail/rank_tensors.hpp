@@ -141,6 +141,19 @@ public:
         outermost().over.count_as(t);
         return inside.all_gathered(t, f[0], *mine);
     }
+    /// Gives each device of the group its part of what its first device has.
+    [[nodiscard]] arriving_tensor spread(tensor_id t, product_form const& f, arriving_tensor whole) {
+        if (!inside.is_group()) return whole;
+        outermost().over.count_as(t);
+        auto& all = whole.get();
+        return tensor(inside.is_cut(t) ? inside.scattered(t, f[0], *all) : inside.broadcast(std::move(all).release()));
+    }
+    /// Brings the group's tensor together on its first device.
+    [[nodiscard]] tensor collected(tensor_id t, product_form const& f, tensor mine) {
+        if (!inside.is_cut(t)) return mine;
+        outermost().over.count_as(t);
+        return inside.gathered(t, f[0], *mine);
+    }
     /// Brings a tensor together along some axes, from inside out; in a group on the first device. `how()` says how the
     /// shards of an axis move.
     template <class Ways>

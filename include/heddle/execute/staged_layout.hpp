@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A plan of stages in the numbers of the program that it is of: which rank runs what, and what it exchanges with
+/// the ranks of other stages.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/execute/detail/mesh_layout.hpp>
+#include <heddle/execute/detail/rank_program.hpp>
+#include <heddle/execute/size.hpp>
+#include <heddle/execute/stage_links.hpp>
+#include <heddle/execute/tensor_part.hpp>
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/verify_staged.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+#include <heddle/theory/batch_split.hpp>
+#include <heddle/theory/factor_set.hpp>
+#include <heddle/theory/rescale.hpp>
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The stages of a plan as parts of a program.
+///
+/// Ranks are numbered by stage, then as the stage's plan has its devices. A value goes from the stage that makes it to
+/// each stage that uses it, and cotangents go back the same way; what a device has to get of them, one device sends that
+/// has it. In a device group that is the first, which gives the others their parts. Micro-batches pass one forward, one
+/// backward.
+class staged_layout {
+public:
+    /// *Precondition:* `verify(p, what)`. *Throws* `input_error` if the batch is in pieces that micro-batches would divide.
+    staged_layout(program const& p, staged_plan const& what);
+
+    [[nodiscard]] std::size_t stages() const { return stages_.size(); }
+    [[nodiscard]] std::size_t ranks() const { return first_rank_.back(); }
+    [[nodiscard]] std::size_t stage_of(std::size_t rank) const {
+        return static_cast<std::size_t>(algorithm::upper_bound(first_rank_, rank) - first_rank_.begin()) - 1;
+    }
+    [[nodiscard]] std::vector<std::size_t> ranks_of(std::size_t stage) const;
+    /// Returns a stage's plan; its tensors and operators are numbered as the program's.
+    [[nodiscard]] plan const& plan_of(std::size_t stage) const { return stages_[stage].plan; }
+    /// Returns a micro-batch of the program, of which the tensors and operators of a stage can be cut as its plan does.
+    [[nodiscard]] indexed_program const& indexed(std::size_t stage) const { return stages_[stage].indexed; }
+    /// Returns what the ranks of a stage do. It refers to this object.
+    [[nodiscard]] detail::rank_program program_of(std::size_t stage) const;
+    [[nodiscard]] stage_links links_of(std::size_t rank) const;
+
+private:
+    /// The form in which a stage holds each value that it gets or gives.
+    using forms = std::map<tensor_id, product_form>;
+    struct placed_stage {
+        heddle::plan plan;
+        indexed_program indexed;
+        forms enters, leaves;
+        bool has_loss = false;
+    };
+    using parts = std::vector<std::optional<tensor_part>>;
+
+    /// Takes a stage's plan over into the numbers of the whole program.
+    void take(plan const& what, program_part const& part, placed_stage& into) const;
+    /// Returns what each rank of a stage sends or gets of a tensor that is held in this form.
+    [[nodiscard]] parts parts_in(std::size_t stage, tensor_id t, product_form const& f) const;
+    [[nodiscard]] bool reads(std::size_t stage, tensor_id t) const;
+
+    indexed_program whole_;
+    batch_split split_;
+    std::size_t micro_batches_ = 1;
+    std::vector<placed_stage> stages_;
+    std::vector<std::size_t> first_rank_{0};
+};
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE staged_layout::staged_layout(program const& p, staged_plan const& what)
+    : whole_(index_program(p)), micro_batches_(static_cast<std::size_t>(what.micro_batches)) {
+    auto const all = parts_of(p, what);
+    auto micro = whole_;
+    if (micro_batches_ > 1) {
+        auto const samples = batch_size_of(whole_);
+        micro = index_program(with_batch_size(p, samples / what.micro_batches));
+        split_ = find_batch_split(whole_, batch_of_inputs(whole_));
+        if (split_.places % what.micro_batches != 0)
+            throw input_error("micro-batches", std::to_string(what.micro_batches) +
+                                                   ", expected a number that divides the " +
+                                                   std::to_string(split_.places) + " pieces of the batch");
+    }
+    for (std::size_t s = 0; s < all.size(); ++s) {
+        auto& here = stages_.emplace_back();
+        here.indexed = micro;
+        take(what.stages[s].plan, all[s], here);
+        first_rank_.push_back(first_rank_.back() + heddle::ranks_of(here.plan));
+    }
+}
+
+HEDDLE_INLINE std::vector<std::size_t> staged_layout::ranks_of(std::size_t stage) const {
+    std::vector<std::size_t> ranks;
+    for (auto r = first_rank_[stage]; r < first_rank_[stage + 1]; ++r) ranks.push_back(r);
+    return ranks;
+}
+
+HEDDLE_INLINE bool staged_layout::reads(std::size_t stage, tensor_id t) const {
+    return algorithm::any_of(stages_[stage].plan.steps, [&](plan_step const& s) {
+        return s.instruction.is<instruction::read>() && s.instruction.change()->tensor == t;
+    });
+}
+
+HEDDLE_INLINE void staged_layout::take(plan const& what, program_part const& part, placed_stage& into) const {
+    auto const mine = index_for(part.program, what);
+    for (tensor_id t = 0; t < part.tensors.size(); ++t) {
+        auto& to = into.indexed.tensors[part.tensors[t]];
+        to.factors = mine.tensors[t].factors;
+        to.is_contiguous = mine.tensors[t].is_contiguous;
+        to.inside = mine.tensors[t].inside;
+    }
+    for (operator_id o = 0; o < part.operators.size(); ++o) {
+        auto& to = into.indexed.operators[part.operators[o]];
+        to.loops = mine.operators[o].loops;
+        to.inside_loop = mine.operators[o].inside_loop;
+        to.segment = mine.operators[o].segment;
+    }
+    into.indexed.is_split_inside = mine.is_split_inside;
+    into.has_loss = part.leaves.empty();
+    into.plan = what;
+    into.plan.tensors.clear();
+    into.plan.operators.clear();
+    into.plan.segments.clear();
+    into.plan.steps.clear();
+    auto const is_own = [&](tensor_id t) { return t < part.tensors.size(); }; // and stands for nothing that leaves
+    for (auto s : what.steps) {
+        auto const each_axis = [&](auto&& renumber) {
+            renumber(s.instruction);
+            for (auto& i : s.inside) renumber(i);
+        };
+        if (auto const* const compute = s.instruction.as<instruction::compute>()) {
+            auto const o = compute->op;
+            if (o >= part.operators.size()) { // the product of what leaves with its cotangent, or a sum of products
+                auto const t = mine.operators[o].operands[0];
+                if (is_own(t)) into.leaves.emplace(part.tensors[t], s.operand(0));
+                continue;
+            }
+            each_axis([&](instruction& i) { i.as<instruction::compute>()->op = part.operators[o]; });
+        } else {
+            auto const t = s.instruction.change()->tensor;
+            if (!is_own(t)) continue;
+            auto const whole = part.tensors[t];
+            if (s.instruction.is<instruction::read>() && !whole_.tensors[whole].is_source()) {
+                into.enters.emplace(whole, s.to());
+                continue;
+            }
+            each_axis([&](instruction& i) { i.change()->tensor = whole; });
+        }
+        into.plan.steps.push_back(std::move(s));
+    }
+    for (auto& cut : into.plan.cuts) {
+        std::erase_if(cut.members, [&](cut_factor const& f) { return !is_own(f.tensor); });
+        for (auto& f : cut.members) f.tensor = part.tensors[f.tensor];
+    }
+}
+
+HEDDLE_INLINE detail::rank_program staged_layout::program_of(std::size_t number) const {
+    auto const& here = stages_[number];
+    auto const& p = here.indexed;
+    detail::rank_program result;
+    result.layout = &here.plan;
+    result.parts = micro_batches_;
+    if (micro_batches_ > 1) result.whole = whole_, result.split = split_;
+    else result.split = detail::undivided_batch(p);
+    extent const each = result.split.places / static_cast<extent>(micro_batches_);
+    for (std::size_t m = 0; m < micro_batches_; ++m) result.places.push_back({static_cast<extent>(m) * each, each});
+    for (auto const& t : p.tensors)
+        result.is_common.push_back(t.is_parameter() || (micro_batches_ == 1 && t.is_read_once()));
+
+    // What enters comes first and what leaves goes last, so that messages are in the same order at both ends.
+    auto& steps = result.steps;
+    for (auto const& [t, f] : here.enters) steps.push_back(detail::receive_value{t, f});
+    auto const first = steps.size();
+    for (auto const& s : here.plan.steps) steps.push_back(s);
+    for (auto const& [t, f] : here.leaves) steps.push_back(detail::send_value{t, f});
+    if (here.has_loss) steps.push_back(detail::add_loss{detail::form_of_loss(p, here.plan)});
+
+    // Parameters are brought once for all micro-batches, but for those that are dropped in between.
+    auto const is_once = [&](std::size_t n) {
+        if (micro_batches_ == 1 || n < first || n >= first + here.plan.steps.size()) return false;
+        auto const& i = here.plan.steps[n - first].acting();
+        auto const* const unshard = i.as<instruction::unshard>();
+        return i.change() && p.tensors[i.change()->tensor].is_parameter() && !i.is<instruction::reshard>() &&
+               !(unshard && unshard->is_resharded);
+    };
+    using kind = detail::rank_turn::kind;
+    auto& turns = result.turns;
+    auto const forward = [&](bool once, std::size_t m) {
+        for (std::size_t n = 0; n < steps.size(); ++n)
+            if (is_once(n) == once) turns.push_back({kind::forward, n, m});
+    };
+    auto const backward = [&](bool once, std::size_t m) {
+        for (std::size_t n = steps.size(); n-- > 0;)
+            if (is_once(n) == once) turns.push_back({kind::backward, n, m});
+    };
+    forward(true, detail::rank_turn::all);
+    for (auto const& pass : one_f_one_b{}.passes(number, {stages(), static_cast<std::int64_t>(micro_batches_)})) {
+        auto const m = static_cast<std::size_t>(pass.micro_batch);
+        if (pass.is_forward) {
+            forward(false, m);
+            continue;
+        }
+        backward(false, m);
+        if (micro_batches_ > 1) turns.push_back({kind::end, 0, m});
+    }
+    backward(true, detail::rank_turn::all);
+    result.take_buckets(here.plan, first, [&](std::size_t n) { return micro_batches_ == 1 || is_once(n + first); });
+    return result;
+}
+
+HEDDLE_INLINE staged_layout::parts staged_layout::parts_in(std::size_t number, tensor_id t,
+                                                           product_form const& f) const {
+    auto const& here = stages_[number];
+    auto const m = here.plan.mesh();
+    parts result;
+    for (std::size_t device = 0; device < m.device_count(); ++device) {
+        detail::mesh_layout const layout(here.indexed, here.plan.cuts, m, device);
+        result.emplace_back(layout.part(t, detail::stored_form(f)));
+        if (here.plan.has_groups()) // the others have no messages
+            result.resize(result.size() + static_cast<std::size_t>(here.plan.devices[device].group_size) - 1);
+    }
+    return result;
+}
+
+HEDDLE_INLINE stage_links staged_layout::links_of(std::size_t rank) const {
+    using way = stage_links::way;
+    auto const mine = stage_of(rank);
+    stage_links links;
+    auto const pass = [&](std::size_t from, std::size_t to, tensor_id t, parts const& sent, parts const& got, way w) {
+        detail::for_each_message(sent, got, [&](std::size_t s, std::size_t r) {
+            auto const sender = first_rank_[from] + s, receiver = first_rank_[to] + r;
+            if (sender == rank) links.of(w).sent[t].push_back(detail::common_with(receiver, *sent[s], *got[r]));
+            if (receiver == rank) links.of(w).received[t].push_back(detail::common_with(sender, *got[r], *sent[s]));
+        });
+    };
+    for (std::size_t from = 0; from <= mine; ++from)
+        for (auto const& [t, held] : stages_[from].leaves)
+            for (std::size_t to = from + 1; to < stages(); ++to) {
+                auto const wanted = stages_[to].enters.find(t);
+                if (wanted == stages_[to].enters.end() || (from != mine && to != mine)) continue;
+                auto const have = parts_in(from, t, held), want = parts_in(to, t, wanted->second);
+                pass(from, to, t, have, want, way::values);
+                pass(to, from, t, want, have, way::cotangents);
+            }
+    links.copies = {rank};
+    links.is_first = rank == first_rank_[mine];
+    for (tensor_id t = 0; t < whole_.tensors.size(); ++t) {
+        std::vector<std::size_t> users;
+        for (std::size_t s = 0; s < stages(); ++s)
+            if (reads(s, t)) users.push_back(s);
+        links.counts_here.push_back(!users.empty() && users.front() == mine);
+        if (users.size() < 2 || !whole_.tensors[t].is_parameter() || !whole_.tensors[t].has_cotangent) continue;
+        for (auto const s : users)
+            for (auto const r : ranks_of(s)) links.shared[t].push_back(r);
+    }
+    return links;
+}
+
+} // namespace heddle
+
+#endif

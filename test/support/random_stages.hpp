@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Plans of stages that no planner made: a program is cut anywhere, and each part has a random program on ranks of
+/// its own.
+#pragma once
+
+#include <heddle/plan/mesh_program.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/verify_staged.hpp>
+#include <heddle/theory/batch.hpp>
+#include <heddle/theory/micro_batch.hpp>
+#include <support/random_mesh_programs.hpp>
+#include <support/random_plans.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace heddle::test {
+
+/// Returns a random plan of a part on a line of ranks, on a mesh, or on device groups; of as many ranks as this at most.
+[[nodiscard]] inline plan random_stage(program_part const& part, std::size_t most, training_options const& training,
+                                       random_source& random) {
+    auto indexed = index_program(part.program);
+    auto const restep = [&](plan made) {
+        for (auto& s : made.steps) s.step = make_step(indexed, s.instruction, training);
+        made.provenance.training = training;
+        return made;
+    };
+    if (most >= 4 && random.chance(0.3))
+        return plan_on_mesh(indexed, random_mesh_program(indexed, mesh({2, 2}), random), training);
+    auto const ranks = static_cast<std::size_t>(random.between(1, static_cast<int>(std::min<std::size_t>(most, 4))));
+    if (ranks == 1 || random.chance(0.7)) return restep(random_plan(indexed, ranks, random));
+    split_inside(indexed);
+    auto made = restep(random_plan(indexed, ranks - 1, random));
+    made.devices[random.below(ranks - 1)].group_size = 2;
+    return made;
+}
+
+/// Cuts a program into one to three stages on so many ranks together at most, with micro-batches where the
+/// program can run in them. Returns nothing where the program cannot be cut so.
+[[nodiscard]] inline std::optional<staged_plan> random_stages(program const& p, std::size_t most_ranks,
+                                                              random_source& random) try {
+    staged_plan made;
+    made.status = search::status::feasible;
+    made.micro_batches = 1;
+    auto const indexed = index_program(p);
+    auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
+    if (!statistic && !operation && !batch_of_inputs(indexed).empty()) {
+        auto const samples = batch_size_of(indexed);
+        std::vector<int> fit{1};
+        for (int n = 2; n <= 4; ++n)
+            if (samples % n == 0) fit.push_back(n);
+        made.micro_batches = fit.size() > 1 && random.chance(0.8) ? fit[1 + random.below(fit.size() - 1)] : 1;
+    }
+    auto const last = static_cast<int>(p.operator_count());
+    std::vector<operator_id> cuts{0};
+    for (int n = random.between(1, std::min(3, static_cast<int>(most_ranks)));
+         --n > 0 && static_cast<int>(cuts.back()) + 1 < last;)
+        cuts.push_back(static_cast<operator_id>(random.between(static_cast<int>(cuts.back()) + 1, last - 1)));
+    cuts.push_back(static_cast<operator_id>(last));
+    made.stages.resize(cuts.size() - 1);
+    if (made.stages.size() == 1 && made.micro_batches == 1) return std::nullopt; // no more than a plan
+    for (std::size_t s = 0; s + 1 < cuts.size(); ++s) made.stages[s].first = cuts[s], made.stages[s].end = cuts[s + 1];
+    auto const parts = parts_of(p, made);
+    for (std::size_t n = 0; n < parts.size(); ++n) {
+        auto const in_flight = std::min(made.micro_batches, static_cast<int>(parts.size() - n));
+        auto& stage = made.stages[n];
+        stage.plan = random_stage(parts[n], most_ranks - made.device_count - (parts.size() - n - 1),
+                                  {.accumulated = made.micro_batches, .in_flight = in_flight}, random);
+        // What enters is read once, in one form, which a random walk does not know.
+        std::set<tensor_id> read;
+        for (auto const& s : stage.plan.steps)
+            if (auto const* const i = s.instruction.as<instruction::read>();
+                i && stage.plan.tensors[i->tensor].trainable && !read.insert(i->tensor).second)
+                return std::nullopt;
+        int ranks = 0;
+        for (auto const& d : stage.plan.devices) ranks += d.group_size;
+        for (int d = 0; d < ranks; ++d) stage.devices.push_back(made.device_count++);
+    }
+    return made;
+} catch (input_error const&) { return std::nullopt; }
+
+} // namespace heddle::test

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSL-1.0
+// Programs that are cut anywhere, whose parts run as random programs on ranks of their own, compute what the single device
+// computes from the whole batch; damaged ones do not.
+#include "kernels.hpp"
+
+#include <heddle/execute/prove_stages.hpp>
+#include <heddle/execute/stage_rank.hpp>
+#include <heddle/plan/verify_staged.hpp>
+#include <support/cases.hpp>
+#include <support/catalogue_programs.hpp>
+#include <support/random_stages.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+
+using namespace heddle;
+
+namespace {
+
+/// Two linear operators with one weight.
+program tied_linears() {
+    program_builder b;
+    char const* const linear = "(b k), (n k) -> (b n); 0*1";
+    auto const w = b.parameter("w", {8, 8});
+    auto const y = b.apply("linear", linear, {b.input("x", {8, 8}), w}, {.category = operator_class::matmul});
+    auto const z = b.apply("tanh", "(b n) -> (b n)", {y}, {.category = operator_class::elementwise});
+    auto const out = b.apply("linear", linear, {z, w}, {.category = operator_class::matmul});
+    // So that no two rows weigh the same.
+    auto const weighed = b.apply("mul", "(b n), (b n) -> (b n); 0*1", {out, b.input("y", {8, 8})},
+                                 {.category = operator_class::elementwise});
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {weighed}, {.category = operator_class::reduction}));
+}
+
+/// Returns the largest error of gradients when each rank has the links that `damage` leaves, relative to the largest
+/// gradient. All stages are lines.
+template <class Damage>
+double error_with(program const& p, staged_plan const& what, Damage const& damage) {
+    staged_layout const layout(p, what);
+    auto const sources = random_sources<double>(p, 1);
+    auto const expected = run_on_random_sources(p, sources, test::kernels(), 1);
+    double worst = 0, largest = 0;
+    std::mutex lock;
+    run_ranks(layout.ranks(), [&](in_process_communicator& world) {
+        auto const stage = layout.stage_of(world.rank());
+        auto group = world.group(layout.ranks_of(stage));
+        auto links = layout.links_of(world.rank());
+        damage(links);
+        stage_rank<dense_tensor<double>, in_process_communicator> here(layout.program_of(stage), std::move(links),
+                                                                       world, group);
+        interpreter rank(p, layout.indexed(stage), here, test::kernels(), 1);
+        auto const mine = rank.run(rank.place(sources));
+        source_values<double> wanted;
+        for (auto const& [t, gradient] : expected.gradients) wanted.emplace(t, gradient.second);
+        auto const parts = rank.place(wanted);
+        std::scoped_lock const guard(lock);
+        for (auto const& [t, gradient] : mine.gradients)
+            for (extent n = 0; n < gradient.second.elements(); ++n) {
+                worst = std::max(worst, std::abs(gradient.second[n] - parts.at(t)[n]));
+                largest = std::max(largest, std::abs(parts.at(t)[n]));
+            }
+    });
+    return worst / largest;
+}
+
+} // namespace
+
+TEST_CASE("random stages on lines, meshes and device groups compute what the single device does") {
+    unsigned run = 0, several = 0, meshes = 0, groups = 0, micro_batches = 0, single_samples = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(1500u); ++seed) {
+        test::random_source random(seed + 300'000);
+        CAPTURE(seed);
+        auto const grown = test::find_catalogue_program(random, random.between(2, 5));
+        if (!grown) continue;
+        auto const& p = *grown;
+        auto const what = test::random_stages(p, 8, random);
+        if (!what) continue;
+        INFO(test::describe(p));
+        CAPTURE(what->micro_batches);
+        REQUIRE(verify(p, *what).problem == "");
+        auto const shown = prove(p, *what, test::kernels(), {.seed = seed});
+        if (std::abs(shown.expected_loss) < 1e-15) continue; // all is zero but for rounding
+        CHECK(shown.problem == "");
+        ++run;
+        several += what->stages.size() > 1;
+        micro_batches += what->micro_batches > 1;
+        single_samples += what->micro_batches > 1 && batch_size_of(index_program(p)) == what->micro_batches;
+        meshes += std::ranges::any_of(what->stages, [](auto const& s) { return s.plan.is_on_mesh(); });
+        groups += std::ranges::any_of(what->stages, [](auto const& s) { return s.plan.has_groups(); });
+    }
+    MESSAGE(run << " run, " << several << " of several stages, " << micro_batches << " in micro-batches, " << meshes
+                << " on meshes, " << groups << " in device groups, " << single_samples << " of single samples");
+    CHECK(several > test::cases(100u));
+    CHECK(meshes > test::cases(20u));
+    CHECK(groups > test::cases(10u));
+    CHECK(micro_batches > test::cases(20u));
+}
+
+TEST_CASE("stages whose links are damaged compute something else") {
+    auto const p = tied_linears();
+    int tied = 0, exchanged = 0, caught = 0;
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 330'000);
+        auto const what = test::random_stages(p, 6, random);
+        if (!what || what->stages.size() < 2) continue;
+        auto const is_line = [](planned_stage const& s) { return !s.plan.is_on_mesh() && !s.plan.has_groups(); };
+        if (!std::ranges::all_of(what->stages, is_line)) continue;
+        bool is_tied = false, is_exchanged = false;
+        CHECK(error_with(p, *what, [&](stage_links&) {}) < 1e-12);
+        std::mutex lock;
+        double const apart = error_with(p, *what, [&](stage_links& links) {
+            std::scoped_lock const guard(lock);
+            is_tied = is_tied || !links.shared.empty();
+            links.shared.clear();
+        });
+        if (is_tied) CHECK(apart > 1e-3);
+        // Two parts that a rank gets trade places.
+        double const swapped = error_with(p, *what, [&](stage_links& links) {
+            for (auto& [t, parts] : links.of(stage_links::way::values).received)
+                if (parts.size() > 1 && parts[0].ranges[0].size() == 1 && parts[1].ranges[0].size() == 1 &&
+                    parts[0].ranges[0][0].count == parts[1].ranges[0][0].count &&
+                    parts[0].ranges[0] != parts[1].ranges[0]) {
+                    std::swap(parts[0].ranges, parts[1].ranges);
+                    std::scoped_lock const guard(lock);
+                    is_exchanged = true;
+                }
+        });
+        tied += is_tied;
+        exchanged += is_exchanged;
+        caught += is_exchanged && swapped > 1e-3;
+    }
+    CHECK(tied > 5);
+    CHECK(caught > exchanged / 2); // some swap parts of a copy that nobody computes with
+    CHECK(caught > 0);
+}
