@@ -4,16 +4,20 @@
 #include <heddle/execute/devices.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/execute/prove_stages.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/plan/verify_staged.hpp>
 
 #include <support/catalogue_programs.hpp>
 #include <support/random_mesh_programs.hpp>
 #include <support/random_plans.hpp>
 #include <support/random_programs.hpp>
+#include <support/random_stages.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <optional>
 
 using namespace heddle;
 
@@ -47,4 +51,23 @@ TEST_CASE("so do random plans on meshes, whose lines are groups of processes") {
         on_device<double>(plan, world, [&](auto& ranks) { mine.run_rank(ranks); });
         CHECK(mine.compared().problem == "");
     }
+}
+
+TEST_CASE("so do random stages, each on processes of its own") {
+    auto& world = test::world();
+    eigen_kernels<double> const backend;
+    int run = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 310'000);
+        auto const grown = test::find_catalogue_program(random, 1 + static_cast<int>(seed % 5));
+        auto const what = grown ? test::random_stages(*grown, world.size(), random) : std::nullopt;
+        if (!what || what->device_count != world.size()) continue;
+        REQUIRE(verify(*grown, *what).problem == "");
+        staged_proof<eigen_kernels<double>> mine(*grown, *what, backend, {.seed = seed});
+        mine.run_rank(world);
+        CHECK(mine.compared().problem == "");
+        ++run;
+    }
+    CHECK(run > 10);
 }
