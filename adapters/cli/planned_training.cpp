@@ -10,21 +10,25 @@
 #include <heddle/json/file.hpp>
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/plan.hpp>
+#include <heddle/json/staged_plan.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/plan/verify_staged.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/batch_split.hpp>
 
-#include <numeric>
 #include <utility>
 
 namespace heddle::cli {
 
 std::size_t training::ranks() const {
-    if (auto const* const spmd = std::get_if<plan>(&planned)) return ranks_of(*spmd);
-    auto const& pipeline = std::get<pipeline_plan>(planned);
-    return std::accumulate(pipeline.stages.begin(), pipeline.stages.end(), std::size_t{0},
-                           [&](std::size_t sum, auto const& s) { return sum + pipeline.copies() * s.degree(); });
+    std::size_t sum = 0;
+    if (auto const* const spmd = std::get_if<plan>(&planned)) sum = ranks_of(*spmd);
+    if (auto const* const staged = std::get_if<staged_plan>(&planned))
+        for (auto const& s : staged->stages) sum += ranks_of(s.plan);
+    if (auto const* const pipeline = std::get_if<pipeline_plan>(&planned))
+        for (auto const& s : pipeline->stages) sum += pipeline->copies() * s.degree();
+    return sum;
 }
 
 std::vector<stored_parts> training::stored() const {
@@ -55,7 +59,12 @@ training read_training(std::string const& plan, std::string const& model) {
         result.planned = std::move(p);
     };
     if (is_pipeline_plan(plan, text)) take(json::parse_pipeline_plan(text, plan));
+    else if (json::has_stages(text, plan)) take(json::parse_staged_plan(text, plan));
     else take(json::parse_plan(text, plan));
+    // One stage that computes the whole batch is the plain case.
+    if (auto const* const staged = std::get_if<staged_plan>(&result.planned);
+        staged && staged->stages.size() == 1 && staged->micro_batches == 1)
+        result.planned = heddle::plan(staged->stages.front().plan);
     result.plan_digest = json::digest(text);
     return result;
 }

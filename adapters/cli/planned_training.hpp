@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A plan of either kind with the model that it trains.
+/// @brief A plan of any kind with the model that it trains.
 #pragma once
 
 #include <heddle/execute/stored_parts.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
 
 #include <cstddef>
 #include <string>
@@ -17,7 +18,7 @@ namespace heddle::cli {
 
 struct training {
     json::model model;
-    std::variant<plan, pipeline_plan> planned;
+    std::variant<plan, pipeline_plan, staged_plan> planned;
     std::string plan_digest;
 
     /// Returns the number of processes or threads that run the plan.

@@ -25,11 +25,13 @@ def step_of(folder):
 
 class Checkpoints(TrainingCase):
     def plans(self, name):
-        """Of four devices by three planners, and of three by one: shards, stages and copies."""
+        """Of four devices by four planners, and of three by one: shards, stages and copies."""
         three = copy.deepcopy(CLUSTER)
         three["machines"][1]["count"] = 1
         made = {planner: self.plan(name, "--planner", planner, out=f"{planner}.json")[0] for planner in ("hap", "amp", "ditto")}
         made["three"] = self.plan(name, "--planner", "hap", out="three.json", cluster=self.write("three_devices.json", three))[0]
+        if name == "gpt":
+            made["stages"] = self.stages()[0]
         return made
 
     def losses(self, result):
@@ -59,13 +61,22 @@ class Checkpoints(TrainingCase):
                 steps += 3
                 self.assertEqual(step_of(folder), steps)
 
+    def test_training_goes_on_between_stages_and_other_plans(self):
+        plans = self.plans("gpt")
+        whole = self.losses(self.train(plans["hap"], "gpt", *OPTIONS, steps=8))
+        folder = self.path / "saved"
+        for steps, planner, ranks in ((2, "hap", None), (4, "stages", 4 if MPIRUN else None), (6, "three", None), (8, "stages", None)):
+            resumed = ("--resume", folder) if steps > 2 else ()
+            result = self.train(plans[planner], "gpt", *OPTIONS, *resumed, "--save", folder, ranks=ranks, steps=steps)
+            self.go_on(self.losses(result), whole[steps - 2:steps])
+
     def test_there_and_back_every_bit_is_the_same(self):
         plans = self.plans("gpt")
         first = self.path / "first"
         self.losses(self.train(plans["hap"], "gpt", "--precision", "float32", "--save", first, steps=2))
         here = first
         received = []
-        for number, planner in enumerate(("three", "ditto", "hap", "hap")):
+        for number, planner in enumerate(("three", "stages", "ditto", "hap", "hap")):
             there = self.path / str(number)
             result = run("reshard", "--from", here, "--plan", plans[planner], "--model", self.model("gpt"), "--to", there, "--json")
             self.assertEqual(result.returncode, 0, result.stderr)
@@ -73,8 +84,8 @@ class Checkpoints(TrainingCase):
             self.assertEqual((told["kept"], told["received"]), tuple(sum(r[of] for r in told["ranks"]) for of in ("kept", "received")))
             received.append(told["received"])
             here = there
-        self.assertGreater(min(received[:3]), 0)
-        self.assertEqual(received[3], 0)
+        self.assertGreater(min(received[:4]), 0)
+        self.assertEqual(received[4], 0)
         files = sorted(path.name for path in first.iterdir())
         self.assertEqual(sorted(path.name for path in here.iterdir()), files)
         self.assertEqual(filecmp.cmpfiles(first, here, files, shallow=False), (files, [], []))

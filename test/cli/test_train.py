@@ -7,7 +7,7 @@ import os
 import subprocess
 import unittest
 
-from training_case import CLUSTER, HEDDLE, MODELS, MPIRUN, TrainingCase, run, torch, write_safetensors
+from training_case import CLUSTER, HEDDLE, MODELS, MPIRUN, SLOW_NETWORK, TrainingCase, run, torch, write_safetensors
 
 
 def half_cluster():
@@ -35,6 +35,23 @@ class Train(TrainingCase):
                         for one, other in zip(losses, in_job):
                             self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
         self.assertGreater(pipelines, 0)
+
+    def test_plans_of_stages_train_as_a_single_device_does(self):
+        one_stage = {**SLOW_NETWORK, "device_types": CLUSTER["device_types"]}
+        for count, cluster in ((2, SLOW_NETWORK), (1, one_stage)):
+            plan, content = self.stages(count, cluster)
+            ranks = sum(len(stage["devices"]) for stage in content["pipeline"])
+            if count > 1:
+                self.assertGreater(content["time"]["shared"], 0)  # of an embedding that both stages use
+                self.assertEqual(ranks, 4)
+            for options in (("--optimizer", "adamw", "--rate", "0.01", "--clip", "5"), ("--optimizer", "adam", "--accumulate", "2"),
+                            ("--optimizer", "sgd", "--rate", "1e-4", "--momentum", "0.9", "--clip", "0.5")):
+                with self.subTest(stages=count, options=options):
+                    losses = self.equals_single_device(self.train(plan, "gpt", "--check", *options, steps=50 if "adamw" in options else 10))
+                    if MPIRUN:
+                        in_job = self.equals_single_device(self.train(plan, "gpt", "--check", *options, ranks=ranks, steps=len(losses)))
+                        for one, other in zip(losses, in_job):
+                            self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
 
     def test_optimisers_accumulation_and_groups(self):
         plan, _ = self.plan("gpt", "--group-machines")
@@ -117,6 +134,9 @@ class Train(TrainingCase):
         self.refused(run("train", "--plan", plan, "--model", self.model("gpt"), *on_cpu), "--graph: is for --device cuda")
         plan, _ = self.plan("experts", "--planner", "amp")
         self.equals_single_device(self.train(plan, "experts", *options, steps=10))
+        plan, _ = self.stages()
+        for ranks in (None, 4) if MPIRUN else (None,):
+            self.equals_single_device(self.train(plan, "gpt", *options, ranks=ranks, steps=10))
 
     def test_scalars_of_16_bits(self):
         plan, content = self.plan("gpt", "--planner", "hap", "--dtype", "bfloat16", cluster=self.write("half.json", half_cluster()))

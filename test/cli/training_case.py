@@ -48,6 +48,14 @@ CLUSTER = {
     "machines": [{"type": "fast", "count": 2}, {"type": "slow", "count": 2}],
     "links": {"intra": {"bandwidth": 1e12, "latency": 1e-9}, "inter": {"bandwidth": 1e12, "latency": 1e-9}},
 }
+# Slow devices on a slow network, across which stages send less than devices that compute together.
+SLOW_NETWORK = {
+    **CLUSTER, "name": "slow network",
+    "device_types": [{"name": "fast", "memory": 1e9, "bandwidth": 1e10, "rates": {"float32": 3e8}},
+                     {"name": "slow", "memory": 1e9, "bandwidth": 1e10, "rates": {"float32": 2.5e8}}],
+    "machines": [{"type": "fast", "devices": 2}, {"type": "slow", "devices": 2}],
+    "links": {"intra": {"bandwidth": 1e12, "latency": 1e-9}, "inter": {"bandwidth": 2e7, "latency": 1e-7}},
+}
 
 
 TYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.int32: "I32", torch.int64: "I64", torch.bool: "BOOL"}
@@ -82,6 +90,13 @@ class TrainingCase(CommandLine):
         planned = run("plan", *(() if "--planner" in options else ("--planner", "hap")), "--model", self.model(name), "--cluster", cluster or self.cluster, "--out", out, *options)
         self.assertEqual(planned.returncode, 0, planned.stderr)
         return out, json.loads(out.read_text())
+
+    def stages(self, count=2, cluster=SLOW_NETWORK):
+        """A plan of stages, as `heddle plan` makes it where no planner is named."""
+        plan, content = self.plan("gpt", "--planner", "joint", out="stages.json", cluster=self.write("slow_network.json", cluster))
+        self.assertEqual(len(content["pipeline"]), count)
+        self.assertGreater(content["micro_batches"], 1)
+        return plan, content
 
     def train(self, plan, name, *options, ranks=None, steps=50):
         arguments = ["train", "--plan", plan, "--model", self.model(name), "--steps", steps, "--json", *options]

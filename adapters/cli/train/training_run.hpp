@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The training loop, for ranks of plans, ranks of pipelines and the single device that they are compared with.
+/// @brief The training loop, for ranks of plans, of stages of plans and of pipelines, and the single device that they are
+/// compared with.
 #pragma once
 
 #include "checkpoints.hpp"
@@ -15,7 +16,9 @@
 #include <heddle/execute/optimizer.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/random_sources.hpp>
+#include <heddle/execute/stage_links.hpp>
 #include <heddle/execute/stage_rank.hpp>
+#include <heddle/execute/staged_layout.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/checkpoint.hpp>
 
@@ -31,6 +34,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -269,19 +273,29 @@ void train_in(train_arguments const& arguments, training const& what, World& wor
     auto const train_on = [&](auto& rank) {
         train(arguments, what, backend, rank, world.rank(), wait_for_all, report);
     };
+    auto const train_by = [&](auto& here, indexed_program const& indexed) {
+        interpreter rank(p, indexed, here, backend);
+        with(rank, train_on);
+    };
     if (auto const* const pipeline = std::get_if<pipeline_plan>(&what.planned)) {
         auto const indexed = index_program(p);
         auto const split = split_along_batch(indexed);
         pipeline_layout const layout(indexed, *pipeline, split);
         stage_rank<tensor, World> here(indexed, split, layout, world);
-        interpreter rank(p, indexed, here, backend);
-        return with(rank, train_on);
+        return train_by(here, indexed);
     }
+    if (auto const* const staged = std::get_if<staged_plan>(&what.planned)) {
+        staged_layout const layout(p, *staged);
+        return on_stage<tensor>(layout, world,
+                                [&](auto& here) { train_by(here, layout.indexed(layout.stage_of(world.rank()))); });
+    }
+    // A plan's ranks are those of the only stage, so that what runs is compiled once.
     auto const& spmd = std::get<plan>(what.planned);
     auto const indexed = index_for(p, spmd);
-    on_device<typename tensor::scalar_type>(spmd, world, [&](auto& communicator) {
-        interpreter rank(p, indexed, spmd, communicator, backend);
-        with(rank, train_on);
+    on_device<typename tensor::scalar_type>(spmd, world, [&](auto& ranks) {
+        stage_rank<tensor, World, std::remove_reference_t<decltype(ranks)>> here(
+            detail::program_of_rank(p, indexed, spmd), links_of_only_stage(indexed), world, ranks);
+        train_by(here, indexed);
     });
 }
 
