@@ -181,8 +181,15 @@ std::vector<collective_fit> collectives(std::size_t ranks, std::size_t most) {
 
 /// Gathers in which the first rank has twice as much as each of the others.
 void uneven_gathers(std::size_t ranks, std::size_t most) {
-    std::printf("\n### Uneven gathers\n\nThe first rank has twice as much as each of the others.\n\n"
-                "| bytes | padded, s | grouped, s |\n|---:|---:|---:|\n");
+    std::string how_grouped;
+#ifdef HEDDLE_HAS_CUDA
+    if (device.is_cuda())
+        how_grouped = " NCCL " + std::to_string(nccl::runtime_version()) + " runs a grouped gather as " +
+                      (nccl::fuses_grouped_gathers() ? "one kernel." : "several broadcasts.");
+#endif
+    std::printf("\n### Uneven gathers\n\nThe first rank has twice as much as each of the others.%s\n\n"
+                "| bytes | padded, s | grouped, s |\n|---:|---:|---:|\n",
+                how_grouped.c_str());
     on_ranks(ranks, [&](auto& world) {
         for (std::size_t size = std::size_t{1} << 12; size <= most; size *= 16) {
             std::vector<std::size_t> counts(ranks, size / sizeof(float) / (ranks + 1));
