@@ -18,6 +18,7 @@ SETS = (
     ("sailor", "Sailor: Megatron-DeepSpeed on GH200, and on mixed GPUs with links of 1 Gbit/s"),
     ("ultrascale", "ultrascale: nanotron on 8 to 128 H100"),
     ("mist", "mist: Aceso's plans on L4"),
+    ("megatron_bridge", "Megatron-Bridge: published steps on H100"),
 )
 
 EXPLANATION = """\

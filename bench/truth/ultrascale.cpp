@@ -5,6 +5,7 @@
 #include "transformer.hpp"
 
 #include <heddle/cluster/fit_parameters.hpp>
+#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/strategy.hpp>
 
 #include <map>
@@ -22,7 +23,7 @@ struct run {
     std::size_t nodes, data, pipeline, tensor;
     bool shards_state;
     std::int64_t micro_batch, micro_batches;
-    double measured;
+    double measured, gibibytes;
 };
 
 struct model_shape {
@@ -128,6 +129,29 @@ public:
         return pipeline + sync + 60 * parameters / (r.shards_state ? d : 1) / x[11] + x[12];
     }
 
+    /// Returns the memory of the fullest device, in GiB. A parameter has a weight of 16 bits, a gradient, a weight and two
+    /// moments of 32, the last three cut by ZeRO. A block saves 14 tensors of the model's width (norms' inputs and results,
+    /// queries, keys and values before and after rotation, the context and what it is added to) and four of the
+    /// perceptron's, in 16 bits; logits have 16 bits, 32, and gradients of 32. 2.5 GB are the context and collectives'
+    /// buffers.
+    [[nodiscard]] static double memory(run const& r) {
+        auto const& [shape, blocks, ties] = shapes.at(r.model);
+        double const t = static_cast<double>(r.tensor),
+                     held = std::ceil(static_cast<double>(blocks) / static_cast<double>(r.pipeline)),
+                     embeddings = shape.embedding_parameters() * (r.pipeline > 1 || ties ? 1 : 2),
+                     parameters = (held * shape.block_parameters() + embeddings) / t,
+                     tokens = static_cast<double>(r.micro_batch) * shape.sequence;
+        double most = 0;
+        for (std::size_t const stage : {std::size_t{0}, r.pipeline - 1}) {
+            auto const in_flight = static_cast<double>(one_f_one_b{}.in_flight(stage, {r.pipeline, r.micro_batches}));
+            double const saved = in_flight * held * tokens * (28 * shape.hidden + 8 * shape.wide) / t,
+                         logits = stage + 1 == r.pipeline ? 10 * tokens * shape.vocabulary / t : 0;
+            most = std::max(most, saved + logits);
+        }
+        double const state = parameters * (6 + 12 / (r.shards_state ? static_cast<double>(r.data) : 1));
+        return (state + most + 2.5e9) / (1 << 30);
+    }
+
 private:
     [[nodiscard]] static std::size_t nodes_of(run const& r, std::size_t devices) {
         return std::clamp<std::size_t>(devices / 8, 1, r.nodes);
@@ -180,7 +204,7 @@ int main(int count, char** text) {
         else
             runs.push_back({number, r.at("model") + " on " + r.at("nodes"), r.at("model"), of("nodes"), of("dp"),
                             of("pp"), of("tp"), of("zero") == 1, std::stoll(r.at("mbs")), std::stoll(r.at("gradacc")),
-                            std::stod(r.at("step_s"))});
+                            std::stod(r.at("step_s")), r.at("mem_gb").empty() ? 0 : std::stod(r.at("mem_gb"))});
     }
     std::vector<std::int64_t> numbers;
     for (auto const& r : runs) numbers.push_back(r.number);
@@ -248,8 +272,24 @@ int main(int count, char** text) {
     std::ranges::sort(regrets);
     std::printf("\nThe first choice for a model and a number of nodes, of the runs not set aside, is %.1f %% slower "
                 "than the fastest in the median, %.1f %% at "
-                "most. Memory is not predicted.\n",
+                "most.\n",
                 regrets.empty() ? 0.0 : regrets[regrets.size() / 2], regrets.empty() ? 0.0 : regrets.back());
+    std::vector<double> memory_errors;
+    double bias = 0, fits = 0;
+    for (auto const& r : runs) {
+        double const gibibytes = predictor::memory(r);
+        fits += gibibytes <= 80;
+        if (!(r.gibibytes > 0)) continue;
+        memory_errors.push_back(std::abs(gibibytes / r.gibibytes - 1));
+        bias += gibibytes / r.gibibytes - 1;
+    }
+    std::ranges::sort(memory_errors);
+    auto const of = static_cast<double>(memory_errors.size());
+    std::printf(
+        "\nMemory, nothing fitted: median error %.1f %%, nine tenths below %.1f %%, bias %+.1f %%; %.1f %% of the "
+        "finished runs are predicted to fit 80 GiB.\n",
+        100 * memory_errors[memory_errors.size() / 2], 100 * memory_errors[memory_errors.size() * 9 / 10],
+        100 * bias / of, 100 * fits / static_cast<double>(runs.size()));
     std::printf("\nFitted on %zu of %zu rows, with intervals of 95 %%; the form of the model and what is assumed were "
                 "chosen with 1,065 runs in view:\n",
                 rows.size(), runs.size());
