@@ -21,6 +21,7 @@ import export_fx  # noqa: E402
 import networks  # noqa: E402
 
 CLUSTERS = (CLUSTER, "examples/clusters/v100x2_p100x6.json")
+ADD_UP = {"separate", "fused", "module", "experts", "encoder"}  # networks whose losses add up over micro-batches
 
 
 def options_of(inputs):
@@ -45,8 +46,8 @@ class Sources(CommandLine):
         numbers = {kind["kind"]: {key: kind[key] for key in ("count", "forward_flops", "backward_flops")} for kind in found["kinds"]}
         return {kind: values for kind, values in numbers.items() if values["forward_flops"] > 0}
 
-    def cost(self, path, cluster, *options):
-        planned = run("plan", "--planner", "hap", "--model", path, "--cluster", cluster, "--no-times", "--json", *options)
+    def cost(self, path, cluster, *options, planner="hap"):
+        planned = run("plan", "--planner", planner, "--model", path, "--cluster", cluster, "--no-times", "--json", *options)
         self.assertEqual((planned.returncode, planned.stderr), (0, ""), planned)
         return json.loads(planned.stdout)["cost"]
 
@@ -68,6 +69,10 @@ class Sources(CommandLine):
                 for path, options in ((script, inputs), (exported, [])):
                     with self.subTest(f"{path} on {cluster}"):
                         self.assertLessEqual(abs(self.cost(path, cluster, *options) - cost), 1e-9 * cost)
+                if name in ADD_UP:
+                    with self.subTest(f"{exported} on {cluster} in turns"):
+                        cost = self.cost(fx, cluster, planner="hidup")
+                        self.assertLessEqual(abs(self.cost(exported, cluster, planner="hidup") - cost), 1e-9 * cost)
 
     def test_torchscript_commands(self):
         path, inputs = self.traced("encoder")
