@@ -112,7 +112,9 @@ class Certificates(unittest.TestCase):
     def test_shipped(self):
         models = sorted(pathlib.Path("examples/models").glob("*.json.gz"))
         clusters = sorted(pathlib.Path("examples/clusters").glob("*.json"))
-        cases = [(m, c, p) for m in models for c in clusters for p in PLANNERS if p != "hidup" or c.stem != "v100_p100_8x8"] # micro-batches of groups take no turns
+        # HiDup takes longest, so it has every second cluster; micro-batches of groups take no turns.
+        taken = {(m, c) for i, m in enumerate(models) for k, c in enumerate(clusters) if (i + k) % 2 == 0 and c.stem != "v100_p100_8x8"}
+        cases = [(m, c, p) for m in models for c in clusters for p in PLANNERS if p != "hidup" or (m, c) in taken]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
             undercut = list(workers.map(lambda case: list(self.undercut(*case)), cases))
         self.assertEqual(sum(undercut, []), [])
