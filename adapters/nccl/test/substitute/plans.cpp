@@ -7,13 +7,16 @@
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/stage_rank.hpp>
+#include <heddle/execute/staged_layout.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/plan/verify_staged.hpp>
 
 #include <support/catalogue_programs.hpp>
 #include <support/device_groups.hpp>
 #include <support/pipelines.hpp>
 #include <support/random_mesh_programs.hpp>
 #include <support/random_plans.hpp>
+#include <support/random_stages.hpp>
 
 #include <doctest/doctest.h>
 
@@ -21,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -163,6 +167,32 @@ TEST_CASE("so do pipelines, which send values and cotangents") {
         ++run;
     }
     CHECK(run > 30);
+}
+
+TEST_CASE("so do stages, each a line, a mesh or device groups of its own") {
+    int run = 0;
+    for (std::uint64_t seed = 1; seed <= 250; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 320'000);
+        auto const grown = test::find_catalogue_program(random, random.between(2, 5));
+        auto const what = grown ? test::random_stages(*grown, 6, random) : std::nullopt;
+        if (!what) continue;
+        auto const& p = *grown;
+        REQUIRE(verify(p, *what).problem == "");
+        staged_layout const layout(p, *what);
+        expected_of expected(p, seed);
+        test::device_kernels const kernels;
+        test::on_ranks(layout.ranks(), [&](nccl::communicator& world, cudaStream_t on) {
+            test::device_stream = on;
+            on_stage<test::device_tensor>(layout, world, [&](auto& here) {
+                interpreter rank(p, layout.indexed(layout.stage_of(world.rank())), here, kernels, seed);
+                expected.run(rank);
+            });
+        });
+        CHECK(expected.compared == layout.ranks());
+        ++run;
+    }
+    CHECK(run > 50);
 }
 
 /// Returns a parameter after three steps, of which nothing is read before the optimiser is gone.
