@@ -63,7 +63,7 @@ struct plan_arguments {
     bool sends_beside = false;
     std::optional<std::int64_t> batch;
     std::string element_type;
-    bool json = false, times = true;
+    bool json = false, times = true, details = false;
     hap_arguments hap{};
     hidup_arguments hidup{};
     amp_arguments amp{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The command `heddle` parses arguments, runs one command, and turns what it throws into one line.
 #include "commands.hpp"
+#include "option_table.hpp"
 #include "output.hpp"
 #include "plan_options.hpp"
 #include "torchscript.hpp"
@@ -19,6 +20,7 @@
 #include <exception>
 #include <initializer_list>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -44,6 +46,7 @@ int of_files(std::string const& place, std::initializer_list<std::string_view> f
 
 int run(int argc, char** argv) {
     CLI::App app{"Plans how a neural-network training program is split over unequal devices", "heddle"};
+    app.formatter(std::make_shared<help_formatter>());
     app.set_version_flag("--version", std::string("heddle ") + library_version);
     app.require_subcommand(1);
     int status = done;
@@ -59,11 +62,13 @@ int run(int argc, char** argv) {
     verify_arguments verify;
     auto* const verify_command =
         app.add_subcommand("verify", "Re-derive that a plan computes what its model does, then run both");
-    verify_command->add_option("--plan", verify.plan, "Plan file")->required();
-    verify_command->add_option("--model", verify.model, "Model file")->required();
+    verify_command->add_option("--plan", verify.plan, "Plan file")->type_name("FILE")->required();
+    verify_command->add_option("--model", verify.model, "Model file")->type_name("FILE")->required();
     add_input_option(*verify_command, verify.inputs);
-    auto* const on = verify_command->add_option("--cluster", verify.cluster,
-                                                "Cluster file, to derive every second and byte of the plan anew");
+    auto* const on =
+        verify_command
+            ->add_option("--cluster", verify.cluster, "Cluster file, to derive every second and byte of the plan anew")
+            ->type_name("FILE");
     verify_command->add_flag("--group-machines", verify.group_machines, "Take each of its machines as one device")
         ->needs(on);
     verify_command->add_option("--seed", verify.seed, "Seed of the random data both are run on")->capture_default_str();
@@ -71,9 +76,11 @@ int run(int argc, char** argv) {
                                                   "Run with smaller dimensions but every operator, form and share");
     verify_command
         ->add_option("--run-memory", verify.run_memory, "Bytes that what is run at once may take, as estimated")
+        ->type_name("BYTES")
         ->check(positive)
         ->capture_default_str();
     verify_command->add_option("--run-seconds", verify.run_seconds, "Seconds after which no further piece is begun")
+        ->type_name("SECONDS")
         ->check(positive)
         ->capture_default_str();
     verify_command->add_flag("!--no-run", verify.run, "Run nothing")->excludes(shrink);
@@ -84,9 +91,9 @@ int run(int argc, char** argv) {
 
     cost_arguments cost;
     auto* const cost_command = app.add_subcommand("cost", "Price a plan on this or another cluster");
-    cost_command->add_option("--plan", cost.plan, "Plan file")->required();
-    cost_command->add_option("--cluster", cost.cluster, "Cluster file")->required();
-    cost_command->add_option("--model", cost.model, "Model file, of a pipeline plan");
+    cost_command->add_option("--plan", cost.plan, "Plan file")->type_name("FILE")->required();
+    cost_command->add_option("--cluster", cost.cluster, "Cluster file")->type_name("FILE")->required();
+    cost_command->add_option("--model", cost.model, "Model file, of a pipeline plan")->type_name("FILE");
     add_input_option(*cost_command, cost.inputs);
     cost_command->add_flag("--group-machines", cost.group_machines, "Take each machine as one device");
     cost_command->add_flag("--json", cost.json, "Print one JSON object");
@@ -97,14 +104,16 @@ int run(int argc, char** argv) {
 
     search_arguments search;
     auto* const search_command = app.add_subcommand("search", "Find the cheapest program of a bare theory");
-    search_command->add_option("--theory", search.theory, "Theory file")->required();
+    search_command->add_option("--theory", search.theory, "Theory file")->type_name("FILE")->required();
     search_command->add_option("--solutions", search.solutions, "Cheapest programs to find")
         ->check(positive)
         ->capture_default_str();
     search_command->add_option("--memory-limit", search.memory_limit, "Bytes that the search's labels may take")
+        ->type_name("BYTES")
         ->check(positive);
     search_command->add_flag("--json", search.json, "Print one JSON object");
     search_command->add_option("--time-limit", search.time_limit, "Stop after this many seconds with the best found")
+        ->type_name("SECONDS")
         ->check(positive);
     search_command->add_option("--label-limit", search.label_limit, "Labels a search keeps at most")
         ->check(positive)
@@ -113,11 +122,12 @@ int run(int argc, char** argv) {
 
     fit_arguments fit;
     auto* const fit_command = app.add_subcommand("fit", "Fit models of collectives and operators to measurements");
-    fit_command->add_option("--samples", fit.samples, "Samples file (CSV)")->required();
-    fit_command->add_option("--cluster", fit.cluster, "Put the models into this cluster");
+    fit_command->add_option("--samples", fit.samples, "Samples file (CSV)")->type_name("FILE")->required();
+    fit_command->add_option("--cluster", fit.cluster, "Put the models into this cluster")->type_name("FILE");
     fit_command->add_option("--ranks", fit.ranks, "Write the collectives on this number of ranks")
         ->check(CLI::Range(1, 65536));
-    fit_command->add_option("--out", fit.out, "Write the models, or the cluster with them, to this file");
+    fit_command->add_option("--out", fit.out, "Write the models, or the cluster with them, to this file")
+        ->type_name("FILE");
     fit_command->add_flag("--json", fit.json, "Print one JSON object instead of the table");
     fit_command->final_callback(
         [&] { status = of_files(fit.samples, {fit.samples, fit.cluster}, [&] { return run_fit(fit); }); });
@@ -125,7 +135,7 @@ int run(int argc, char** argv) {
     model_arguments model;
     auto* const model_command =
         app.add_subcommand("model", "Summarise a model: operators, parameters, work, memory, repeats, atoms");
-    model_command->add_option("FILE", model.model, "Model file")->required();
+    model_command->add_option("FILE", model.model, "Model file")->type_name("FILE")->required();
     add_input_option(*model_command, model.inputs);
     model_command->add_flag("--json", model.json, "Print one JSON object");
     model_command->final_callback([&] { status = run_model(model); });
@@ -139,10 +149,10 @@ int run(int argc, char** argv) {
     reshard_arguments reshard;
     auto* const reshard_command =
         app.add_subcommand("reshard", "Save a checkpoint as another plan's ranks would, and count the bytes that move");
-    reshard_command->add_option("--from", reshard.from, "Folder of the checkpoint")->required();
-    reshard_command->add_option("--plan", reshard.plan, "Plan file")->required();
-    reshard_command->add_option("--model", reshard.model, "Model file")->required();
-    reshard_command->add_option("--to", reshard.to, "Folder to save it in")->required();
+    reshard_command->add_option("--from", reshard.from, "Folder of the checkpoint")->type_name("FOLDER")->required();
+    reshard_command->add_option("--plan", reshard.plan, "Plan file")->type_name("FILE")->required();
+    reshard_command->add_option("--model", reshard.model, "Model file")->type_name("FILE")->required();
+    reshard_command->add_option("--to", reshard.to, "Folder to save it in")->type_name("FOLDER")->required();
     reshard_command->add_flag("--json", reshard.json, "Print one JSON object");
     reshard_command->final_callback([&] {
         status = of_files(reshard.plan, {reshard.plan, reshard.model, reshard.from, reshard.to},

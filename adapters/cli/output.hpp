@@ -5,9 +5,13 @@
 
 #include <heddle/json/file.hpp>
 
+#include <string_view>
 #include <vector>
 
 namespace heddle::cli {
+
+/// Prints a report, on a terminal with its titles in bold, unless the environment has `NO_COLOR` or a dumb terminal.
+void print_report(std::string_view text);
 
 /// Makes sure that what was printed has arrived. If the reader of a pipe has gone, it wants no more, and nothing is
 /// lost.

@@ -124,7 +124,7 @@ int run_plan(plan_arguments const& arguments) {
             files.emplace_back(arguments.html, html::plan_page(result, index_program(model.program), shown));
     }
     if (arguments.json) std::cout << json::plan_summary(result, {.times = arguments.times}) << '\n';
-    else print(std::cout, result, {.times = arguments.times});
+    else show(result, arguments);
     deliver(std::move(files));
     return exit_status_of(result.status, result.exists());
 }

@@ -118,7 +118,7 @@ int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const
     if (plan.exists() && !arguments.out.empty())
         files.emplace_back(arguments.out, json::write_pipeline_plan(plan, {.times = arguments.times}));
     if (arguments.json) std::cout << json::plan_summary(plan, {.times = arguments.times}) << '\n';
-    else print(std::cout, plan, {.times = arguments.times});
+    else show(plan, arguments);
     deliver(std::move(files));
     return exit_status_of(plan.status, plan.exists());
 }

@@ -5,6 +5,7 @@
 
 #include "attended_run.hpp"
 #include "commands.hpp"
+#include "output.hpp"
 
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
@@ -12,7 +13,9 @@
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
 
+#include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace heddle::cli {
@@ -59,6 +62,17 @@ progress_function shown_by(attended_run& attended, std::string const& planner);
 
 /// Writes and prints a plan; returns the exit status. The input is null if a profile was planned.
 int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const* input);
+
+/// Prints a plan as a report, as the arguments ask.
+template <class Plan>
+void show(Plan const& p, plan_arguments const& arguments) {
+    std::ostringstream text;
+    print(text, p, {.times = arguments.times, .details = arguments.details});
+    if constexpr (!std::is_same_v<Plan, pipeline_plan>) // of which that is all
+        if (p.exists() && !arguments.details)
+            text << "With --details operators and memory by kind too; with --html FILE as a page.\n";
+    print_report(text.str());
+}
 
 /// Returns the exit status of a plan.
 int exit_status_of(search::status status, bool exists);

@@ -56,7 +56,7 @@ int run_plan_joint(plan_arguments const& arguments) {
     if (plan.exists() && !arguments.html.empty())
         files.emplace_back(arguments.html, html::plan_page(plan, input.model.program, input.cluster));
     if (arguments.json) std::cout << json::plan_summary(plan, {.times = arguments.times}) << '\n';
-    else print(std::cout, plan, {.times = arguments.times});
+    else show(plan, arguments);
     deliver(std::move(files));
     return exit_status_of(plan.status, plan.exists());
 }

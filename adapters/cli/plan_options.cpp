@@ -18,23 +18,29 @@ void add_input_option(CLI::App& command, std::vector<std::string>& inputs) {
     command
         .add_option("--input", inputs,
                     "Input of a TorchScript module: NAME=4x128:int64, with the real batch; float32 if no type is named")
+        ->type_name("NAME=SIZES")
         ->take_all();
 }
 
 void add_plan_options(CLI::App& command, plan_arguments& plan) {
-    command.add_option("--model", plan.model, "Model file");
+    command.add_option("--model", plan.model, "Model file")->type_name("FILE");
     add_input_option(command, plan.inputs);
-    command.add_option("--cluster", plan.cluster, "Cluster file");
-    command.add_option(
-        "--profile", plan.profile,
-        "For amp and ditto, in place of model and cluster: layer profile, or layers and machines for templates");
+    command.add_option("--cluster", plan.cluster, "Cluster file")->type_name("FILE");
+    command
+        .add_option(
+            "--profile", plan.profile,
+            "For amp and ditto, in place of model and cluster: layer profile, or layers and machines for templates")
+        ->type_name("FILE");
     command
         .add_option("--planner", plan.planner,
                     "Planner; without it hap for what hap alone has options for, and for device groups")
         ->check(CLI::IsMember({"hap", "hidup", "amp", "ditto", "joint"}))
         ->capture_default_str();
-    command.add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(positive);
+    command.add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")
+        ->type_name("BYTES")
+        ->check(positive);
     command.add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
+        ->type_name("BYTES")
         ->check(up_to(1024))
         ->capture_default_str();
     command
@@ -51,11 +57,13 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_option("--batch", plan.batch, "Another size of the batch")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
     command.add_option("--dtype", plan.element_type, "Another type of the floating-point tensors")
+        ->type_name("TYPE")
         ->check(CLI::IsMember({"float32", "float16", "bfloat16", "float64"}));
-    command.add_option("--out", plan.out, "Write the plan to this file");
+    command.add_option("--out", plan.out, "Write the plan to this file")->type_name("FILE");
     command.add_flag("--json", plan.json, "Print one JSON object instead of the table");
     command.add_flag("!--no-times", plan.times, "Leave out what differs from run to run");
     command.add_option("--time-limit", plan.time_limit, "Stop after this many seconds with the best found")
+        ->type_name("SECONDS")
         ->check(positive);
 
     auto* const joint = command.add_option_group("joint", "Options of the planner joint");
@@ -65,6 +73,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");
     hap->add_option("--mesh", plan.hap.mesh,
                     "Plan machines and their devices as the axes of a mesh, such as 8x4: 8 machines of 4")
+        ->type_name("MxD")
         ->delimiter('x')
         ->check(positive);
     hap->add_option(
@@ -81,20 +90,26 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->add_option("--pin", plan.hap.pins,
                      "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial, NAME=shard(DIMENSION) or "
                      "NAME=shard(DIMENSION.FACTOR)")
+        ->type_name("NAME=FORM")
         ->take_all();
     forms->add_option("--bucket", plan.hap.bucket, "Bytes of gradients that are reduced together; 0: each on its own")
+        ->type_name("BYTES")
         ->check(up_to(1e15))
         ->capture_default_str();
 
     auto* const shown = command.add_option_group("shown", "Options of the planners hap, hidup and joint");
-    shown->add_option("--trace", plan.trace, "Write the timeline of one iteration to this file (Chrome trace)");
-    shown->add_option("--html", plan.html, "Write the plan and its timeline to this file as a page for browsers");
+    shown->add_flag("--details", plan.details, "Print operators, memory by kind, and the search too");
+    shown->add_option("--trace", plan.trace, "Write the timeline of one iteration to this file (Chrome trace)")
+        ->type_name("FILE");
+    shown->add_option("--html", plan.html, "Write the plan and its timeline to this file as a page for browsers")
+        ->type_name("FILE");
 
     auto* const hidup = command.add_option_group("hidup", "Options of the planner hidup");
     hidup->add_option("--micro-batches", plan.hidup.micro_batches, "Parts of the batch that take turns")
         ->check(CLI::Range(2, 64))
         ->capture_default_str();
     hidup->add_option("--turn", plan.hidup.turn, "Seconds to turn from one part to the next")
+        ->type_name("SECONDS")
         ->check(up_to(1e3))
         ->capture_default_str();
     hidup
@@ -125,6 +140,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     amp->add_option("--pipeline-degree", plan.amp.pipeline, "Stages")->check(positive);
     amp->add_option("--data-degree", plan.amp.data, "Copies of the model")->check(positive);
     amp->add_option("--tensor-degrees", plan.amp.tensor_degrees, "Devices that share a layer, numbers with commas")
+        ->type_name("LIST")
         ->delimiter(',')
         ->check(positive);
     amp->add_flag("--even", plan.amp.even, "Only copies with equal numbers of samples");
@@ -157,12 +173,15 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     ditto->add_option("--more-slots", plan.ditto.more_slots, "Slots of the slowest stage added to Oobleck's estimate")
         ->check(CLI::Range(-65536, 65536))
         ->capture_default_str();
-    ditto->add_option("--reference", plan.ditto.reference,
-                      "Device type that machines are folded onto; without it the slowest");
+    ditto
+        ->add_option("--reference", plan.ditto.reference,
+                     "Device type that machines are folded onto; without it the slowest")
+        ->type_name("TYPE");
     ditto->add_flag("--fold-communication", plan.ditto.fold_communication, "Fold with what devices tell each other");
     ditto
         ->add_option("--across-machines", plan.ditto.across_machines,
                      "Seconds for each machine more that shares the layers, when folding with communication")
+        ->type_name("SECONDS")
         ->check(up_to(1e9));
     ditto->add_flag("--fold-memory", plan.ditto.fold_memory, "Fold no more than memory holds");
     ditto->add_option("--beam", plan.ditto.beam, "Orders of devices followed in recovery")

@@ -8,16 +8,20 @@ namespace heddle::cli {
 CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
     auto* const command =
         app.add_subcommand("train", "Train a model as a plan says: in threads, or in the processes that mpirun starts");
-    command->add_option("--plan", a.plan, "Plan file")->required();
-    command->add_option("--model", a.model, "Model file")->required();
-    auto* const save = command->add_option("--save", a.save, "Folder to save a checkpoint in, after the last step");
+    command->add_option("--plan", a.plan, "Plan file")->type_name("FILE")->required();
+    command->add_option("--model", a.model, "Model file")->type_name("FILE")->required();
+    auto* const save = command->add_option("--save", a.save, "Folder to save a checkpoint in, after the last step")
+                           ->type_name("FOLDER");
     command->add_option("--save-every", a.save_every, "Save it every so many steps too")->check(positive)->needs(save);
     auto* const resume =
-        command->add_option("--resume", a.resume, "Folder of a checkpoint to go on from, by this plan or any other");
+        command->add_option("--resume", a.resume, "Folder of a checkpoint to go on from, by this plan or any other")
+            ->type_name("FOLDER");
     command
         ->add_option("--data", a.data, "Safetensors file of inputs, of one iteration or of several; others are random")
+        ->type_name("FILE")
         ->check(CLI::ExistingFile);
     command->add_option("--weights", a.weights, "Safetensors file of first parameters; others are random")
+        ->type_name("FILE")
         ->check(CLI::ExistingFile)
         ->excludes(resume);
     command->add_option("--steps", a.steps, "Steps to make, with those before a checkpoint")
@@ -58,6 +62,7 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
         ->needs(device);
     command->add_option("--seed", a.seed, "Seed of what is random")->capture_default_str()->excludes(resume);
     command->add_option("--time-out", a.time_out, "Seconds that a process waits for others")
+        ->type_name("SECONDS")
         ->check(positive)
         ->capture_default_str();
     command->add_flag("--check", a.check, "Train on a single device too, and compare the losses");
@@ -68,11 +73,12 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
 CLI::App* add_profile_options(CLI::App& app, profile_arguments& a) {
     auto* const command = app.add_subcommand(
         "profile", "Measure the operators of a model, and collectives between the processes that mpirun starts");
-    command->add_option("--model", a.model, "Model file")->required();
+    command->add_option("--model", a.model, "Model file")->type_name("FILE")->required();
     command->add_option("--devices", a.devices, "The type of each process's device, with commas, or of all")
+        ->type_name("TYPES")
         ->delimiter(',')
         ->required();
-    command->add_option("--out", a.out, "Samples file to write, for heddle fit")->required();
+    command->add_option("--out", a.out, "Samples file to write, for heddle fit")->type_name("FILE")->required();
     command->add_option("--precision", a.precision, "float32 or float64")
         ->check(CLI::IsMember({"float32", "float64"}))
         ->capture_default_str();
@@ -86,9 +92,11 @@ CLI::App* add_profile_options(CLI::App& app, profile_arguments& a) {
         ->add_option(
             "--least-seconds", a.least_seconds,
             "What a measurement of an operator takes at least; much more than the period of a processor's quota")
+        ->type_name("SECONDS")
         ->check(positive)
         ->capture_default_str();
     command->add_option("--time-out", a.time_out, "Seconds that a process waits for others")
+        ->type_name("SECONDS")
         ->check(positive)
         ->capture_default_str();
     return command;

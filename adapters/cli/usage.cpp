@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Prints help, and guesses what was meant by arguments that are not understood.
 #include "usage.hpp"
+#include "option_table.hpp"
 
 #include <heddle/base/printable.hpp>
 
@@ -88,10 +89,20 @@ std::string unknown_command(CLI::App const& app, std::string const& name) {
 } // namespace
 
 void add_help(CLI::App& app) {
-    auto const name = std::make_shared<std::string>();
+    auto const name = std::make_shared<std::string>(), shell = std::make_shared<std::string>();
+    auto* const completion = app.add_subcommand(
+        "completion", "Print a script that completes commands, options and what they take, for a shell");
+    completion->add_option("SHELL", *shell, "The shell")->check(CLI::IsMember({"bash", "zsh", "fish"}))->required();
+    completion->final_callback([&app, shell] { std::cout << completion_for(*shell, app); });
     auto* const help = app.add_subcommand("help", "Say how to use heddle, or one of its commands");
-    help->add_option("COMMAND", *name, "The command");
-    help->final_callback([&app, name] {
+    auto* const one = help->add_option("COMMAND", *name, "The command");
+    auto const is_manual = std::make_shared<bool>(false);
+    help->add_flag("--man", *is_manual, "Print the manual page of all commands, for man")->excludes(one);
+    help->final_callback([&app, name, is_manual] {
+        if (*is_manual) {
+            std::cout << manual_page(app);
+            return;
+        }
         auto const asked = app.get_subcommands([&](CLI::App const* command) { return command->get_name() == *name; });
         if (asked.empty() && !name->empty())
             throw CLI::ValidationError(unknown_command(app, *name), CLI::ExitCodes::ValidationError);

@@ -9,7 +9,7 @@
 
 namespace heddle::cli {
 
-/// Adds the command `help`, which prints how to use the commands or one of them, once all others are there.
+/// Adds the commands `completion` and `help`, which print how to use the others, once all of them are there.
 void add_help(CLI::App& app);
 
 /// Returns one line on what is wrong with the arguments, with the command or option that may have been meant and where

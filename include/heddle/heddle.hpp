@@ -112,6 +112,7 @@
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/figures.hpp>
 #include <heddle/plan/mesh_program.hpp>
+#include <heddle/plan/parameter_uses.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/pipeline_table.hpp>
 #include <heddle/plan/plan.hpp>
@@ -122,6 +123,7 @@
 #include <heddle/plan/verification.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/plan/verify_staged.hpp>
+#include <heddle/plan/words.hpp>
 
 #include <heddle/balance/convex_curve.hpp>
 #include <heddle/balance/interleaved_ratio_problem.hpp>

@@ -2,11 +2,16 @@
 
 Usage: test_cli.py HEDDLE, from the repository root.
 """
+import contextlib
 import gzip
 import json
+import os
 import pathlib
+import pty
 import random
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -321,14 +326,79 @@ class Commands(CommandLine):
 
     def test_help(self):
         self.assertEqual(run("help").stdout, run("--help").stdout)
-        for command in ("plan", "verify", "cost", "search", "fit", "model", "train", "profile", "reshard", "help"):
+        for command in ("plan", "verify", "cost", "search", "fit", "model", "train", "profile", "reshard", "completion", "help"):
             helped = run("help", command)
+            self.assertLessEqual(max(map(len, helped.stdout.splitlines())), 80, helped.stdout)
             self.assertEqual((helped.returncode, helped.stderr, helped.stdout), (0, "", run(command, "--help").stdout))
             self.assertIn(f"heddle {command}", helped.stdout)
             self.assertIn(f"\n  {command} ", run("help").stdout)
+        plan = run("help", "plan").stdout
+        for words in ("--memory-limit BYTES", "--time-limit SECONDS", "\nOptions of the planner ditto\n", "of sgd, momentum, adam)", "(2 to 64, default"):
+            self.assertIn(words, plan)
         raw = run("help", "plan", "--\x1b[31mred")
         self.assertEqual(raw.returncode, 2)
         self.assertNotIn("\x1b", raw.stderr)
+
+    def named(self):
+        """The options of each command, as its help lists them."""
+        commands = re.findall(r"^  (\w+) ", run("help").stdout.split("Commands")[1], re.MULTILINE)
+        return {command: re.findall(r"^  (--[\w-]+)", run("help", command).stdout, re.MULTILINE) for command in commands}
+
+    def test_completion(self):
+        for shell, check in (("bash", ("bash", "-n")), ("zsh", ("zsh", "-n")), ("fish", ("fish", "--no-execute"))):
+            script = run("completion", shell).stdout
+            for command, options in self.named().items():
+                for option in options:
+                    self.assertIn(f" -l {option[2:]} " if shell == "fish" else option, script, (shell, command))
+            if shutil.which(check[0]):
+                self.assertEqual(subprocess.run([*check, self.write(f"heddle.{shell}", script)], capture_output=True).stderr, b"")
+
+        def completed(*words):
+            typed = " ".join(f"'{w}'" for w in ("heddle", *words))
+            asked = f"{run('completion', 'bash').stdout}COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _heddle; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+            return subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True).stdout.split()
+
+        named = self.named()
+        self.assertEqual(completed(""), [*named])
+        self.assertEqual(completed("ver"), ["verify"])
+        self.assertEqual(completed("help", "ver"), ["verify"])
+        self.assertEqual(completed("plan", "--"), named["plan"])
+        self.assertEqual(completed("plan", "--planner", ""), ["hap", "hidup", "amp", "ditto", "joint"])
+        self.assertEqual(completed("train", "--planner", ""), [])  # no option of it
+        self.assertEqual(completed("plan", "--out", "pl"), [])  # a file, which bash itself completes
+        self.assertEqual(run("completion", "csh").returncode, 2)
+
+    def test_manual_page(self):
+        page = run("help", "--man").stdout
+        if shutil.which("groff"):
+            shown = subprocess.run(["groff", "-man", "-Tascii", "-ww", "-P-cbou"], input=page, capture_output=True, text=True)
+            self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+            for command, options in self.named().items():
+                self.assertIn(f"heddle {command}\n", shown.stdout)
+                for option in options:
+                    self.assertRegex(shown.stdout, rf"\n +{option}\b")
+
+    def test_colour(self):
+        command = ("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--no-times")
+
+        def on_a_terminal(**environment):
+            leader, follower = pty.openpty()
+            fits = {**{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, "TERM": "xterm", **environment}
+            process = subprocess.Popen([HEDDLE, *command], stdin=follower, stdout=follower, stderr=subprocess.DEVNULL, env=fits)
+            os.close(follower)
+            shown = b""
+            with contextlib.suppress(OSError):  # which ends it
+                while part := os.read(leader, 65536):
+                    shown += part
+            os.close(leader)
+            self.assertEqual(process.wait(), 0)
+            return shown.decode().replace("\r\n", "\n")
+
+        plain, coloured = run(*command).stdout, on_a_terminal()
+        self.assertIn("\x1b[1m", coloured)
+        self.assertEqual(re.sub(r"\x1b\[[\d;]*m", "", coloured), plain)
+        self.assertEqual(on_a_terminal(NO_COLOR="1"), plain)
+        self.assertEqual(on_a_terminal(TERM="dumb"), plain)
 
     def test_what_was_meant(self):
         inputs = ("--model", MODEL, "--cluster", CLUSTER)

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import time
 import unittest
@@ -22,9 +23,29 @@ class Plan(CommandLine):
             summary = json.loads(planned.stdout)
             self.assertLessEqual(names, summary["baselines"].keys())
             self.assertEqual(set(summary["other_baselines"]), {f"{name}, {otherwise} gradient overlap" for name in names})
-            table = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, *option).stdout
+            table = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--details", *option).stdout
             self.assertIn("\nUnder other options than the plan's, which may be dearer\n", table)
             self.assertIn(f"DP-CP, {otherwise} gradient overlap", table)
+
+    def test_a_plan_in_one_screen(self):
+        mixed = ("--cluster", "examples/clusters/v100x2_p100x6.json", "--no-times")
+        vgg = ("--model", "examples/models/vgg19.json.gz")
+        whole, staged, one = (run("plan", *options, *mixed).stdout for options in (("--planner", "hap", *vgg), vgg, ("--model", MODEL)))
+        for report in (whole, staged, one):
+            self.assertLessEqual(max(map(len, report.splitlines())), 80, report)
+            self.assertLessEqual(len(report.splitlines()), 55, report)
+            self.assertLess(report.index("What to do"), report.index("\nDevices" if "\nDevices" in report else "\nStages"))
+        self.assertRegex(whole, r"  shares +uneven: 2 x V100 take [\d.]+ % each; 6 x P100 take [\d.]+ % each\n")
+        self.assertRegex(whole, r"  tensor parallel +\d+ parameters, [\d.]+ GB: ")
+        self.assertRegex(staged, r"  pipeline +\d+ stages, \d+ micro-batches, ")
+        self.assertRegex(staged, r"  stage 0 +\d x [VP]100 \(")
+        details = run("plan", "--planner", "hap", *vgg, *mixed, "--details").stdout
+        self.assertIn("\nProgram (", details)
+        self.assertNotIn("\nProgram (", whole)
+        plan = json.loads(self.planned(*vgg, *mixed[:2])[0].read_text())  # what the words say is what the plan has
+        kept = [s for s in plan["steps"] if s["do"] == "read" and plan["tensors"][s["tensor"]]["role"] == "parameter"]
+        said = [int(n) for n in re.findall(r"(\d+) parameters?, [\d.]+ GB", whole)]
+        self.assertEqual(sum(said), len(kept))
 
     def test_solver_of_ratios(self):
         self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--solver", "simplex").returncode, 2)

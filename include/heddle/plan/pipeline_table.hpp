@@ -50,7 +50,7 @@ private:
 
 } // namespace detail
 
-/// Prints a pipeline plan as a report of at most 100 columns, which is the same in every locale.
+/// Prints a pipeline plan as a report of at most 80 columns, which is the same in every locale.
 /// *Precondition.* `validate(p)` passed.
 void print(std::ostream& out, pipeline_plan const& p, table_options const& options = {});
 

@@ -8,6 +8,7 @@
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/plan/table.hpp>
+#include <heddle/plan/words.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +19,8 @@
 
 namespace heddle {
 
-/// Prints a plan as a report of at most 100 columns. A plan of one stage is printed as that of the stage; families follow.
+/// Prints a plan as a report of at most 80 columns. Of a plan of one stage, the stage is printed too, in details that of
+/// a plan of its own.
 void print(std::ostream& out, staged_plan const& p, table_options const& options = {});
 
 } // namespace heddle
@@ -27,11 +29,9 @@ void print(std::ostream& out, staged_plan const& p, table_options const& options
 
 namespace heddle::detail {
 
-/// Says how a stage splits a micro-batch and its parameters.
+/// Says what a stage's devices are made of.
 HEDDLE_INLINE std::string form_of(plan const& p) {
-    if (p.is_on_mesh()) return to_string(p.mesh()) + " mesh";
-    if (p.has_groups()) return count(p.devices.size(), "group");
-    return count(p.devices.size(), "device");
+    return p.is_on_mesh() ? to_string(p.mesh()) + " mesh" : count(p.devices.size(), "group");
 }
 
 HEDDLE_INLINE void add_stages(std::string& text, staged_plan const& p) {
@@ -49,10 +49,11 @@ HEDDLE_INLINE void add_stages(std::string& text, staged_plan const& p) {
         std::string types;
         for (auto const& d : plan.devices)
             if (types.find(d.type) == std::string::npos) types += (types.empty() ? "" : ", ") + d.type;
-        table.add({std::to_string(s), std::to_string(first) + "-" + std::to_string(end - 1),
-                   ranges_text(devices) + ": " + types + (devices.size() > 1 ? ", " + form_of(plan) : ""),
-                   milliseconds(t.compute), milliseconds(t.forward_communication + t.backward_communication),
-                   s > 0 ? milliseconds(boundary.value) : "", fixed(used / 1e9, 3), fixed(limit / 1e9, 3)});
+        table.add(
+            {std::to_string(s), std::to_string(first) + "-" + std::to_string(end - 1),
+             ranges_text(devices) + ": " + types + (plan.is_on_mesh() || plan.has_groups() ? ", " + form_of(plan) : ""),
+             milliseconds(t.compute), milliseconds(t.forward_communication + t.backward_communication),
+             s > 0 ? milliseconds(boundary.value) : "", fixed(used / 1e9, 3), fixed(limit / 1e9, 3)});
     }
     text += table.print(2, 2);
 }
@@ -105,14 +106,17 @@ namespace heddle {
 HEDDLE_INLINE void print(std::ostream& out, staged_plan const& p, table_options const& options) {
     std::string text;
     detail::add_header(text, p);
+    detail::add_words(text, words_of(p));
     if (p.stages.size() > 1) detail::add_stages(text, p);
     detail::add_families(text, p, options);
     if (!p.warnings.empty()) text += "\nWarnings\n";
     for (auto const& w : p.warnings) detail::add_paragraph(text, "  - ", w);
     if (options.times) text += "\nSearch\n  " + detail::fixed(p.seconds, 3) + " seconds\n";
-    if (p.stages.size() == 1) text += "\nThe stage\n\n";
+    if (p.stages.size() == 1) {
+        detail::plan_report stage(p.stages.front().plan, options);
+        text += options.details ? "\nThe stage\n\n" + stage.text() : stage.text_of_stage();
+    } else if (p.exists()) detail::add_legend(text);
     out << text;
-    if (p.stages.size() == 1) print(out, p.stages.front().plan, options);
 }
 
 } // namespace heddle

@@ -6,10 +6,11 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/parameter_uses.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/words.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <map>
 #include <ostream>
@@ -26,6 +27,8 @@ struct table_options {
     bool times = true;
     /// Prints the list of operators.
     bool program = true;
+    /// Prints more than one screen: memory by kind, segments, how parameters are stored, operators, and the search.
+    bool details = true;
 };
 
 namespace detail {
@@ -44,6 +47,9 @@ public:
         : plan_(p), options_(options), decimals_(decimals_for(p.cost())) {}
 
     std::string text();
+
+    /// Returns the part that remains of the only stage of a plan which says all else itself.
+    std::string text_of_stage();
 
 private:
     void section(std::string const& title) { text_ += '\n' + title + '\n'; }
@@ -111,7 +117,7 @@ private:
 
 } // namespace detail
 
-/// Prints a plan as a report of at most 100 columns, which is the same in every locale.
+/// Prints a plan as a report, which is the same in every locale: at most 80 columns, details at most 100.
 /// *Precondition.* Steps name tensors and operators of the plan.
 void print(std::ostream& out, plan const& p, table_options const& options = {});
 
@@ -124,18 +130,29 @@ namespace heddle::detail {
 HEDDLE_INLINE std::string plan_report::text() {
     add_header();
     if (plan_.exists()) {
+        add_words(text_, words_of(plan_));
         add_times();
         add_devices();
-        add_segments();
+        if (options_.details) add_segments();
     }
     add_baselines();
-    if (plan_.exists()) {
-        add_parameters();
-        if (options_.program) add_program();
+    if (options_.details) {
+        if (plan_.exists()) {
+            add_parameters();
+            if (options_.program) add_program();
+        }
+        add_search();
+        add_trajectory();
     }
-    add_search();
-    add_trajectory();
     add_warnings();
+    if (plan_.exists()) add_legend(text_);
+    return std::move(text_);
+}
+
+HEDDLE_INLINE std::string plan_report::text_of_stage() {
+    add_times();
+    add_devices();
+    add_legend(text_);
     return std::move(text_);
 }
 
@@ -168,7 +185,7 @@ HEDDLE_INLINE void plan_report::add_header() {
 }
 
 HEDDLE_INLINE void plan_report::add_times() {
-    section("Time by term");
+    section(plan_.provenance.training.accumulated > 1 ? "Time by term, of one micro-batch" : "Time by term");
     text_columns table("lrr");
     table.add({"", "seconds", "%"});
     double const total = plan_.cost();
@@ -192,24 +209,23 @@ HEDDLE_INLINE void plan_report::add_devices() {
     section(plan_.is_on_mesh()   ? "Places on the outermost axis (memory of each device in GB)"
             : plan_.has_groups() ? "Devices and device groups (memory of each in GB)"
                                  : "Devices (memory in GB)");
-    text_columns table("llrrrrrrrrrr");
-    table.add(
-        {"device", "type", "ratio", "param", "grad", "optim", "input", "activ", "comm", "total", "limit", "used %"});
+    auto const gigabytes = [](double value) { return fixed(value / 1e9, value < 1e12 ? 3 : 0); };
+    text_columns table(options_.details ? "llrrrrrrrrrr" : "llrrrr");
+    std::vector<std::string> head{"device", "type", "ratio"};
+    if (options_.details) head.insert(head.end(), {"param", "grad", "optim", "input", "activ", "comm"});
+    head.insert(head.end(), {"total", "limit", "used %"});
+    table.add(std::move(head));
     auto const cells = [&](std::size_t d) {
-        auto const gigabytes = [](double value) { return fixed(value / 1e9, value < 1e12 ? 3 : 0); };
         auto const& m = plan_.memory[d];
         double const limit = plan_.devices[d].memory_limit.value;
-        return std::vector<std::string>{plan_.devices[d].name(),
-                                        ratio(d),
-                                        gigabytes(m.parameters),
-                                        gigabytes(m.gradients),
-                                        gigabytes(m.optimizer),
-                                        gigabytes(m.inputs),
-                                        gigabytes(m.activations),
-                                        gigabytes(m.communication),
-                                        gigabytes(m.total()),
-                                        gigabytes(limit),
-                                        fixed(limit > 0 ? 100 * m.total() / limit : 0, 1)};
+        std::vector<std::string> row{plan_.devices[d].name(), ratio(d)};
+        if (options_.details)
+            for (double const of_kind :
+                 {m.parameters, m.gradients, m.optimizer, m.inputs, m.activations, m.communication})
+                row.push_back(gigabytes(of_kind));
+        row.insert(row.end(),
+                   {gigabytes(m.total()), gigabytes(limit), fixed(limit > 0 ? 100 * m.total() / limit : 0, 1)});
+        return row;
     };
     std::size_t const known =
         plan_.ratios.empty() ? 0 : std::min({plan_.devices.size(), plan_.memory.size(), plan_.ratios[0].size()});
@@ -221,7 +237,7 @@ HEDDLE_INLINE void plan_report::add_devices() {
         table.add(std::move(row));
         first = end;
     }
-    text_ += table.print(2, 1);
+    text_ += table.print(2, 1, options_.details ? details_width : report_width);
 }
 
 HEDDLE_INLINE std::string plan_report::ratio(std::size_t d) const {
@@ -243,62 +259,30 @@ HEDDLE_INLINE void plan_report::add_segments() {
                    clip(plan_.operators[static_cast<std::size_t>(first - plan_.segments.begin())], 24),
                    std::to_string(algorithm::count(plan_.segments, s)), clip(ratios, 72)});
     }
-    text_ += table.print(2, 2);
+    text_ += table.print(2, 2, details_width);
 }
 
 HEDDLE_INLINE void plan_report::add_baselines() {
     if (plan_.baselines.empty()) return;
     section("Baselines");
     text_ += baseline_table(plan_.baselines, plan_.cost(), decimals_);
-    if (plan_.other_baselines.empty()) return;
+    if (plan_.other_baselines.empty() || !options_.details) return;
     section("Under other options than the plan's, which may be dearer");
     text_ += baseline_table(plan_.other_baselines, plan_.cost(), decimals_);
 }
 
 HEDDLE_INLINE void plan_report::add_parameters() {
-    constexpr std::array names{"replicated",
-                               "mirrored",
-                               "replicated, masked for use",
-                               "replicated, optimizer sharded",
-                               "mirrored, optimizer sharded",
-                               "sharded",
-                               "sharded, gathered for use",
-                               "sharded, gathered once",
-                               "sharded, gathered twice"};
-    using kinds = std::vector<std::size_t>; // by axis
-    std::vector<kinds> gathered(plan_.tensors.size(), kinds(1 + plan_.inner_sizes.size(), 5));
-    for (auto const& s : plan_.steps)
-        for (axis_number a = 0; a < s.axis_count(); ++a) {
-            auto const& i = s.on_axis(a);
-            if (auto const* convert = i.as<instruction::convert>();
-                convert && convert->from.is_shard() && !convert->to.is_shard())
-                gathered[convert->tensor][a] = 6;
-            if (auto const* unshard = i.as<instruction::unshard>())
-                gathered[unshard->tensor][a] = unshard->is_resharded ? 8 : 7;
-        }
-    std::map<kinds, std::pair<std::size_t, double>> stored;
-    for (auto const& s : plan_.steps) {
-        if (!s.instruction.is<instruction::read>()) continue;
-        auto const t = s.instruction.change()->tensor;
-        if (plan_.tensors[t].role != tensor_role::parameter) continue;
-        kinds of_axes;
-        for (axis_number a = 0; a < s.axis_count(); ++a) {
-            auto const& read = *s.on_axis(a).as<instruction::read>();
-            std::size_t kind = 0;
-            if (read.to == tensor_form::mirrored()) kind = 1;
-            if (read.to == tensor_form::partial()) kind = 2;
-            if (read.from.is_shard() && read.to.is_whole()) kind += 3;
-            of_axes.push_back(read.to.is_shard() ? gathered[t][a] : kind);
-        }
-        auto& [tensors, size] = stored[of_axes];
+    std::map<std::vector<parameter_holding>, std::pair<std::size_t, double>> stored; // by axis
+    for (auto const& use : parameter_uses(plan_)) {
+        auto& [tensors, size] = stored[use.storage];
         ++tensors;
-        size += plan_.tensors[t].size().value;
+        size += plan_.tensors[use.tensor].size().value;
     }
     text_columns table("lrr");
     table.add({"stored", "tensors", "GB"});
     for (auto const& [of_axes, parameters] : stored) {
         std::string text;
-        for (auto kind : of_axes) text += (text.empty() ? "" : " | ") + std::string(names[kind]);
+        for (auto const kind : of_axes) text += (text.empty() ? "" : " | ") + std::string(name(kind));
         table.add({clip(text, 72), std::to_string(parameters.first), fixed(parameters.second / 1e9, 3)});
     }
     section("Parameters");
@@ -311,7 +295,7 @@ HEDDLE_INLINE void plan_report::add_program() {
     text_columns table("llll");
     table.add({"operator", "split", "operands -> results", "converted before"});
     list(lines(), 0, table);
-    text_ += table.print(2, 2);
+    text_ += table.print(2, 2, details_width);
 }
 
 HEDDLE_INLINE void plan_report::list(std::span<report_line const> lines, std::size_t depth, text_columns& table) const {

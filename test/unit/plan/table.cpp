@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/plan/figures.hpp>
 #include <heddle/plan/table.hpp>
+#include <heddle/plan/words.hpp>
 
 #include <support/errors.hpp>
 #include <support/small_plan.hpp>
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <iomanip>
 #include <limits>
 #include <locale>
@@ -26,14 +28,14 @@ std::string table_of(plan const& p, table_options const& options = {.times = fal
 
 using test::contains;
 
-/// At most 100 characters a line, no space at an end.
-void check_layout(std::string const& text) {
+/// At most so many characters a line, no space at an end.
+void check_layout(std::string const& text, std::ptrdiff_t width = 100) {
     CAPTURE(text);
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
         CAPTURE(line);
         CHECK(std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }) <=
-              100);
+              width);
         CHECK(!line.ends_with(' '));
     }
     CHECK(text.ends_with('\n'));
@@ -70,6 +72,15 @@ status                 feasible
 seconds per iteration  1.32835
 lower bound            1.28684
 gap                    3.12 %
+
+What to do
+  shares           uneven: 1 x fast takes 62.50 %; 1 x slow takes 37.50 %
+  FSDP             1 parameter, 0.268 GB: in shards, gathered where they are
+                   used
+  data parallel    2 parameters, 0.537 GB: whole on each device, gradients
+                   summed
+  tensor parallel  1 parameter, 1.049 GB: in shards, and so is what is computed
+                   from them
 
 Time by term
                           seconds      %
@@ -123,10 +134,51 @@ Trajectory
 
 Warnings
   - made by hand
+
+Seconds are predicted; 1 GB is 1e9 bytes; ratio: a device's part of what is cut.
 )";
     std::string const text = table_of(test::layers_plan());
     CHECK(text == expected);
     check_layout(text);
+}
+
+TEST_CASE("without details a plan is a screen of 80 columns, which says all that is to be done") {
+    auto const p = test::layers_plan();
+    auto const text = table_of(p, {.times = false, .details = false});
+    check_layout(text, 80);
+    for (auto const* part :
+         {"seconds per iteration  1.32835\n", "\nWhat to do\n", "\nTime by term\n", "\nBaselines\n",
+          "  1       slow  0.3750  5.795  16.000    36.2\n", "\nWarnings\n", "\nSeconds are predicted"})
+        CHECK_MESSAGE(contains(text, part), part);
+    for (auto const* part : {"\nProgram", "\nParameters", "\nSearch", "\nTrajectory", "Under other options"})
+        CHECK_MESSAGE(!contains(text, part), part);
+}
+
+TEST_CASE("words say who takes how much, and who is left out") {
+    auto p = test::layers_plan(test::two_devices(), {0.5, 0.5});
+    auto const shares = [&] { return words_of(p).front(); };
+    CHECK(shares().label == "shares");
+    CHECK(shares().text == "even: each of 2 devices takes 50.00 %");
+    p.ratios = {{1, 0}};
+    CHECK(shares().text == "uneven: 1 x fast takes 100.00 %; 1 x slow is left out");
+    p.ratios = {{0.5, 0.5}, {0.75, 0.25}};
+    CHECK(shares().text == "uneven: 1 x fast takes 50.00 to 75.00 %; 1 x slow takes 25.00 to 50.00 %");
+    p.provenance.training.micro_batches = 2;
+    CHECK(words_of(p).back().label == "in turn");
+}
+
+TEST_CASE("a parameter that is cut as sent rows are is of experts") {
+    auto p = test::layers_plan();
+    auto const head =
+        static_cast<tensor_id>(algorithm::find(p.tensors, "head.weight", &plan_tensor::name) - p.tensors.begin());
+    auto const of_head = [&] { return way_of(*algorithm::find(parameter_uses(p), head, &parameter_use::tensor)); };
+    CHECK(of_head() == "tensor parallel");
+    auto const computed = algorithm::find_if(p.steps, [&](plan_step const& s) {
+        return s.instruction.is<instruction::compute>() && p.operators[s.computation().op] == "head";
+    });
+    REQUIRE(computed != p.steps.end());
+    computed->step.forward_transfers.push_back({collective::all_to_all, bytes(1), {}, {}});
+    CHECK(of_head() == "expert parallel");
 }
 
 TEST_CASE("times are measured, so they can be left out") {
@@ -189,7 +241,7 @@ TEST_CASE("every status prints as this line") {
         p.steps.clear();
         p.status = search::status::limit;
         p.which_limit = search::limit_kind::stopped;
-        CHECK(contains(table_of(p), "limit (stopped; nothing found) among one-axis programs at these shares\n"));
+        CHECK(contains(table_of(p), "limit (stopped; nothing found) among one-axis programs at\n"));
     }
     SUBCASE("a baseline beyond all measure") {
         p.baselines["DP-EV"] = std::numeric_limits<double>::max();
@@ -282,6 +334,7 @@ TEST_CASE("every way to store a parameter has a name") {
     auto const text = table_of(p);
     CHECK(contains(text, "  mirrored                          1  0.268\n"));
     CHECK(contains(text, "  replicated, masked for use        1  0.268\n"));
+    for (auto const& use : parameter_uses(p)) CHECK(use.stored[0] != tensor_form::partial());
     CHECK(!contains(text, "  replicated    "));
 }
 

@@ -23,7 +23,8 @@
 
 namespace heddle::detail {
 
-inline constexpr std::size_t report_width = 100;
+/// The columns of a report, and of its details.
+inline constexpr std::size_t report_width = 80, details_width = 100;
 
 /// Returns `decimals` digits after the point, independent of the locale, or an exponent if that would not be readable.
 std::string fixed(double value, int decimals);
@@ -48,7 +49,7 @@ public:
     void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
     /// Cells of column `flexible` are clipped so that lines fit.
-    [[nodiscard]] std::string print(std::size_t indent, std::size_t flexible) const;
+    [[nodiscard]] std::string print(std::size_t indent, std::size_t flexible, std::size_t width = report_width) const;
 
 private:
     std::string alignment_;
@@ -127,15 +128,14 @@ HEDDLE_INLINE std::string clip(std::string text, std::size_t width) {
     return ".." + text.substr(begin);
 }
 
-HEDDLE_INLINE std::string text_columns::print(std::size_t indent, std::size_t flexible) const {
+HEDDLE_INLINE std::string text_columns::print(std::size_t indent, std::size_t flexible, std::size_t width) const {
     std::vector<std::size_t> widths(alignment_.size());
     for (auto const& row : rows_)
         for (std::size_t k = 0; k < row.size(); ++k) widths[k] = std::max(widths[k], width_of(row[k]));
     std::size_t total = indent + 2 * (widths.size() - 1);
     for (auto w : widths) total += w;
-    if (total > report_width)
-        widths[flexible] -=
-            std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - report_width);
+    if (total > width)
+        widths[flexible] -= std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - width);
     std::string text;
     for (auto const& row : rows_) {
         std::string line(indent, ' ');

@@ -7,7 +7,9 @@
 #include <heddle/cost/timeline.hpp>
 #include <heddle/json/detail/event_labels.hpp>
 #include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/parameter_uses.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/words.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/search/result.hpp>
 
@@ -40,6 +42,13 @@ template <class Plan>
                                   {"gap", p.gap()},
                                   {"warnings", p.warnings}};
     if (!p.exists()) result["words"] = {p.reason.empty() ? "There is no plan." : "There is no plan: " + p.reason};
+    return result;
+}
+
+/// Returns what a plan does as sentences.
+[[nodiscard]] inline std::vector<std::string> sentences(std::vector<plan_word> const& words) {
+    std::vector<std::string> result;
+    for (auto const& w : words) result.push_back(w.label + (w.label.empty() ? "" : ": ") + w.text + ".");
     return result;
 }
 
@@ -124,8 +133,8 @@ public:
             if (auto const* const compute = s.instruction.as<instruction::compute>()) {
                 auto const& op = program_.operators[compute->op];
                 row = {plan_.operators[compute->op], cut_of(s),
-                       words_of(op.operands, [&](std::size_t k) { return s.operand(k); }),
-                       words_of(op.results, [&](std::size_t k) { return s.result(k); })};
+                       forms_of(op.operands, [&](std::size_t k) { return s.operand(k); }),
+                       forms_of(op.results, [&](std::size_t k) { return s.result(k); })};
             } else {
                 if (t.forward + t.backward + t.communication == 0) continue;
                 tensor_id const of = s.acting().change()->tensor;
@@ -177,7 +186,7 @@ private:
     }
     /// Equal forms that follow each other are written once.
     template <class Form>
-    [[nodiscard]] std::string words_of(std::vector<tensor_id> const& tensors, Form const& form) const {
+    [[nodiscard]] std::string forms_of(std::vector<tensor_id> const& tensors, Form const& form) const {
         std::string text;
         for (std::size_t first = 0; first < tensors.size();) {
             std::string const one = word(form(first), tensors[first]);
@@ -192,26 +201,13 @@ private:
     // ---- parameters
 
     [[nodiscard]] std::vector<parameter_row> parameter_rows() const {
-        std::map<tensor_id, product_form> gathered; // where it is used
-        for (auto const& s : plan_.steps)
-            if (s.acting().is<instruction::unshard>()) gathered.emplace(s.acting().change()->tensor, s.to());
         std::vector<parameter_row> rows;
-        for (auto const& s : plan_.steps) {
-            if (!s.instruction.is<instruction::read>()) continue;
-            tensor_id const t = s.instruction.change()->tensor;
-            auto const& tensor = plan_.tensors[t];
-            if (tensor.role != tensor_role::parameter) continue;
+        for (auto const& use : parameter_uses(plan_)) {
+            auto const& tensor = plan_.tensors[use.tensor];
             std::string shape;
             for (extent e : tensor.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(e);
-            auto const at_use = gathered.find(t);
-            bool const is_gathered = at_use != gathered.end();
-            auto const& used = is_gathered ? at_use->second : s.to();
-            auto const is_cut = [](product_form const& f) { return algorithm::any_of(f, &tensor_form::is_shard); };
-            char const* const pattern = is_gathered          ? "fully sharded: gathered where it is used (FSDP)"
-                                        : s.from() != s.to() ? "state in shards, whole copies for the iteration (ZeRO)"
-                                        : is_cut(s.to())     ? "cut for good (tensor or expert parallel)"
-                                                             : "replicated (data parallel)";
-            rows.push_back({tensor.name, shape, word(s.from(), t), word(used, t), pattern, tensor.size().value});
+            rows.push_back({tensor.name, shape, word(use.stored, use.tensor), word(use.used, use.tensor), way_of(use),
+                            tensor.size().value});
         }
         return rows;
     }
@@ -219,26 +215,7 @@ private:
     // ---- what was decided
 
     [[nodiscard]] std::vector<std::string> words(json const& best) const {
-        std::vector<std::string> result;
-        std::string who;
-        for (auto const& kind : kinds_) {
-            double share = 0;
-            for (auto const& row : plan_.ratios) share = std::max(share, row[kind.front()]);
-            who += (who.empty() ? "" : "; ") + std::to_string(kind.size()) + " x " +
-                   plan_.devices[kind.front()].name() +
-                   (share > 0 ? " take " + heddle::detail::fixed(100 * share, 2) + " % each of what is cut"
-                              : " are left out");
-        }
-        result.push_back(who + ".");
-        std::map<std::string, std::pair<std::size_t, double>> patterns;
-        for (auto const& r : parameter_rows()) {
-            auto& [count, size] = patterns[r.pattern];
-            ++count;
-            size += r.size;
-        }
-        for (auto const& [pattern, sums] : patterns)
-            result.push_back(std::to_string(sums.first) + (sums.first == 1 ? " parameter of " : " parameters of ") +
-                             heddle::detail::fixed(sums.second / 1e9, 3) + " GB: " + pattern + ".");
+        auto result = sentences(words_of(plan_));
         std::pair<char const*, double> longest{"computation", plan_.time.compute};
         for (auto const& term : {std::pair{"communication of the forward pass", plan_.time.forward_communication},
                                  std::pair{"communication of the backward pass", plan_.time.backward_communication},

@@ -11,6 +11,7 @@
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/words.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/program/program_part.hpp>
@@ -39,7 +40,7 @@ public:
         auto result = outcome_of(plan_);
         add_families(result);
         if (!plan_.exists()) return result;
-        result["words"] = words();
+        result["words"] = sentences(words_of(plan_));
         result["time"] = {{"pipeline", plan_.time.pipeline.value},
                           {"gradients of what stages share", plan_.time.shared.value},
                           {"gradients", plan_.time.gradients.value},
@@ -60,24 +61,6 @@ private:
             if (is_another && (result["best"].is_null() || *f.cost < result["best"]["seconds"].get<double>()))
                 result["best"] = {{"name", family}, {"seconds", *f.cost}};
         }
-    }
-
-    [[nodiscard]] std::vector<std::string> words() const {
-        std::vector<std::string> result;
-        std::size_t used = 0;
-        for (auto const& s : plan_.stages) used += s.devices.size();
-        std::string const stages =
-            plan_.stages.size() == 1 ? "One stage" : std::to_string(plan_.stages.size()) + " stages";
-        result.push_back(stages + (plan_.micro_batches == 1
-                                       ? ", through which the batch passes whole."
-                                       : ", through which the batch passes in " + std::to_string(plan_.micro_batches) +
-                                             " micro-batches, one forward, one backward."));
-        if (used < plan_.device_count)
-            result.push_back(std::to_string(plan_.device_count - used) + " of " + std::to_string(plan_.device_count) +
-                             " devices are left out.");
-        if (plan_.stages.size() > 1)
-            result.push_back(plan_.sends_beside ? "Stages compute while they send." : "Stages wait while they send.");
-        return result;
     }
 
     /// Adds the stages, and for each of them its devices, parameters and operators.

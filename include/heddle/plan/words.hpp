@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What a plan does, in the words of frameworks: data, tensor, expert and pipeline parallelism, FSDP, ZeRO.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/parameter_uses.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// One thing that a plan does, for example `FSDP` and `34 parameters, 0.295 GB: in shards, gathered where they are used`.
+struct plan_word {
+    std::string label, text;
+};
+
+/// Returns what a plan does: who takes how much, and how parameters are held, by kind.
+[[nodiscard]] std::vector<plan_word> words_of(plan const& p);
+
+/// Returns what a plan does: its stages and micro-batches, and what each stage does. That of one stage is said as a plan.
+[[nodiscard]] std::vector<plan_word> words_of(staged_plan const& p);
+
+/// Returns the usual name of how a plan holds a parameter, by axis, outermost first, such as `data | tensor parallel`.
+[[nodiscard]] std::string way_of(parameter_use const& use);
+
+namespace detail {
+
+/// Appends a section of a report.
+void add_words(std::string& text, std::vector<plan_word> const& words);
+
+/// Appends what the words and numbers of reports mean.
+void add_legend(std::string& text);
+
+} // namespace detail
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+struct named_way {
+    char const *name, *meaning;
+};
+
+HEDDLE_INLINE named_way way_of(parameter_holding storage, bool is_of_experts) {
+    switch (storage) {
+    case parameter_holding::replicated:
+    case parameter_holding::masked: return {"data parallel", "whole on each device, gradients summed"};
+    case parameter_holding::mirrored: return {"alike", "whole on each device, which has the whole gradient itself"};
+    case parameter_holding::replicated_state_shards:
+    case parameter_holding::mirrored_state_shards: return {"ZeRO", "whole in an iteration, optimiser state in shards"};
+    case parameter_holding::sharded:
+        return is_of_experts ? named_way{"expert parallel", "experts spread over the devices, rows sent to them"}
+                             : named_way{"tensor parallel", "in shards, and so is what is computed from them"};
+    case parameter_holding::gathered:
+    case parameter_holding::gathered_once:
+    case parameter_holding::gathered_twice: return {"FSDP", "in shards, gathered where they are used"};
+    }
+    return {"", ""};
+}
+
+/// Returns devices that are one type and take one share in all segments, in the order of the first.
+HEDDLE_INLINE std::vector<std::vector<std::size_t>> alike_places(plan const& p) {
+    std::vector<std::vector<std::size_t>> kinds;
+    for (std::size_t d = 0; d < p.devices.size(); ++d) {
+        auto const alike = [&](auto const& kind) {
+            std::size_t const first = kind.front();
+            return p.devices[first].name() == p.devices[d].name() &&
+                   algorithm::all_of(p.ratios, [&](auto const& row) { return row[first] == row[d]; });
+        };
+        if (auto const found = algorithm::find_if(kinds, alike); found != kinds.end()) found->push_back(d);
+        else kinds.push_back({d});
+    }
+    return kinds;
+}
+
+/// Returns who takes how much of what is cut, or nothing if there is one device.
+HEDDLE_INLINE std::string shares_text(plan const& p) {
+    if (p.devices.size() < 2 || p.ratios.empty()) return {};
+    if (algorithm::any_of(p.ratios, [&](auto const& row) { return row.size() != p.devices.size(); })) return {};
+    auto const kinds = alike_places(p);
+    auto const percent = [](double ratio) { return fixed(100 * ratio, 2); };
+    if (algorithm::all_of(p.ratios,
+                          [&](auto const& row) { return std::ranges::count(row, row[0]) == std::ssize(row); }))
+        return "even: each of " + count(p.devices.size(), p.is_on_mesh() ? "place" : "device") + " takes " +
+               percent(p.ratios[0][0]) + " %";
+    std::string text;
+    for (auto const& kind : kinds) {
+        auto const [least, most] =
+            std::ranges::minmax(p.ratios, {}, [d = kind.front()](auto const& row) { return row[d]; });
+        double const from = least[kind.front()], to = most[kind.front()];
+        text +=
+            (text.empty() ? "uneven: " : "; ") + std::to_string(kind.size()) + " x " + p.devices[kind.front()].name();
+        if (to == 0) text += kind.size() == 1 ? " is left out" : " are left out";
+        else
+            text += (kind.size() == 1 ? " takes " : " take ") + percent(from) +
+                    (from == to ? "" : " to " + percent(to)) + (kind.size() == 1 ? " %" : " % each");
+    }
+    return text;
+}
+
+/// Returns the names of the ways of a stage, those of most bytes first.
+HEDDLE_INLINE std::string ways_text(plan const& p) {
+    std::map<std::string, double> sizes;
+    for (auto const& use : parameter_uses(p)) sizes[heddle::way_of(use)] += p.tensors[use.tensor].size().value;
+    std::vector<std::pair<double, std::string>> ways;
+    for (auto const& [name, size] : sizes) ways.emplace_back(-size, name);
+    std::ranges::sort(ways);
+    std::string text;
+    for (auto const& way : ways) text += (text.empty() ? "" : ", ") + way.second;
+    return text;
+}
+
+/// For example `6 x P100 (2-7)`.
+HEDDLE_INLINE std::string devices_text(planned_stage const& s) {
+    std::vector<std::pair<std::string, std::size_t>> types;
+    for (auto const& d : s.plan.devices) {
+        auto const members = static_cast<std::size_t>(d.group_size);
+        if (!types.empty() && types.back().first == d.type) types.back().second += members;
+        else types.emplace_back(d.type, members);
+    }
+    std::string text;
+    for (auto const& [type, number] : types) text += (text.empty() ? "" : ", ") + std::to_string(number) + " x " + type;
+    return text + " (" + ranges_text(s.devices) + ")";
+}
+
+HEDDLE_INLINE plan_word word_of_stage(planned_stage const& s, std::string const& label) {
+    std::string text = devices_text(s);
+    if (s.devices.size() > 1) text += ": " + ways_text(s.plan);
+    if (s.plan.is_on_mesh()) text += " on a mesh of " + to_string(s.plan.mesh());
+    if (auto const shares = shares_text(s.plan); shares.starts_with("uneven")) text += "; " + shares;
+    return {label, text};
+}
+
+HEDDLE_INLINE void add_words(std::string& text, std::vector<plan_word> const& words) {
+    if (words.empty()) return;
+    text += "\nWhat to do\n";
+    std::size_t width = 0;
+    for (auto const& w : words) width = std::max(width, w.label.size());
+    for (auto const& w : words) {
+        std::string label = "  " + w.label;
+        label.resize(width + 4, ' ');
+        add_paragraph(text, label, w.text);
+    }
+}
+
+HEDDLE_INLINE void add_legend(std::string& text) {
+    text += "\nSeconds are predicted; 1 GB is 1e9 bytes; ratio: a device's part of what is cut.\n";
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE std::string way_of(parameter_use const& use) {
+    std::string text;
+    for (auto const storage : use.storage)
+        text += (text.empty() ? "" : " | ") + std::string(detail::way_of(storage, use.is_of_experts).name);
+    return text;
+}
+
+HEDDLE_INLINE std::vector<plan_word> words_of(plan const& p) {
+    std::vector<plan_word> words;
+    if (p.is_on_mesh()) words.push_back({"mesh", to_string(p.mesh()) + ", ways by axis, the outermost first"});
+    if (auto shares = detail::shares_text(p); !shares.empty()) words.push_back({"shares", std::move(shares)});
+    if (p.has_groups()) words.push_back({"groups", "inside a machine its part of the batch is divided evenly"});
+    struct sums {
+        std::string meaning;
+        std::size_t parameters = 0;
+        double size = 0;
+    };
+    std::map<std::string, sums> ways;
+    for (auto const& use : parameter_uses(p)) {
+        auto& of = ways[way_of(use)];
+        ++of.parameters;
+        of.size += p.tensors[use.tensor].size().value;
+        if (use.storage.size() == 1) of.meaning = detail::way_of(use.storage[0], use.is_of_experts).meaning;
+    }
+    if (p.devices.size() > 1 || p.is_on_mesh())
+        for (auto const& [name, of] : ways)
+            words.push_back({name, detail::count(of.parameters, "parameter") + ", " + detail::fixed(of.size / 1e9, 3) +
+                                       " GB" + (of.meaning.empty() ? "" : ": " + of.meaning)});
+    if (int const parts = p.provenance.training.micro_batches; parts > 1)
+        words.push_back({"in turn", std::to_string(parts) + " micro-batches: one communicates while another computes"});
+    return words;
+}
+
+HEDDLE_INLINE std::vector<plan_word> words_of(staged_plan const& p) {
+    if (!p.exists()) return {};
+    auto const micro_batches =
+        std::to_string(p.micro_batches) + (p.micro_batches == 1 ? " micro-batch" : " micro-batches");
+    std::vector<plan_word> words;
+    if (p.stages.size() > 1)
+        words.push_back({"pipeline", detail::count(p.stages.size(), "stage") + ", " + micro_batches +
+                                         ", one forward, one backward; stages " +
+                                         (p.sends_beside ? "compute" : "wait") + " while they send"});
+    else if (p.micro_batches > 1) words.push_back({"accumulation", micro_batches + " before each update"});
+    std::size_t used = 0;
+    for (auto const& s : p.stages) used += s.devices.size();
+    if (used < p.device_count)
+        words.push_back(
+            {"left out", std::to_string(p.device_count - used) + " of " + detail::count(p.device_count, "device")});
+    if (p.stages.size() == 1) {
+        auto of_stage = words_of(p.stages.front().plan);
+        words.insert(words.end(), of_stage.begin(), of_stage.end());
+        return words;
+    }
+    constexpr std::size_t most = 12;
+    for (std::size_t s = 0; s < std::min(p.stages.size(), most); ++s)
+        words.push_back(detail::word_of_stage(p.stages[s], "stage " + std::to_string(s)));
+    if (p.stages.size() > most) words.push_back({"", "and " + std::to_string(p.stages.size() - most) + " more stages"});
+    return words;
+}
+
+} // namespace heddle
+
+#endif
