@@ -88,10 +88,22 @@ int run_verify_stages(verify_arguments const& arguments, std::string const& text
 
 struct cost_arguments {
     std::string plan, cluster, model;
-    std::vector<std::string> inputs;
+    /// `changes` are numbers of the cluster, each `PLACE=NUMBER`.
+    std::vector<std::string> inputs, changes;
     bool group_machines = false, json = false;
 };
 int run_cost(cost_arguments const& arguments);
+
+struct diff_arguments {
+    std::string one, other;
+    bool json = false;
+};
+int run_diff(diff_arguments const& arguments);
+
+struct export_arguments {
+    std::string plan, to, out;
+};
+int run_export(export_arguments const& arguments);
 
 struct search_arguments {
     std::string theory;

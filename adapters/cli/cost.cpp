@@ -146,7 +146,7 @@ int run_cost(cost_arguments const& arguments) {
     auto const text = json::read_text(arguments.plan);
     std::vector<std::string> warnings;
     auto const cluster_for = [&](provenance const& from, bool is_on_mesh) { // a mesh has machines across
-        auto c = read_planned_cluster(arguments.cluster, from, warnings);
+        auto c = read_planned_cluster(arguments.cluster, from, warnings, arguments.changes);
         return arguments.group_machines || is_on_mesh ? with_grouped_machines(std::move(c)) : c;
     };
     plan_price found;

@@ -95,12 +95,36 @@ int run(int argc, char** argv) {
     cost_command->add_option("--cluster", cost.cluster, "Cluster file")->type_name("FILE")->required();
     cost_command->add_option("--model", cost.model, "Model file, of a pipeline plan")->type_name("FILE");
     add_input_option(*cost_command, cost.inputs);
+    cost_command
+        ->add_option("--set", cost.changes,
+                     "Another number of the cluster, such as inter.bandwidth=25e9 or V100.memory=32e9; may be repeated")
+        ->type_name("PLACE=N")
+        ->take_all();
     cost_command->add_flag("--group-machines", cost.group_machines, "Take each machine as one device");
     cost_command->add_flag("--json", cost.json, "Print one JSON object");
     cost_command->final_callback([&] {
         status = of_files(cost.plan + " on " + cost.cluster, {cost.plan, cost.model, cost.cluster},
                           [&] { return run_cost(cost); });
     });
+
+    diff_arguments diff;
+    auto* const diff_command = app.add_subcommand("diff", "Say in what two plans differ, and what that costs");
+    diff_command->add_option("ONE", diff.one, "Plan file")->type_name("FILE")->required();
+    diff_command->add_option("OTHER", diff.other, "Plan file")->type_name("FILE")->required();
+    diff_command->add_flag("--json", diff.json, "Print one JSON object");
+    diff_command->final_callback([&] {
+        status = of_files(diff.one + " and " + diff.other, {diff.one, diff.other}, [&] { return run_diff(diff); });
+    });
+
+    export_arguments exported;
+    auto* const export_command = app.add_subcommand("export", "Write a plan as arguments of another framework");
+    export_command->add_option("--plan", exported.plan, "Plan file")->type_name("FILE")->required();
+    export_command->add_option("--to", exported.to, "What to write for")
+        ->check(CLI::IsMember({"megatron", "deepspeed", "dtensor"}))
+        ->required();
+    export_command->add_option("--out", exported.out, "Write to this file, not to standard output")->type_name("FILE");
+    export_command->final_callback(
+        [&] { status = of_files(exported.plan, {exported.plan}, [&] { return run_export(exported); }); });
 
     search_arguments search;
     auto* const search_command = app.add_subcommand("search", "Find the cheapest program of a bare theory");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the planners have in common.
 #include "plan_input.hpp"
+#include "cluster_changes.hpp"
 #include "output.hpp"
 
 #include <heddle/base/error.hpp>
@@ -35,11 +36,12 @@ bool is_pipeline_plan(std::string const& path, std::string const& text) {
     return format == "heddle.pipeline_plan";
 }
 
-cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings) {
+cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings,
+                             std::vector<std::string> const& changes) {
     auto const text = json::read_text(path);
     if (from.cluster_digest != json::digest(text))
         warnings.push_back("this is not the cluster the plan was made for, or it has changed since");
-    return json::parse_cluster(text, path);
+    return json::parse_cluster(with_changes(text, path, changes), path);
 }
 
 plan_input read_input(plan_arguments const& arguments) {

@@ -38,8 +38,10 @@ json::model read_planned_model(std::string const& path, std::vector<std::string>
 /// Tells whether the text of a file is a pipeline plan. *Throws* `input_error` if it is no plan at all.
 bool is_pipeline_plan(std::string const& path, std::string const& text);
 
-/// Reads a cluster for a plan; adds a warning if it is not the one that was planned for.
-cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings);
+/// Reads a cluster for a plan; adds a warning if the file is not the one that was planned for. `changes` are those of
+/// `with_changes`.
+cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings,
+                             std::vector<std::string> const& changes = {});
 
 /// Reads the model with the batch and element type, and the cluster with the memory, that the arguments ask for.
 plan_input read_input(plan_arguments const& arguments);

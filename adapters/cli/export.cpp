@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: BSL-1.0
+// heddle export: a plan as arguments of Megatron-LM, as a configuration of DeepSpeed, or as placements of DTensor.
+#include "commands.hpp"
+#include "output.hpp"
+#include "plan_file.hpp"
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/json/file.hpp>
+#include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/parameter_uses.hpp>
+#include <heddle/plan/words.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace heddle::cli {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+/// A plan of one stage or several, as exports see it.
+struct exported_plan {
+    std::vector<plan const*> stages;
+    int micro_batches = 1;
+    double cost = 0;
+    /// The cost of data parallelism at even shares, which every framework can do, if the plan knows it.
+    std::optional<double> even;
+};
+
+/// Says that a framework cannot express a plan, and what the nearest that it can costs.
+[[noreturn]] void refuse(exported_plan const& p, std::string const& why) {
+    std::string nearest;
+    if (p.even && p.cost > 0)
+        nearest = "; nearest is data parallelism at even shares, at " +
+                  heddle::detail::fixed(100 * (*p.even / p.cost - 1), 1) + " % more time";
+    throw input_error("the plan cannot be expressed", why + nearest);
+}
+
+/// How many devices share what, in every stage alike.
+struct degrees {
+    std::size_t data = 1, tensor = 1, expert = 1;
+    /// Of ZeRO: 0, 1 for the optimiser's state, 3 for parameters too.
+    int sharded = 0;
+    friend bool operator==(degrees const&, degrees const&) = default;
+};
+
+/// Returns the ways of an axis that matter: not of what all have and nobody changes.
+std::set<std::string> ways_on(plan const& p, std::size_t axis) {
+    std::set<std::string> ways;
+    for (auto use : parameter_uses(p)) {
+        use.storage = {use.storage[axis]};
+        if (p.tensors[use.tensor].trainable || use.storage[0] != parameter_holding::replicated)
+            ways.insert(way_of(use));
+    }
+    ways.erase("alike");
+    return ways;
+}
+
+/// Tells whether devices have parts of the batch: an input is cut along its first dimension.
+bool cuts_batch(plan const& p, std::size_t axis) {
+    return algorithm::any_of(p.steps, [&](plan_step const& s) {
+        if (!s.instruction.is<instruction::read>()) return false;
+        auto const& read = *s.on_axis(static_cast<axis_number>(axis)).change();
+        auto const& tensor = p.tensors[read.tensor];
+        return tensor.role == tensor_role::input && read.to.is_shard() &&
+               tensor.factors[static_cast<std::size_t>(read.to.factor())].dimension == 0;
+    });
+}
+
+/// Refuses shares that differ by more than what is left when all but one are rounded.
+void require_even(exported_plan const& whole, plan const& p) {
+    for (auto const& c : p.cuts) {
+        auto const [least, most] = std::ranges::minmax(c.counts);
+        if (most - least > 1)
+            refuse(whole, "devices have uneven parts, of one cut from " + std::to_string(least) + " to " +
+                              std::to_string(most) + " of " + std::to_string(c.atoms));
+    }
+}
+
+degrees degrees_of(exported_plan const& whole, plan const& p) {
+    if (p.provenance.training.interleaves()) refuse(whole, "its micro-batches take turns on the same devices");
+    require_even(whole, p);
+    degrees d;
+    for (auto const& device : p.devices) {
+        if (p.is_on_mesh()) break;
+        if (device.group_size != p.devices.front().group_size) refuse(whole, "its device groups are not equally large");
+    }
+    if (p.has_groups()) d.data *= static_cast<std::size_t>(p.devices.front().group_size);
+    for (std::size_t axis = 0; axis <= p.inner_sizes.size(); ++axis) {
+        std::size_t const size = axis == 0 ? p.devices.size() : p.inner_sizes[axis - 1];
+        if (size == 1) continue;
+        auto ways = ways_on(p, axis);
+        bool const has_experts = ways.erase("expert parallel") > 0;
+        if (!cuts_batch(p, axis)) { // then nobody has a part of the batch
+            if (ways.contains("FSDP") || ways.contains("ZeRO") || has_experts || !ways.contains("tensor parallel"))
+                refuse(whole, "on one axis neither the batch is divided nor parameters as tensor parallelism has them");
+            d.tensor *= size;
+            continue;
+        }
+        if (ways.contains("tensor parallel"))
+            refuse(whole, "some parameters are tensor parallel on the axis on which others are data parallel");
+        if (has_experts) d.expert *= size;
+        d.data *= size;
+        if (ways.contains("FSDP") || ways.contains("ZeRO")) {
+            if (ways.size() > 1) refuse(whole, "some parameters are sharded, others are not");
+            d.sharded = ways.contains("FSDP") ? 3 : 1;
+        }
+    }
+    return d;
+}
+
+/// The number in the name of a parameter of a repeated block: 7 of `layers.7.weight`; with what stands before and after.
+struct block_name {
+    std::string before, after;
+    std::size_t number = 0;
+};
+
+std::optional<block_name> block_of(std::string const& name) {
+    for (std::size_t begin = 0; begin < name.size();) {
+        auto const end = std::min(name.find('.', begin), name.size());
+        auto const part = std::string_view(name).substr(begin, end - begin);
+        if (!part.empty() && part.size() < 6 && part.find_first_not_of("0123456789") == part.npos)
+            return block_name{name.substr(0, begin), name.substr(end), std::stoul(std::string(part))};
+        begin = end + 1;
+    }
+    return {};
+}
+
+/// Returns how many blocks each stage has. Refuses models that are no stack of equal blocks, and stages that divide one.
+std::vector<std::size_t> blocks_by_stage(exported_plan const& whole) {
+    std::vector<std::size_t> counts;
+    std::map<std::size_t, std::map<std::string, tensor_shape>> contents; // by block and name inside
+    std::set<std::string> before;
+    std::size_t next = 0;
+    for (std::size_t s = 0; s < whole.stages.size(); ++s) {
+        std::set<std::size_t> here;
+        for (auto const& t : whole.stages[s]->tensors) {
+            if (t.role != tensor_role::parameter) continue;
+            auto const block = block_of(t.name);
+            if (!block) continue;
+            before.insert(block->before);
+            here.insert(block->number);
+            contents[block->number].try_emplace(block->after, t.shape);
+        }
+        for (auto const number : here)
+            if (number != next++)
+                refuse(whole, "stage " + std::to_string(s) + " has not only whole blocks of the model");
+        counts.push_back(here.size());
+    }
+    if (contents.empty() || before.size() != 1 ||
+        algorithm::any_of(contents, [&](auto const& c) { return c.second != contents.begin()->second; }))
+        refuse(whole, "the model is no stack of equal blocks, which Megatron-LM has");
+    return counts;
+}
+
+/// Returns the samples of an iteration, from the first input.
+std::int64_t batch_of(exported_plan const& whole) {
+    auto const& tensors = whole.stages.front()->tensors;
+    auto const input = algorithm::find(tensors, tensor_role::input, &plan_tensor::role);
+    if (input == tensors.end() || input->shape.empty()) refuse(whole, "it has no input that begins with the batch");
+    return input->shape[0] * whole.micro_batches;
+}
+
+std::int64_t micro_batch_of(exported_plan const& whole, degrees const& d) {
+    auto const parts = whole.micro_batches * static_cast<std::int64_t>(d.data), batch = batch_of(whole);
+    if (batch % parts != 0)
+        refuse(whole, "a batch of " + std::to_string(batch) + " is not divided evenly into " + std::to_string(parts) +
+                          " parts");
+    return batch / parts;
+}
+
+degrees same_degrees(exported_plan const& whole) {
+    auto const first = degrees_of(whole, *whole.stages.front());
+    for (std::size_t s = 1; s < whole.stages.size(); ++s)
+        if (degrees_of(whole, *whole.stages[s]) != first)
+            refuse(whole, "stage " + std::to_string(s) + " divides its work in another way than stage 0");
+    return first;
+}
+
+std::string megatron(exported_plan const& whole) {
+    auto const d = same_degrees(whole);
+    auto const blocks = blocks_by_stage(whole);
+    std::string text;
+    auto const add = [&](std::string const& option, std::string const& value) {
+        text += option + (value.empty() ? "" : " " + value) + '\n';
+    };
+    add("--tensor-model-parallel-size", std::to_string(d.tensor));
+    add("--pipeline-model-parallel-size", std::to_string(blocks.size()));
+    if (d.expert > 1) add("--expert-model-parallel-size", std::to_string(d.expert));
+    add("--micro-batch-size", std::to_string(micro_batch_of(whole, d)));
+    add("--global-batch-size", std::to_string(batch_of(whole)));
+    if (blocks.size() > 1 && std::ranges::count(blocks, blocks.front()) != std::ssize(blocks)) {
+        std::string layout = "E"; // the embedding, blocks by stage, the loss
+        for (std::size_t s = 0; s < blocks.size(); ++s)
+            layout += (s ? "|" : "") + (blocks[s] > 0 ? "t*" + std::to_string(blocks[s]) : "");
+        add("--pipeline-model-parallel-layout", '"' + layout + "L\"");
+    }
+    if (d.sharded == 1) add("--use-distributed-optimizer", "");
+    if (d.sharded == 3) {
+        add("--use-megatron-fsdp", "");
+        add("--data-parallel-sharding-strategy", "optim_grads_params");
+    }
+    return text;
+}
+
+std::string deepspeed(exported_plan const& whole) {
+    if (whole.stages.size() > 1) refuse(whole, "DeepSpeed's configuration does not say which layers a stage has");
+    auto const& p = *whole.stages.front();
+    auto const d = same_degrees(whole);
+    if (d.tensor > 1 || d.expert > 1)
+        refuse(whole, "its parameters are cut for good, which DeepSpeed has in the model, not in the configuration");
+    json out{{"train_batch_size", batch_of(whole)},
+             {"train_micro_batch_size_per_gpu", micro_batch_of(whole, d)},
+             {"gradient_accumulation_steps", whole.micro_batches}};
+    auto const is_of = [&](element_type type) {
+        return algorithm::any_of(
+            p.tensors, [&](plan_tensor const& t) { return t.role == tensor_role::parameter && t.type == type; });
+    };
+    if (is_of(element_type::bfloat16)) out["bf16"] = {{"enabled", true}};
+    if (is_of(element_type::float16)) out["fp16"] = {{"enabled", true}};
+    out["zero_optimization"] = {{"stage", d.sharded}, {"overlap_comm", p.provenance.training.overlaps_gradients}};
+    if (auto const bucket = p.provenance.training.bucket.value; bucket > 0) { // counted in elements
+        double const element = is_of(element_type::bfloat16) || is_of(element_type::float16) ? 2 : 4;
+        out["zero_optimization"]["reduce_bucket_size"] = static_cast<std::int64_t>(bucket / element);
+    }
+    return out.dump(2) + '\n';
+}
+
+/// Returns a form as a placement of DTensor, and what it lacks: parts by device, and steps that are no whole dimension.
+json placement(plan const& p, tensor_form f, tensor_id t, std::size_t axis) {
+    if (f == tensor_form::partial()) return "Partial()";
+    if (!f.is_shard()) return "Replicate()";
+    auto const& tensor = p.tensors[t];
+    auto const& cut = tensor.factors[static_cast<std::size_t>(f.factor())];
+    json out{{"placement", "Shard(" + std::to_string(cut.dimension) + ")"}};
+    bool const is_whole = cut.widths.empty() && cut.extent * cut.stride == tensor.shape[cut.dimension];
+    if (!is_whole) out["strided"] = {{"extent", cut.extent}, {"stride", cut.stride}};
+    if (!cut.widths.empty()) out["strided"]["widths"] = cut.widths;
+    if (axis > 0) return out;
+    for (auto const& c : p.cuts)
+        for (auto const& m : c.members)
+            if (m.tensor == t && m.factor == f.factor()) {
+                json parts = json::array();
+                for (extent const n : c.counts) parts.push_back(n * cut.extent / c.atoms);
+                out["parts"] = std::move(parts);
+                return out;
+            }
+    return out;
+}
+
+json placements(plan const& p, product_form const& f, tensor_id t) {
+    json out = json::array();
+    for (std::size_t axis = 0; axis < f.size(); ++axis)
+        out.push_back(placement(p, f[static_cast<axis_number>(axis)], t, axis));
+    return out;
+}
+
+std::string dtensor(exported_plan const& whole) {
+    json out{{"micro_batches", whole.micro_batches}, {"stages", json::array()}};
+    for (auto const* p : whole.stages) {
+        json mesh = json::array({p->devices.size()});
+        for (auto const size : p->inner_sizes) mesh.push_back(size);
+        json parameters = json::object();
+        for (auto const& use : parameter_uses(*p)) {
+            auto& row = parameters[p->tensors[use.tensor].name] = {{"stored", placements(*p, use.stored, use.tensor)}};
+            if (use.used != use.stored) row["used"] = placements(*p, use.used, use.tensor);
+        }
+        out["stages"].push_back({{"mesh", std::move(mesh)}, {"parameters", std::move(parameters)}});
+    }
+    return out.dump(1) + '\n';
+}
+
+template <class Costs>
+std::optional<double> cost_of(Costs const& costs, char const* name) {
+    auto const found = costs.find(name);
+    if (found == costs.end()) return {};
+    if constexpr (requires { found->second.cost; }) return found->second.cost;
+    else return found->second;
+}
+
+exported_plan exported(plan const& p) { return {{&p}, 1, p.cost(), cost_of(p.baselines, "DP-EV")}; }
+
+exported_plan exported(staged_plan const& p) {
+    exported_plan result{{}, p.micro_batches, p.cost(), cost_of(p.families, "DP-EV")};
+    for (auto const& s : p.stages) result.stages.push_back(&s.plan);
+    return result;
+}
+
+exported_plan exported(pipeline_plan const&) {
+    throw input_error("the plan cannot be exported",
+                      "it is a strategy of layers, expected one of stages, which heddle plan makes without --planner");
+}
+
+} // namespace
+
+int run_export(export_arguments const& arguments) {
+    if (!arguments.out.empty()) heddle::json::require_writable(arguments.out);
+    auto const p = read_any_plan(arguments.plan);
+    auto const whole = std::visit([](auto const& of_kind) { return exported(of_kind); }, p);
+    auto const text = arguments.to == "megatron"    ? megatron(whole)
+                      : arguments.to == "deepspeed" ? deepspeed(whole)
+                                                    : dtensor(whole);
+    std::vector<heddle::json::staged_file> files;
+    if (arguments.out.empty()) std::cout << text;
+    else files.emplace_back(arguments.out, text);
+    deliver(std::move(files));
+    return done;
+}
+
+} // namespace heddle::cli

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A plan file of any kind.
+#pragma once
+
+#include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
+
+#include <string>
+#include <variant>
+
+namespace heddle::cli {
+
+using any_plan = std::variant<plan, staged_plan, pipeline_plan>;
+
+/// Reads a plan file. *Throws* `input_error`, `file_error`.
+[[nodiscard]] any_plan read_any_plan(std::string const& path);
+
+} // namespace heddle::cli
