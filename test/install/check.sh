@@ -1,7 +1,8 @@
 #!/bin/sh
-# check.sh package|subdirectory SOURCE BUILD SCRATCH [CMAKE-ARGUMENT...]
+# check.sh package|subdirectory|fetched SOURCE BUILD SCRATCH [CMAKE-ARGUMENT...]
 #
-# Configures, builds and runs the outside project against an install of BUILD, or with SOURCE as a subdirectory.
+# Configures, builds and runs the outside project against an install of BUILD, or with SOURCE as a subdirectory. The version of
+# an install is also what pkg-config says, and with its flags the project compiles. As fetched content SOURCE is only configured.
 set -eu
 route=$1 source=$2 build=$3 scratch=$4
 shift 4
@@ -11,9 +12,19 @@ case $route in
 package)
     cmake --install "$build" --prefix "$scratch/prefix"
     set -- "$@" -DCMAKE_PREFIX_PATH="$scratch/prefix"
+    if command -v pkg-config >/dev/null; then
+        version=$(sed -n 's/.*library_version = "\(.*\)".*/\1/p' "$source/include/heddle/base/version.hpp")
+        export PKG_CONFIG_PATH="$scratch/prefix/share/pkgconfig"
+        test "$(pkg-config --modversion heddle)" = "$version"
+        c++ -std=c++20 -DHEDDLE_COMPILED -fsyntax-only $(pkg-config --cflags heddle) "$source/test/install/project/main.cpp"
+    fi
     ;;
 subdirectory)
     set -- "$@" -DHEDDLE_SOURCE="$source"
+    ;;
+fetched)
+    cmake -S "$source/test/install/project" -B "$scratch/build" "$@" -DHEDDLE_FETCHED="$source"
+    exit
     ;;
 esac
 cmake -S "$source/test/install/project" -B "$scratch/build" "$@"
