@@ -8,6 +8,7 @@ DIR has one folder per data set; sets that are not there are left out and named.
 """
 
 import argparse
+import os
 import subprocess
 from pathlib import Path
 
@@ -35,6 +36,14 @@ bench/truth/page.py build/release/bench --data DIR --out docs/results/truth.md
 where `DIR` has a folder for each set; each part is what `build/release/bench/truth_SET --data DIR/SET [--fit PART] [--csv FILE]` prints, which with `--csv` also writes a row for each prediction.
 """
 
+HIDUP = """
+## HiDup: kernels and iterations traced on 4 V100
+
+By `bench/hidup_traces`. Rates, collectives and how much each slows the other are fitted to kernels and calls of the same traces, nothing to iterations.
+
+```text
+"""
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -50,6 +59,10 @@ def main():
             continue
         run = subprocess.run([options.programs / f"truth_{name}", "--data", options.data / name], capture_output=True, text=True)
         page += run.stdout if run.returncode == 0 else f"Failed: {run.stderr}"
+    page += HIDUP
+    run = subprocess.run([options.programs / "hidup_traces"], capture_output=True, text=True,
+                         env={**os.environ, "HEDDLE_REFERENCE_DATA": str(options.data)})
+    page += (run.stdout if run.returncode == 0 else f"Failed: {run.stderr}") + "```\n"
     options.out.write_text(page)
 
 
