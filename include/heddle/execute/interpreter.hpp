@@ -435,14 +435,16 @@ private:
         detail::short_list<held> of_group;
         for (std::size_t k = 0; k < mine.size() && here.inside.is_group(); ++k)
             of_group.push_back(here.whole_inside(o, results_of[k], s.result(k), mine[k]));
+        bool gathers = false;
+        for (axis_number a = 0; a < s.axis_count(); ++a) gathers = gathers || gathers_factors(s.computation(a));
         detail::run_backward(
             backend_, s.computation(), call(s), [&](std::size_t k) { return operand(s, k); },
             [&](std::size_t k) { return result(s, k); }, detail::all_of(here.inside.is_group() ? of_group : mine),
             [&](std::size_t k, tensor gradient) {
-                if (indexed_.tensors[program_.operands(o)[k]].has_cotangent && gathering(s, k).empty())
+                if (indexed_.tensors[program_.operands(o)[k]].has_cotangent && (!gathers || gathering(s, k).empty()))
                     add_gradient(s, k, std::move(gradient));
             });
-        multiply_factors(s, detail::all_of(mine));
+        if (gathers) multiply_factors(s, detail::all_of(mine));
     }
 
     /// Adds the cotangents that an operator of truth values or whole numbers gives its operands: they are zero, but
