@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Predicts Sailor's measured plans (sailor/) from its layer profiles and its links by size.
 #include "report.hpp"
+#include "transformer.hpp"
 
 #include <heddle/cluster/fit_parameters.hpp>
 #include <heddle/json/document.hpp>
@@ -54,6 +55,19 @@ private:
     };
     std::map<std::tuple<std::string, std::string, std::size_t, std::string, std::size_t>, line> lines_;
 };
+
+/// Products of 32 bits, in TF32 where there is one, and memory by the data sheets, of which large kernels reach about 0.6
+/// and 0.8. Shapes are counted in elements of two bytes, of which these move half as many.
+kernel_rates rates_of(std::string const& device) {
+    auto const of = [](double products, double memory) {
+        return kernel_rates{flops_per_second(0.6 * products), bytes_per_second(0.8 * memory / 2)};
+    };
+    if (device == "GH-96") return of(495e12, 4e12);
+    if (device == "RTX-3090") return of(35.6e12, 936e9);
+    if (device == "Titan-RTX") return of(16.3e12, 672e9);
+    if (device == "RTX-2080") return of(10.1e12, 448e9);
+    throw input_error("devices", "no peaks of " + device);
+}
 
 struct layer_rows {
     std::vector<double> forward, backward, update;
@@ -168,12 +182,24 @@ private:
             profile.update.emplace_back(rows.update[l]); // of one layer: a stage's parameters in it would be 11 TB/s
         }
         // The last layer was profiled without the product that makes logits, whose matrix is the embedding's: it has no
-        // parameters, and takes as long at any degree. It takes what blocks of as many parameters would.
+        // parameters, and takes as long at any degree. It takes longer or less than a block as their shapes say.
         std::size_t const head = times.size() - 1, block = times.size() / 2;
         if (layers[head].parameters < layers[0].parameters / 2)
-            times[head] += layers[0].parameters / layers[block].parameters * times[block];
+            times[head] += head_per_block(model, device, tensor, layers[0].parameters) * times[block];
         profile.layers = times; // of the one size that runs
         return type;
+    }
+
+    [[nodiscard]] double head_per_block(std::string const& model, std::string const& device, std::size_t tensor,
+                                        double embedding) const {
+        auto const& of = file_.at("models").at(model);
+        double const hidden = of.at("hidden"), sequence = of.at("seq"), t = static_cast<double>(tensor);
+        // A device has its part of the words, and all positions.
+        transformer_shape const shape{hidden, 4 * hidden, of.at("heads"), sequence,
+                                      (embedding / hidden - sequence) * t};
+        auto const rates = rates_of(device);
+        auto const head = head_work(shape, 1, t, rates), block = block_work(shape, 1, t, rates);
+        return (head.forward + head.backward) / (block.forward + block.backward);
     }
 
     void set_links(strategy_problem& p, std::vector<std::string> const& device_types, double sent) const {
