@@ -209,7 +209,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         };
         allow(*joint, {"joint"});
         allow(*hap, {"hap"});
-        for (char const* name : {"--group-machines", "--segments", "--pin", "--bucket", "--label-limit"})
+        for (char const* name : {"--group-machines", "--segments", "--pin", "--label-limit"})
             if (!plan.hap.mesh.empty() && command.count(name) > 0)
                 throw CLI::ValidationError(name, "is no option of plans on meshes");
         allow(*forms, {"hap", "hidup"});

@@ -32,7 +32,8 @@ inline std::optional<double> cost_of(std::optional<plan> const& p) {
 constexpr std::array hap_baselines{
     "DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded", "expert parallel", "expert parallel + ZeRO"};
 
-/// Seconds per iteration of every model, at 1, 2, 4 and 8 devices a machine, beside all baselines.
+/// Seconds per iteration of every model, at 1, 2, 4 and 8 devices a machine, beside all baselines, device groups and
+/// meshes.
 template <class MakeCluster>
 void compare(MakeCluster const& make) {
     std::printf("seconds per iteration; - does not fit into memory, or is no strategy of its own for this model\n");
@@ -40,7 +41,7 @@ void compare(MakeCluster const& make) {
     for (auto const* column :
          {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "sharded", "experts", "exp+ZeRO", "tensor", "plan"})
         std::printf(" %8s", column);
-    std::printf(" %6s %6s %6s %9s\n", "gap %", "faster", "of all", "machines");
+    std::printf(" %6s %6s %6s %9s %8s %6s\n", "gap %", "faster", "of all", "machines", "mesh", "gap %");
     for (auto const& m : hap_models)
         for (int each : {1, 2, 4, 8}) {
             auto const c = make(each);
@@ -59,14 +60,24 @@ void compare(MakeCluster const& make) {
             std::printf(" %8s %6.2f", in_seconds(cost_of(p)).c_str(), 100 * p.gap());
             for (auto const& other : {least_of_hap, least})
                 other&& p.exists() ? std::printf(" %6.2f", *other / p.cost()) : std::printf(" %6s", "-");
+            auto const machines = with_grouped_machines(c);
             auto const grouped =
-                each > 1 ? cost_of(hap_plan(scaled_model(m, device_count(c)), with_grouped_machines(c))) : std::nullopt;
-            std::printf(" %9s\n", in_seconds(grouped).c_str());
+                each > 1 ? cost_of(hap_plan(scaled_model(m, device_count(c)), machines)) : std::nullopt;
+            std::printf(" %9s", in_seconds(grouped).c_str());
+            if (each > 1) {
+                auto const on_mesh = plan_mesh(scaled_model(m, device_count(c)), c,
+                                               mesh({machines.devices().size(), static_cast<std::size_t>(each)}),
+                                               clp::ratio_solver{}, {.training = hap_training});
+                std::printf(" %8s %6.2f\n", in_seconds(cost_of(on_mesh)).c_str(), 100 * on_mesh.gap());
+            } else {
+                std::printf(" %8s %6s\n", "-", "-");
+            }
             std::fflush(stdout);
         }
     std::puts("faster: times the cheapest baseline but tensor parallelism, which HAP does not compare with; of all: "
               "times the cheapest of all\n"
-              "machines: the plan with each machine as one device, data parallel inside");
+              "machines: the plan with each machine as one device, data parallel inside\n"
+              "mesh: the plan on machines by the devices of each");
 }
 
 inline void figure_13() {

@@ -3,6 +3,8 @@
 // program is cheaper than the optimum or than the bound, and every program found computes what a single device does.
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/plan/buckets.hpp>
+#include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/mesh_program.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/mesh.hpp>
@@ -284,6 +286,37 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
     CHECK(proven >= cases * 3 / 4 * 17 / 20);
     MESSAGE("best " << best << ", proven to 0.1 % " << proven << " of " << cases * 3 / 4 << ", with loosened tensors "
                     << loosened << " of " << cases / 4 << ", run " << run);
+}
+
+TEST_CASE("gradients in buckets cost a program on a mesh what they cost its plan, and no bound is above") {
+    int even = 0, together = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(200u); ++seed) {
+        test::random_source random(seed);
+        auto const indexed = index_program(random_tree(random));
+        auto const c = random_cluster(random, 2, 2);
+        mesh const m({2, 2});
+        mesh_search_options one_by_one, options;
+        one_by_one.training.bucket = bytes(0);
+        options.training.bucket = bytes(random.between(20, 400));
+        CAPTURE(seed);
+        auto const found = search_mesh(indexed, c, m, no_solver{}, options);
+        auto const other = search_mesh(indexed, c, m, no_solver{}, one_by_one);
+        REQUIRE((found.program && other.program));
+        auto const planned = [&](mesh_program const& what) { return plan_on_mesh(indexed, what, options.training); };
+        auto const mine = planned(*found.program);
+        double const cost = evaluate(mine, c).time.total();
+        for (auto const& bucket : gradient_buckets(mine)) together += bucket.steps.size() > 1;
+        bool const is_even = is_even_inside(mine) && std::ranges::all_of(mine.cuts, [](atom_class const& cut) {
+                                 return cut.counts[0] == cut.counts[1];
+                             });
+        even += is_even;
+        if (is_even) CHECK(cost == doctest::Approx(found.cost).epsilon(1e-9));
+        CHECK(cost >= found.cost * (1 - 1e-9));
+        CHECK(found.lower_bound <= std::min(cost, evaluate(planned(*other.program), c).time.total()) * (1 + 1e-9));
+    }
+    MESSAGE(even << " are even, " << together << " buckets of several gradients");
+    CHECK((even > 30 || test::sanitized));
+    CHECK((together > 5 || test::sanitized)); // too few cases to have the rare ones
 }
 
 TEST_CASE("a program that does not fit once its shares are whole is planned again with less memory") {

@@ -443,9 +443,11 @@ HEDDLE_INLINE std::vector<std::optional<double>> priced_graph::sent_after(move_l
     for (std::size_t n = all.size(); n-- > 0;) {
         auto const [op, i] = all[n];
         auto const& what = space_.instructions()[i];
-        if (what.is<instruction::compute>() || what.is<instruction::reshard>()) continue;
         auto const* const gradient = gradient_of(op, i);
-        auto const t = space_.at(op, what.change()->tensor);
+        if (!gradient && (what.is<instruction::compute>() || what.is<instruction::reshard>())) continue;
+        // On an axis of a mesh the other one's conversions are computed.
+        auto const t =
+            what.change() ? space_.at(op, what.change()->tensor) : space_.program().operators[op].operands[0];
         if (gradient || !what.is<instruction::read>() || this->instruction(op, i).deferred > 0) filler.pass(t);
         if (!gradient) continue;
         sent[n] = 0;

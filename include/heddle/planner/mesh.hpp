@@ -36,8 +36,7 @@ namespace detail {
 /// Plans a program on a mesh of two axes: machines, and the equal devices of each.
 ///
 /// The bound is of the shares before they are rounded to whole atoms, as the plan's `space` says. Where a program does not
-/// fit once they are whole, one is planned for as much less memory. Gradients are reduced each on its own, not in
-/// buckets.
+/// fit once they are whole, one is planned for as much less memory. The outermost axis reduces gradients in buckets.
 /// *Throws* `input_error` as `search_mesh` does, and for micro-batches in turn.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_mesh(Program const& program, cluster const& c, mesh const& m, Solver&& solver,
@@ -45,7 +44,6 @@ template <single_device_program Program, ratio_solver Solver>
     if (options.training.interleaves())
         throw input_error("training, micro_batches",
                           "are " + std::to_string(options.training.micro_batches) + " in turn, expected 1 on a mesh");
-    options.training.bucket = bytes(0);
     return detail::plan_mesh(index_program(program), c, m, options, detail::solve_with(solver));
 }
 

@@ -3,7 +3,6 @@
 /// @brief How a rank's gradients of parameters become those of all ranks, one by one or in buckets.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/held.hpp>
 #include <heddle/execute/detail/rank_program.hpp>
@@ -50,12 +49,11 @@ public:
     [[nodiscard]] bool is_in_bucket(std::size_t step) const {
         return what_.bucket_of_step[step] != rank_program::no_bucket;
     }
-    /// Starts to reduce the gradient of a parameter that is read whole, unless its bucket does.
+    /// Starts to reduce the gradient of a parameter whose copies on the outermost axis are added up, unless its bucket does.
+    /// (Of others a part may still be in a bucket.)
     void read(std::size_t step, plan_step const& s) {
         tensor_id const t = s.instruction.change()->tensor;
-        auto const to = s.to();
-        bool const is_reduced = algorithm::any_of(to, [](tensor_form f) { return f == tensor_form::replicated(); });
-        if (!of_.has_cotangent(t) || !is_reduced || is_in_bucket(step)) return;
+        if (!of_.has_cotangent(t) || s.to()[0] != tensor_form::replicated() || is_in_bucket(step)) return;
         reduced_[t] = gradient(t, s, way_of(s.step.deferred_transfers));
     }
     /// Reduces the gradients of a bucket by one collective, if this was its last step.
@@ -67,20 +65,30 @@ public:
         std::vector<tensor_form> forms;
         std::vector<held<Tensor>> gradients;
         for (auto n : bucket.steps) {
-            auto const& i = *what_.change(n); // there is one axis
-            tensors.push_back(i.tensor);
-            forms.push_back(i.from);
-            gradients.push_back(take(i.tensor, i.to));
+            auto const& s = std::get<plan_step>(what_.steps[n]);
+            auto const t = s.instruction.change()->tensor;
+            auto value = take(t, s.to());
+            auto form = s.to().with(0, s.from()[0]);
+            if (is_added_last(s)) { // what axes inside add up is there before
+                value = std::move(of_.gradient_inside(t, s.from(), form, std::move(value)).get());
+                form = s.from();
+            }
+            tensors.push_back(of_.outermost().layout.view(t, form));
+            forms.push_back(form[0]);
+            gradients.push_back(std::move(value));
         }
         auto& across = of_.outermost().over;
         auto const& transfers = std::get<plan_step>(what_.steps[bucket.steps.front()]).step.deferred_transfers;
         auto const sent = transfers[0].kind == collective::all_reduce
                               ? across.reduced_together(tensors, std::move(gradients))
                               : across.scattered_together(tensors, forms, std::move(gradients), way_of(transfers));
-        for (std::size_t k = 0; k < tensors.size(); ++k)
-            if (std::get<plan_step>(what_.steps[bucket.steps[k]]).instruction.template is<instruction::read>())
-                reduced_[tensors[k]] = one_of(sent, k);
-            else accumulate(cotangents_, tensors[k], forms[k], one_of(sent, k));
+        for (std::size_t k = 0; k < tensors.size(); ++k) {
+            auto const& s = std::get<plan_step>(what_.steps[bucket.steps[k]]);
+            auto const t = s.instruction.change()->tensor;
+            if (!s.instruction.template is<instruction::read>()) accumulate(cotangents_, t, s.from(), one_of(sent, k));
+            else if (is_added_last(s)) reduced_[t] = one_of(sent, k);
+            else reduced_[t] = added_inside(t, s, one_of(sent, k));
+        }
     }
     /// Starts what is still to be done for the gradient of a parameter.
     void start(plan_step const& s) {
@@ -98,6 +106,19 @@ public:
     void clear() { reduced_.clear(); }
 
 private:
+    /// Tells whether the outermost axis adds up the gradient of what was read once the axes inside have done their part.
+    [[nodiscard]] static bool is_added_last(plan_step const& s) {
+        return s.instruction.template is<instruction::read>() && s.from()[0] == s.to()[0];
+    }
+    /// Returns the gradient of what was read, of which the outermost axis has cut its part.
+    [[nodiscard]] typename tensors_of_rank::arriving_tensor added_inside(
+        tensor_id t, plan_step const& read, typename tensors_of_rank::arriving_tensor cut) {
+        auto const shared = std::make_shared<typename tensors_of_rank::arriving_tensor>(std::move(cut));
+        return {request{}, [this, t, &read, shared] {
+                    auto const form = read.to().with(0, read.from()[0]);
+                    return std::move(of_.gradient_inside(t, read.from(), form, std::move(shared->get())).get());
+                }};
+    }
     [[nodiscard]] typename tensors_of_rank::arriving_tensor gradient(tensor_id t, plan_step const& read, uneven how) {
         return of_.gradient(t, read.from(), read.to(), take(t, read.to()), how);
     }

@@ -81,7 +81,6 @@ struct rank_program {
 template <class Taken>
 void rank_program::take_buckets(plan const& of, std::size_t first, Taken&& taken) {
     bucket_of_step.assign(steps.size(), no_bucket);
-    if (of.is_on_mesh()) return;
     for (auto& bucket : gradient_buckets(of)) {
         if (bucket.steps.size() == 1 || !algorithm::all_of(bucket.steps, taken)) continue;
         for (auto& n : bucket.steps) bucket_of_step[n += first] = buckets.size();

@@ -124,13 +124,27 @@ public:
     /// under way when this returns.
     [[nodiscard]] arriving_tensor gradient(tensor_id t, product_form const& kept, product_form form, tensor cotangent,
                                            uneven how) {
+        if (kept[0] != form[0]) {
+            auto const read = std::exchange(form, form.with(0, kept[0]));
+            auto cut = outermost().over.transpose(outermost().layout.view(t, form), kept[0], read[0],
+                                                  std::move(cotangent), how);
+            return gradient_inside(t, kept, form, std::move(cut.get()));
+        }
+        auto result = gradient_inside(t, kept, form, std::move(cotangent));
+        if (form[0] != tensor_form::replicated()) return result;
+        return outermost().over.reduced(outermost().layout.view(t, kept), std::move(result.get()));
+    }
+    /// As above, but for the outermost axis's part.
+    [[nodiscard]] arriving_tensor gradient_inside(tensor_id t, product_form const& kept, product_form form,
+                                                  tensor cotangent) {
         arriving_tensor result(std::move(cotangent));
-        for (axis_number a = 0; a < form.size(); ++a) {
+        for (axis_number a = 1; a < form.size(); ++a) {
             if (kept[a] == form[a]) continue;
             auto const read = std::exchange(form, form.with(a, kept[a]));
-            result = on(a).over.transpose(on(a).layout.view(t, form), kept[a], read[a], std::move(result.get()), how);
+            result = on(a).over.transpose(on(a).layout.view(t, form), kept[a], read[a], std::move(result.get()),
+                                          uneven::padded);
         }
-        for (axis_number a = form.size(); a-- > 0;)
+        for (axis_number a = form.size(); a-- > 1;)
             if (form[a] == tensor_form::replicated())
                 result = on(a).over.reduced(on(a).layout.view(t, form), std::move(result.get()));
         return result;
