@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -25,7 +26,7 @@
 
 namespace heddle {
 
-/// Prices of a searched program's instructions on a mesh, in weighted seconds of serial time.
+/// Prices of a searched program's instructions on a mesh, in weighted seconds of serial time, and of memory.
 struct mesh_prices {
     searched_program const& searched;
     heddle::mesh const& mesh;
@@ -33,6 +34,8 @@ struct mesh_prices {
     equal_shares const& shares;
     training_options const& training;
     relaxation_weights const& weights;
+    /// Seconds per byte that a class holds.
+    std::vector<double> const& memory;
 
     [[nodiscard]] double operator()(mesh_instruction const& in_searched) const;
 };
@@ -293,7 +296,8 @@ HEDDLE_INLINE double mesh_prices::operator()(mesh_instruction const& in_searched
         if (!there) return 0;
         of_axis = *there;
     }
-    return weights.price(model.price(make_step(searched.given(), on, mesh, training), shares), 0);
+    auto const step = model.price(make_step(searched.given(), on, mesh, training), shares);
+    return std::inner_product(memory.begin(), memory.end(), step.memory.begin(), weights.price(step, 0));
 }
 
 HEDDLE_INLINE std::vector<mesh_choices> choices_of(loosened_space const& programs, mesh_prices const& price) {

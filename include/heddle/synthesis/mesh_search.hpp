@@ -119,8 +119,18 @@ private:
     [[nodiscard]] number_of cuts_tensors() const {
         return [this](instruction const& i) { return but_for_cut_tensors(searched_.program(), i); };
     }
-    /// Bounds programs at the shares at hand, by the weights of classes that suit the best program. A draft is no bound.
+    /// Bounds programs at the shares at hand, by the weights of classes and of their memory that suit the best program. A
+    /// draft is no bound.
     void bound(bool is_draft);
+    /// What memory within the limits adds to the bound's costs at most.
+    [[nodiscard]] double credit() const;
+    [[nodiscard]] static bool is_tight(std::vector<double> const& memory) {
+        return algorithm::any_of(memory, [](double per_byte) { return per_byte > 0; });
+    }
+    /// Plans from the pairs of programs that are best as the bound has it.
+    void begin_from_pairs();
+    /// Plans from pairs of programs that hold less and less, until those fit that are no dearer than the best.
+    void begin_with_less_memory();
     /// Explores the programs of one axis that are kept; where some are loosened, those in the forms of such programs.
     void explore_own();
     void explore_in_forms_of(std::vector<mesh_bound::path> const& paths);
@@ -169,7 +179,11 @@ private:
     /// Bounding programs that cut data or tensors, and the best pair before shares were balanced.
     std::vector<mesh_bound::path> few_;
     std::optional<mesh_bound> bound_;
+    /// Seconds per byte that a class holds, as the bound counts them.
+    std::vector<double> memory_;
     double lower_bound_ = 0; ///< at the shares at hand
+    std::vector<double> bounded_at_;
+    bool is_too_large_ = false; ///< whether programs were met that do not fit beside the one that they began with
     /// Programs of one axis, where those that are bounded are not these.
     cut_space own_space_;
     cut_graph own_graph_;
@@ -254,16 +268,26 @@ void mesh_searcher<Accumulator>::bound(bool is_draft) {
         best_.weights ? best_.weights->time
                       : relaxation_weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
     equal_shares const shares(ratios_);
-    mesh_prices const prices{searched_, mesh_, model_, shares, options_.training, weights};
+    if (best_.weights && is_tight(best_.weights->memory)) memory_ = best_.weights->memory;
+    mesh_prices const prices{searched_, mesh_, model_, shares, options_.training, weights, memory_};
     if (bound_) bound_->reprice(prices);
     else bound_.emplace(bounding_, prices);
     if (is_draft) {
         bound_->draft({drafted_rounds, options_.gap, until_});
         return;
     }
-    double const target = std::min(best_.cost.added, options_.worth_below);
-    double const found = bound_->improve(target, {options_.bound_rounds, options_.gap, until_});
-    if (Accumulator::relaxation == relaxation_kind::clocks) lower_bound_ = found;
+    double const target = std::min(best_.cost.added, options_.worth_below), all = target + credit();
+    double const gap = std::isfinite(all) && all > 0 ? options_.gap * target / all : options_.gap;
+    double const found = bound_->improve(all, {options_.bound_rounds, gap, until_}) - credit();
+    if (Accumulator::relaxation != relaxation_kind::clocks) return;
+    lower_bound_ = std::exchange(bounded_at_, ratios_) == ratios_ ? std::max(lower_bound_, found) : found;
+}
+
+template <time_accumulator Accumulator>
+double mesh_searcher<Accumulator>::credit() const {
+    double sum = 0;
+    for (std::size_t k = 0; k < memory_.size(); ++k) sum += memory_[k] * model_.memory_limit(k);
+    return sum;
 }
 
 template <time_accumulator Accumulator>
@@ -295,6 +319,7 @@ std::vector<mesh_bound::pair_of_programs> mesh_searcher<Accumulator>::pairs_of_b
     algorithm::sort(pairs, {}, [](auto const& pair) { return std::tie(pair.cost, pair.programs); });
     auto const same = [](auto const& a, auto const& b) { return a.programs == b.programs; };
     pairs.erase(std::unique(pairs.begin(), pairs.end(), same), pairs.end());
+    for (auto& pair : pairs) pair.cost -= credit();
     return pairs;
 }
 
@@ -333,12 +358,31 @@ void mesh_searcher<Accumulator>::begin() {
         lower_bound_ = 0;
     }
     if (!bound_ || types_.classes.size() > 1) bound(types_.classes.size() > 1);
+    begin_from_pairs();
+    if (best_.list.empty()) begin_from(beginnings(cuts_data()));
+    if (best_.list.empty()) begin_from(beginnings(cuts_tensors()));
+    if (is_too_large_) begin_with_less_memory();
+}
+
+template <time_accumulator Accumulator>
+void mesh_searcher<Accumulator>::begin_from_pairs() {
     auto const pairs = pairs_of_bound();
     for (auto const& programs : pairs.front().programs) few_.push_back(programs);
     explore_in_forms_of(few_);
     begin_from(beginnings_of(pairs));
-    if (best_.list.empty()) begin_from(beginnings(cuts_data()));
-    if (best_.list.empty()) begin_from(beginnings(cuts_tensors()));
+}
+
+template <time_accumulator Accumulator>
+void mesh_searcher<Accumulator>::begin_with_less_memory() {
+    // At first a full memory is worth a quarter of what the cheapest programs take; then more.
+    double worth = pairs_of_bound().front().cost / 4;
+    for (int n = 0; n < 5 && std::exchange(is_too_large_, false) && !until_.is_over(); ++n, worth *= 4) {
+        memory_.clear();
+        for (std::size_t k = 0; k < model_.class_count(); ++k)
+            memory_.push_back(worth / static_cast<double>(model_.class_count()) / model_.memory_limit(k));
+        bound(true);
+        begin_from_pairs();
+    }
 }
 
 template <time_accumulator Accumulator>
@@ -436,6 +480,7 @@ void mesh_searcher<Accumulator>::begin_from(std::vector<beginning> list) {
         double const before = best_.cost.seconds;
         if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) break;
         double const found = take_turns(axis, std::move(other), options_.turns);
+        is_too_large_ = is_too_large_ || found == std::numeric_limits<double>::infinity();
         if (found >= before && found < std::numeric_limits<double>::infinity()) break; // later ones are dearer still
     }
 }
@@ -471,12 +516,13 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
     }
     settle();
     bool const has_bound = is_narrow_ && best_.weights && Accumulator::relaxation == relaxation_kind::clocks;
-    while (has_bound && types_.classes.size() > 1) {
-        // Costs split at the shares found may have better programs, which may have other shares.
+    while (has_bound && (types_.classes.size() > 1 || is_tight(best_.weights->memory))) {
+        // Costs split at the shares and the worth of memory that were found may have better programs, which may have
+        // others.
         bound(false);
         if (until_.is_over()) break;
         double const before = best_.cost.seconds;
-        begin_from(beginnings_of(pairs_of_bound()));
+        begin_from_pairs();
         if (best_.cost.seconds >= before * (1 - 1e-7)) break;
         settle();
     }
