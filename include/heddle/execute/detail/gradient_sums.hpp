@@ -49,8 +49,8 @@ public:
     [[nodiscard]] bool is_in_bucket(std::size_t step) const {
         return what_.bucket_of_step[step] != rank_program::no_bucket;
     }
-    /// Starts to reduce the gradient of a parameter whose copies on the outermost axis are added up, unless its bucket does.
-    /// (Of others a part may still be in a bucket.)
+    /// Starts to reduce the gradient of a parameter whose copies on the outermost axis are added up, unless its bucket
+    /// does. Of other parameters a part may still be in a bucket.
     void read(std::size_t step, plan_step const& s) {
         tensor_id const t = s.instruction.change()->tensor;
         if (!of_.has_cotangent(t) || s.to()[0] != tensor_form::replicated() || is_in_bucket(step)) return;
