@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// A job that fails in the way its argument says, on its last rank: dies, hangs, throws, memory, disagrees, another-call, early.
+// A job that fails in the way its argument says, on its last rank: dies, hangs, throws, memory, disagrees, another-call,
+// early, never-there.
 #include <heddle/mpi/all.hpp>
 
 #include <unistd.h>
 
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +15,8 @@
 int main(int argc, char** argv) {
     using namespace heddle;
     std::string const way = argc > 1 ? argv[1] : "";
+    char const* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    if (way == "never-there" && rank && std::string(rank) == "2") ::raise(SIGSTOP);
     return mpi::run_job(argc, argv, {.time_out = seconds(3)}, [&](mpi::communicator& world) {
         bool const is_last = world.rank() + 1 == world.size();
         std::vector<double> data(100000, 1);

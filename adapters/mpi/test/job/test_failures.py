@@ -51,6 +51,9 @@ class Failures(unittest.TestCase):
     def test_a_rank_that_ends_early(self):
         self.fails("early", "no end after 3 s", seconds=40)
 
+    def test_a_rank_that_never_comes(self):
+        self.fails("never-there", "MPI does not start", seconds=40)
+
     def test_ranks_with_different_plans(self):
         self.fails("plans", "ranks 0 and 2 differ in the plan: that and this", seconds=20)
 

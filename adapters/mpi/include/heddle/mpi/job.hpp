@@ -11,14 +11,18 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <concepts>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -79,6 +83,34 @@ inline void stop_on_signal(int) {
     ::_exit(1);
 }
 
+/// Ends the process if MPI does not start or end in time: it waits for all processes then, and knows no time-out.
+class time_to_meet {
+public:
+    explicit time_to_meet(seconds most) {
+        char const* const place = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+        is_first = !place || std::strcmp(place, "0") == 0;
+        std::signal(SIGALRM, stop);
+        ::alarm(static_cast<unsigned>(std::ceil(std::clamp(most.value, 1.0, 1e9))));
+    }
+    time_to_meet(time_to_meet const&) = delete;
+    ~time_to_meet() {
+        ::alarm(0);
+        std::signal(SIGALRM, SIG_DFL);
+    }
+
+private:
+    static void stop(int) {
+        constexpr char const* line =
+            "heddle: MPI does not start or end in time; another process has died, hangs, or was never there\n";
+        if (words_of_process) words_of_process->say(line);
+        else if (is_first) [[maybe_unused]] auto const written = ::write(STDERR_FILENO, line, std::strlen(line));
+        ::_exit(1);
+    }
+
+    /// Tells whether this is the process of its machine that says it while there are no last words.
+    static inline bool is_first = true;
+};
+
 } // namespace detail
 
 /// Runs `work(communicator)` on every process that was started together (by `mpirun`), and returns what it returns, the
@@ -91,6 +123,7 @@ template <class Work>
     requires std::is_invocable_r_v<int, Work&, communicator&>
 [[nodiscard]] int run_job(int& argc, char**& argv, job_options const& options, Work&& work) {
     int level = 0;
+    std::optional<detail::time_to_meet> meeting(options.time_out);
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
         std::fputs("heddle: MPI does not start\n", stderr);
         return 1;
@@ -110,9 +143,11 @@ template <class Work>
         };
         try {
             communicator world(MPI_COMM_WORLD, options.time_out);
+            meeting.reset();
             world.require_equal("version of heddle", library_version);
             status = work(world);
             world.barrier(); // who hangs is found out before MPI_Finalize waits for it
+            meeting.emplace(options.time_out);
         } catch (std::bad_alloc const&) { fail("out of memory"); } catch (std::exception const& e) {
             fail(e.what());
         } catch (...) { fail("an exception of an unknown type"); }
