@@ -6,7 +6,8 @@ docs.py programs FOLDER PAGE...
     what it prints, and is written beside it as a .out. (A fragment is fenced otherwise, as ```cpp fragment.)
 
 docs.py console SCRATCH PAGE
-    Each ```console block is a transcript: `$ command` lines, each followed by what it prints on either stream. A line
+    Each ```console block is a transcript: `$ command` lines, which here-documents (<< 'END') and backslashes continue,
+    each followed by what it prints on either stream. A line
     `...` stands for any lines. A command must succeed, unless the next one is `echo $?`. The page runs in SCRATCH, a
     folder that looks like the repository root, so that files it writes stay out of the tree.
 """
@@ -63,9 +64,11 @@ def commands(page, first, lines):
     """The commands of a transcript: (line number, command, expected lines)."""
     found = []
     continued = False
+    ending = None  # of a here-document
     for number, line in enumerate(lines, first):
-        if continued:
+        if continued or ending:
             found[-1][1] += "\n" + line
+            ending = None if line == ending else ending
         elif line.startswith("$ "):
             found.append([number, line[2:], []])
         elif found:
@@ -73,6 +76,8 @@ def commands(page, first, lines):
         else:
             sys.exit(f"{page}:{number}: a transcript starts with '$ command'")
         continued = line.endswith("\\") and (continued or line.startswith("$ "))
+        if line.startswith("$ ") and (here := re.search(r"<< '(\w+)'$", line)):
+            ending = here[1]
     return found
 
 
