@@ -5,9 +5,9 @@
 #include "report.hpp"
 #include "transformer.hpp"
 
+#include <heddle/cluster/fit_parameters.hpp>
 #include <heddle/pipeline/calibrate.hpp>
 
-#include <map>
 #include <span>
 
 namespace {
@@ -15,34 +15,61 @@ namespace {
 using namespace heddle;
 using namespace heddle::bench;
 
-/// Products in half precision and memory by the data sheets, of which large kernels reach about 0.6 and 0.8.
-kernel_rates rates_of(std::string const& device) {
-    bool const is_t4 = device == "T4";
-    return {flops_per_second(0.6 * (is_t4 ? 65e12 : 112e12)), bytes_per_second(0.8 * (is_t4 ? 320e9 : 900e9))};
-}
+struct known_parameter {
+    char const* name;
+    prior_parameter prior;
+};
+
+// Products in half precision and memory by the data sheets, of which large kernels reach about 0.6 and 0.8; what was
+// measured or stated for launches and links. Groups queue and compute about as one device does.
+known_parameter const known[] = {
+    {"T4, launches", {1, 0.3}},
+    {"V100, launches", {1, 0.3}},
+    {"T4, products, flop/s", {0.6 * 65e12, 0.3}},
+    {"V100, products, flop/s", {0.6 * 112e12, 0.3}},
+    {"T4, memory, bytes/s", {0.8 * 320e9, 0.3}},
+    {"V100, memory, bytes/s", {0.8 * 900e9, 0.3}},
+    {"T4, links inside", {1, 0.3}},
+    {"V100, links inside", {1, 0.3}},
+    {"T4, links outside", {1, 0.3}},
+    {"V100, links outside", {1, 0.3}},
+    {"launches at degree 2", {1, 0.1}},
+    {"launches at degree 4", {1, 0.1}},
+    {"work at degree 2", {1, 0.1}},
+    {"work at degree 4", {1, 0.1}},
+};
 
 /// AMP measured a layer's forward pass with one sample and took three times that for both passes. With one sample that is
 /// mostly the host's time to queue it, so launches are what was measured, of a backward pass as much: twice the kernels,
 /// which are queued from C++ rather than Python. Work is counted from the layers' shapes. Stages of DeepSpeed send in turn
 /// with computing, each device of a tensor group a part.
-strategy_problem queued(setting const& s) {
+strategy_problem queued(setting const& s, std::span<double const> x) {
     auto p = s.problem;
     p.sends_block = true;
     for (auto& layer : p.layers) layer.input = {bytes(0), layer.input.whole + layer.input.split};
+    auto const of = [&](profiled_type const& type, std::size_t first) {
+        return x[first + (type.name == "T4" ? 0 : 1)];
+    };
+    for (auto& m : p.machines) {
+        m.inside.bandwidth *= of(p.types[m.type], 6);
+        m.outside.bandwidth *= of(p.types[m.type], 8);
+    }
     for (std::size_t t = 0; t < p.types.size(); ++t) {
-        auto const rates = rates_of(p.types[t].name);
-        network_link inside;
-        for (auto const& m : p.machines)
-            if (m.type == t) inside = m.inside;
-        for (auto& [degree, profile] : p.types[t].profiles) {
+        auto& type = p.types[t];
+        kernel_rates const rates{flops_per_second(of(type, 2)), bytes_per_second(of(type, 4))};
+        auto const inside = std::ranges::find(p.machines, t, &profiled_machine::type)->inside;
+        for (auto& [degree, profile] : type.profiles) {
             auto const n = static_cast<double>(degree);
+            double const launching = of(type, 0) * (degree == 1 ? 1 : x[degree == 2 ? 10 : 11]);
+            profile.scale = degree == 1 ? 1 : x[degree == 2 ? 12 : 13];
             for (std::size_t l = 0; l < p.layer_count(); ++l) {
+                seconds const launch = launching / 3 * profile.layers[l];
+                profile.launches.push_back({launch, launch});
                 auto const& shape = s.shapes[l];
-                profile.launches.push_back({profile.layers[l] / 3, profile.layers[l] / 3});
-                transformer_shape const of{shape.hidden, 4 * shape.hidden, shape.heads, shape.sequence,
-                                           shape.vocabulary};
-                auto work = shape.heads > 0        ? block_work(of, 1, n, rates)
-                            : shape.vocabulary > 0 ? head_work(of, 1, n, rates)
+                transformer_shape const counted{shape.hidden, 4 * shape.hidden, shape.heads, shape.sequence,
+                                                shape.vocabulary};
+                auto work = shape.heads > 0        ? block_work(counted, 1, n, rates)
+                            : shape.vocabulary > 0 ? head_work(counted, 1, n, rates)
                                                    : pass_times{};
                 // Two all-reduces of 16-bit activations in each pass.
                 if (shape.heads > 0 && degree > 1) {
@@ -88,22 +115,36 @@ void add_published(setting& s) {
 int main(int count, char** text) {
     auto const arguments = read_arguments(count, text, 1);
     auto const path = [&](char const* name) { return arguments.data / (std::string(name) + ".json"); };
-    std::vector<setting> known{read(path("amp_homogeneous")), read(path("amp_het_model"))};
+    std::vector<setting> const others{read(path("amp_homogeneous")), read(path("amp_het_model"))};
     auto mixed = read(path("amp_het_cluster"));
     bool const has_times = std::ranges::any_of(mixed.trials, [](auto const& t) { return t.measured.has_value(); });
     if (!has_times) add_published(mixed);
 
-    std::vector<calibration_set> sets;
-    for (auto const& s : known) {
-        calibration_set set{queued(s), {}};
-        auto const trials = finished(s);
-        std::vector<std::int64_t> numbers(trials.size());
+    std::vector<std::vector<measured_strategy>> trials;
+    for (auto const& s : others) {
+        auto const all = finished(s);
+        std::vector<std::int64_t> numbers(all.size());
         std::iota(numbers.begin(), numbers.end(), 0);
-        for (auto const i : rows_to_fit(numbers, arguments.fit)) set.trials.push_back(trials[i]);
-        sets.push_back(std::move(set));
+        trials.emplace_back();
+        for (auto const i : rows_to_fit(numbers, arguments.fit)) trials.back().push_back(all[i]);
     }
-    auto const found = calibrate(sets, {.prior_deviation = 0.3});
-    auto const profiled = queued(mixed), there = calibrated(profiled, found.parameters);
+    std::vector<prior_parameter> priors;
+    std::vector<double> assumed, values;
+    for (auto const& k : known) {
+        priors.push_back(k.prior);
+        assumed.push_back(k.prior.value);
+    }
+    auto const fitted = fit_parameters(priors, [&](std::span<double const> x) {
+        std::vector<double> errors;
+        for (std::size_t k = 0; k < others.size(); ++k) {
+            auto const p = queued(others[k], x);
+            strategy_model const model(p);
+            for (auto const& t : trials[k]) errors.push_back(model.cost(t.plan).total / t.time - 1);
+        }
+        return errors;
+    });
+    for (auto const& p : fitted) values.push_back(p.value);
+    auto const profiled = queued(mixed, assumed), there = queued(mixed, values);
     std::vector<prediction> all;
     auto const add = [&](strategy_problem const& p, measured_strategy const& t, std::string const& set) {
         auto const d = t.plan.degrees();
@@ -121,20 +162,22 @@ int main(int count, char** text) {
         amp.push_back(t.amp);
         add(profiled, {t.plan, seconds(*t.measured)}, name + ", nothing fitted");
     }
-    for (std::size_t i = 0; i < known.size(); ++i)
-        for (auto const& t : finished(known[i])) add(found.problems[i], t, known[i].problem.name + ", fitted on");
+    for (auto const& s : others) {
+        auto const p = queued(s, values);
+        for (auto const& t : finished(s)) add(p, t, s.problem.name + ", fitted on");
+    }
     char anchor[80];
     std::snprintf(anchor, sizeof anchor, "AMP: Spearman %.3f", spearman(amp, measured));
     print_errors_header();
     print_errors(all, name, anchor);
     print_errors(all, name + ", nothing fitted", "");
-    for (auto const& s : known) print_errors(all, s.problem.name + ", fitted on", "");
+    for (auto const& s : others) print_errors(all, s.problem.name + ", fitted on", "");
     std::printf("\nThe first choice on the mixed cluster is %.1f %% slower than the fastest that finished.\n",
                 100 * regret(predicted, measured, 1));
     std::puts("The form of the model was chosen with the two other settings and the paper's ten strategies in view.\n\n"
               "Fitted on the two other settings, with intervals of 95 %:");
-    for (auto const& [what, p] : found.parameters)
-        std::printf("- %s: %.3g (%.3g to %.3g)%s\n", what.c_str(), p.value, p.low(), p.high(),
-                    p.is_determined() ? "" : ", as assumed: the trials do not say");
+    for (std::size_t k = 0; k < fitted.size(); ++k)
+        std::printf("- %s: %.3g (%.3g to %.3g)%s\n", known[k].name, fitted[k].value, fitted[k].low(), fitted[k].high(),
+                    fitted[k].is_determined() ? "" : ", as assumed: the trials do not say");
     write_predictions(arguments.csv, all);
 }

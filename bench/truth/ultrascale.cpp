@@ -32,7 +32,7 @@ struct model_shape {
     bool ties_embeddings;
 };
 
-/// The shapes that the set's README gives.
+/// The shapes that the set's README gives; that of 80B has 80.0e9 parameters with Llama's widths at 70B.
 std::map<std::string, model_shape> const shapes{
     {"1B", {{2048, 8192, 32, 4096, 131072, true, true}, 16, true}},
     {"3B", {{3072, 8192, 32, 4096, 131072, true, true}, 28, true}},
