@@ -18,10 +18,10 @@ namespace heddle::cli {
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using ordered_json = nlohmann::ordered_json;
 
 /// Returns where a place begins: in the file, or at the link or type of devices that its first word names.
-json* start_of(json& cluster, std::string_view& place) {
+ordered_json* start_of(ordered_json& cluster, std::string_view& place) {
     auto const end = std::min(place.find_first_of(".["), place.size());
     auto const first = std::string(place.substr(0, end));
     if (cluster.contains(first)) return &cluster;
@@ -32,7 +32,7 @@ json* start_of(json& cluster, std::string_view& place) {
     }
     if (cluster.contains("device_types") && cluster["device_types"].is_array())
         for (auto& type : cluster["device_types"])
-            if (type.is_object() && type.value("name", json()) == first) {
+            if (type.is_object() && type.value("name", ordered_json()) == first) {
                 rest();
                 return &type;
             }
@@ -40,8 +40,8 @@ json* start_of(json& cluster, std::string_view& place) {
 }
 
 /// Returns the value at a place, or null: fields after points, places in lists in brackets.
-json* value_at(json& cluster, std::string_view place) {
-    json* at = start_of(cluster, place);
+ordered_json* value_at(ordered_json& cluster, std::string_view place) {
+    ordered_json* at = start_of(cluster, place);
     while (!place.empty()) {
         auto const end = std::min(place.find_first_of(".["), place.size());
         if (end > 0) {
@@ -69,7 +69,7 @@ json* value_at(json& cluster, std::string_view place) {
 
 std::string with_changes(std::string const& text, std::string const& name, std::vector<std::string> const& changes) {
     if (changes.empty()) return text;
-    auto cluster = json::parse(text, nullptr, false);
+    auto cluster = ordered_json::parse(text, nullptr, false);
     if (!cluster.is_object()) return text; // whoever reads it says where it is wrong
     for (auto const& change : changes) {
         auto const fail = [&](std::string const& problem) {

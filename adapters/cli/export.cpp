@@ -30,7 +30,7 @@ namespace heddle::cli {
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using ordered_json = nlohmann::ordered_json;
 
 /// A plan of one stage or several, as exports see it.
 struct exported_plan {
@@ -223,9 +223,9 @@ std::string deepspeed(exported_plan const& whole) {
     auto const d = same_degrees(whole);
     if (d.tensor > 1 || d.expert > 1)
         refuse(whole, "its parameters are cut for good, which DeepSpeed has in the model, not in the configuration");
-    json out{{"train_batch_size", batch_of(whole)},
-             {"train_micro_batch_size_per_gpu", micro_batch_of(whole, d)},
-             {"gradient_accumulation_steps", whole.micro_batches}};
+    ordered_json out{{"train_batch_size", batch_of(whole)},
+                     {"train_micro_batch_size_per_gpu", micro_batch_of(whole, d)},
+                     {"gradient_accumulation_steps", whole.micro_batches}};
     auto const is_of = [&](element_type type) {
         return algorithm::any_of(
             p.tensors, [&](plan_tensor const& t) { return t.role == tensor_role::parameter && t.type == type; });
@@ -241,12 +241,12 @@ std::string deepspeed(exported_plan const& whole) {
 }
 
 /// Returns a form as a placement of DTensor, and what it lacks: parts by device, and steps that are no whole dimension.
-json placement(plan const& p, tensor_form f, tensor_id t, std::size_t axis) {
+ordered_json placement(plan const& p, tensor_form f, tensor_id t, std::size_t axis) {
     if (f == tensor_form::partial()) return "Partial()";
     if (!f.is_shard()) return "Replicate()";
     auto const& tensor = p.tensors[t];
     auto const& cut = tensor.factors[static_cast<std::size_t>(f.factor())];
-    json out{{"placement", "Shard(" + std::to_string(cut.dimension) + ")"}};
+    ordered_json out{{"placement", "Shard(" + std::to_string(cut.dimension) + ")"}};
     bool const is_whole = cut.widths.empty() && cut.extent * cut.stride == tensor.shape[cut.dimension];
     if (!is_whole) out["strided"] = {{"extent", cut.extent}, {"stride", cut.stride}};
     if (!cut.widths.empty()) out["strided"]["widths"] = cut.widths;
@@ -254,7 +254,7 @@ json placement(plan const& p, tensor_form f, tensor_id t, std::size_t axis) {
     for (auto const& c : p.cuts)
         for (auto const& m : c.members)
             if (m.tensor == t && m.factor == f.factor()) {
-                json parts = json::array();
+                ordered_json parts = ordered_json::array();
                 for (extent const n : c.counts) parts.push_back(n * cut.extent / c.atoms);
                 out["parts"] = std::move(parts);
                 return out;
@@ -262,19 +262,19 @@ json placement(plan const& p, tensor_form f, tensor_id t, std::size_t axis) {
     return out;
 }
 
-json placements(plan const& p, product_form const& f, tensor_id t) {
-    json out = json::array();
+ordered_json placements(plan const& p, product_form const& f, tensor_id t) {
+    ordered_json out = ordered_json::array();
     for (std::size_t axis = 0; axis < f.size(); ++axis)
         out.push_back(placement(p, f[static_cast<axis_number>(axis)], t, axis));
     return out;
 }
 
 std::string dtensor(exported_plan const& whole) {
-    json out{{"micro_batches", whole.micro_batches}, {"stages", json::array()}};
+    ordered_json out{{"micro_batches", whole.micro_batches}, {"stages", ordered_json::array()}};
     for (auto const* p : whole.stages) {
-        json mesh = json::array({p->devices.size()});
+        ordered_json mesh = ordered_json::array({p->devices.size()});
         for (auto const size : p->inner_sizes) mesh.push_back(size);
-        json parameters = json::object();
+        ordered_json parameters = ordered_json::object();
         for (auto const& use : parameter_uses(*p)) {
             auto& row = parameters[p->tensors[use.tensor].name] = {{"stored", placements(*p, use.stored, use.tensor)}};
             if (use.used != use.stored) row["used"] = placements(*p, use.used, use.tensor);
