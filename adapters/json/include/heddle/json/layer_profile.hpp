@@ -109,18 +109,18 @@ private:
             if (auto const update = row.find("update")) read.update = read_times(*update);
             if (auto const fixed = row.find("fixed")) read.fixed = read_times(*fixed);
             if (auto const launches = row.find("launches"))
-                launches->for_each([&](element const& e) {
-                    allow_only(e, {"forward", "backward"});
+                launches->for_each([&](element const& one) {
+                    allow_only(one, {"forward", "backward"});
                     read.launches.push_back(
-                        {seconds(e.at("forward").non_negative()), seconds(e.at("backward").non_negative())});
+                        {seconds(one.at("forward").non_negative()), seconds(one.at("backward").non_negative())});
                 });
             if (auto const sizes = row.find("sizes"))
-                sizes->for_each([&](element const& e) {
-                    allow_only(e, {"micro_batch", "layers"});
-                    auto const size = e.at("micro_batch");
+                sizes->for_each([&](element const& one) {
+                    allow_only(one, {"micro_batch", "layers"});
+                    auto const size = one.at("micro_batch");
                     auto const [times, is_new_size] = read.sizes.try_emplace(size.integer(1, std::int64_t{1} << 40));
                     if (!is_new_size) size.expected("a size that no other entry has");
-                    times->second = read_times(e.at("layers"));
+                    times->second = read_times(one.at("layers"));
                 });
         });
         result_.types.push_back(std::move(type));
