@@ -53,7 +53,7 @@ void show(fs::path const& file, cluster c, bool compare) {
         cluster flat = c;
         for (auto& machines : flat.machines) machines.is_group = false;
         for (auto const& [what, on] : {std::pair("flat", flat), {"groups", grouped}}) {
-            auto const plan = find_plan(model, on, clp::ratio_solver{});
+            auto const plan = plan_hap(model, on, clp::ratio_solver{});
             std::printf("  %s %.5f s", what, plan.exists() ? plan.cost() : 0.0);
         }
     }

@@ -30,7 +30,7 @@ void show(fs::path const& file, fs::path const& cluster_file, tally& all) {
     auto const model = bench::read_program(file);
     auto const c = json::read_cluster(cluster_file);
     double const begun = bench::cpu_seconds();
-    auto const plan = plan_joint(model, c, clp::ratio_solver{});
+    auto const plan = find_plan(model, c, clp::ratio_solver{});
     double const took = bench::cpu_seconds() - begun;
     auto const name = file.filename().string(), on = cluster_file.stem().string();
     std::printf("| %s | %s |", name.substr(0, name.find('.')).c_str(), on.c_str());
@@ -73,7 +73,7 @@ int main(int count, char** arguments) {
             clusters.push_back(entry.path());
     std::ranges::sort(clusters);
     std::printf("# One price, one planner\n\n"
-                "Made by `build/release/bench/one_answer > docs/results/one_answer.md`: `plan_joint` for shipped "
+                "Made by `build/release/bench/one_answer > docs/results/one_answer.md`: `find_plan` for shipped "
                 "models on shipped "
                 "clusters, seconds per iteration by one price\n(`evaluate` of a staged plan). *plan* is what it "
                 "returns, *stages* its "

@@ -24,7 +24,7 @@ void run(benchmark::State& state, double memory_per_layer, bool overlaps_gradien
     hap_options options;
     options.training.overlaps_gradients = overlaps_gradients;
     plan result;
-    for (auto _ : state) result = find_plan(model, c, clp::ratio_solver{}, options);
+    for (auto _ : state) result = plan_hap(model, c, clp::ratio_solver{}, options);
     if (!bench::report(state, result)) return;
     if (auto const checked = verify(model, result); !checked) {
         state.SkipWithError(checked.problem.c_str());

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 void run(benchmark::State& state, fs::path const& path, cluster const& c) {
     auto const model = json::read_model(path);
     plan result;
-    for (auto _ : state) result = find_plan(model.program, c, clp::ratio_solver{});
+    for (auto _ : state) result = plan_hap(model.program, c, clp::ratio_solver{});
     if (!bench::report(state, result)) return;
     if (auto const checked = verify(model.program, result); !checked) {
         state.SkipWithError(checked.problem.c_str());

@@ -32,7 +32,7 @@ int main() {
     c.machines = {{.type = 0}, {.type = 1}};
     c.inter = network_link{bytes_per_second(3e9), seconds(2e-5)};
 
-    plan const p = find_plan(model, c, clp::ratio_solver{});
+    plan const p = plan_hap(model, c, clp::ratio_solver{});
     std::printf("%s: %.2f ms per iteration, no program is faster than %.2f ms at these shares\n", name(p.status),
                 p.cost() * 1e3, p.lower_bound * 1e3);
     for (auto const& [name, seconds] : p.baselines)

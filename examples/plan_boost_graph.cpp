@@ -117,7 +117,7 @@ int main() {
                 {{heddle::element_type::float32, {heddle::flops_per_second(4e12)}}}}};
     c.machines = {{.type = 0}, {.type = 1}};
     c.inter = heddle::network_link{heddle::bytes_per_second(3e9), heddle::seconds(2e-5)};
-    auto const plan = heddle::find_plan(p, c, heddle::clp::ratio_solver{});
+    auto const plan = heddle::plan_hap(p, c, heddle::clp::ratio_solver{});
     std::printf("%s: %.2f ms per iteration\n", name(plan.status), plan.cost() * 1e3);
     for (auto const& cut : plan.cuts)
         std::printf("  %s is cut %lld : %lld\n", plan.tensors[cut.members[0].tensor].name.c_str(),

@@ -132,7 +132,7 @@ int main() {
                 {{heddle::element_type::float32, {heddle::flops_per_second(4e12)}}}}};
     c.machines = {{.type = 0}, {.type = 1}};
     c.inter = heddle::network_link{heddle::bytes_per_second(3e9), heddle::seconds(2e-5)};
-    auto const p = heddle::find_plan(g, c, heddle::clp::ratio_solver{});
+    auto const p = heddle::plan_hap(g, c, heddle::clp::ratio_solver{});
     std::printf("%s: %.2f ms per iteration\n", name(p.status), p.cost() * 1e3);
     for (auto const& cut : p.cuts)
         std::printf("  %s is cut %lld : %lld\n", p.tensors[cut.members[0].tensor].name.c_str(),

@@ -61,7 +61,7 @@ int main() {
     c.inter = network_link{bytes_per_second(6e9), seconds(2e-5)};
 
     clp::ratio_solver const solver;
-    plan const in_step = find_plan(model, c, solver);
+    plan const in_step = plan_hap(model, c, solver);
     plan const own = plan_hap<skewed>(model, c, solver);
     auto const collectives = [](plan const& p) {
         std::size_t count = 0;

@@ -9,7 +9,7 @@
 namespace heddle::cli {
 
 plan plan_whole(program const& p, cluster const& c, hap_options const& options, chosen_ratio_solver const& solver) {
-    return find_plan(p, c, solver, options);
+    return plan_hap(p, c, solver, options);
 }
 
 plan plan_on_axes(program const& p, cluster const& c, mesh const& m, hap_options const& options,
@@ -33,7 +33,7 @@ plan plan_interleaved(program const& p, cluster const& c, hap_options const& pla
 
 staged_plan plan_of_all(program const& p, cluster const& c, joint_options const& options,
                         chosen_ratio_solver const& solver) {
-    return plan_joint(p, c, solver, options);
+    return find_plan(p, c, solver, options);
 }
 
 timeline timeline_of(plan const& p, cluster const& c) {

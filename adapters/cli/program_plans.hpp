@@ -21,7 +21,7 @@ plan plan_on_axes(program const& p, cluster const& c, mesh const& m, hap_options
 /// *Throws* what `plan_hidup` does.
 plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments,
                       chosen_ratio_solver const& solver);
-/// *Throws* what `plan_joint` does.
+/// *Throws* what `find_plan` does.
 staged_plan plan_of_all(program const& p, cluster const& c, joint_options const& options,
                         chosen_ratio_solver const& solver);
 /// Returns the events of one iteration of any plan.

@@ -178,7 +178,7 @@ private:
 
 /// A plan in HAP's setting.
 inline plan hap_plan(program const& p, cluster const& c) {
-    return find_plan(p, c, clp::ratio_solver{}, {.training = hap_training});
+    return plan_hap(p, c, clp::ratio_solver{}, {.training = hap_training});
 }
 
 } // namespace heddle::bench

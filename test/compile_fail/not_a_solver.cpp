@@ -1,5 +1,5 @@
 // expect: ratio_solver
-#include <heddle/planner/hap.hpp>
+#include <heddle/planner/joint.hpp>
 #include <heddle/program/program.hpp>
 
 struct solver {

@@ -1,5 +1,5 @@
 // expect: A program has a loss: program_access<Program>::loss\(p\) is a heddle::tensor_id
-#include <heddle/planner/hap.hpp>
+#include <heddle/planner/joint.hpp>
 #include <heddle/program/program.hpp>
 
 /// Heddle's own program, but for the loss.

@@ -212,7 +212,7 @@ cluster two_and_two(int each) {
 }
 
 plan hap(program const& p, cluster const& c, hap_options const& options = {}) {
-    return find_plan(p, c, clp::ratio_solver{}, options);
+    return plan_hap(p, c, clp::ratio_solver{}, options);
 }
 
 program four_products() { return test::residual_blocks(16, 12, 1); }

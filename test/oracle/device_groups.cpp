@@ -475,8 +475,8 @@ TEST_CASE("a group of one device is planned as the plain device, bit for bit") {
         for (auto& m : grouped.machines) m.devices = 1;
         auto plain = grouped;
         for (auto& m : plain.machines) m.is_group = false;
-        auto const a = find_plan(made.program, grouped, clp::ratio_solver{}),
-                   b = find_plan(made.program, plain, clp::ratio_solver{});
+        auto const a = plan_hap(made.program, grouped, clp::ratio_solver{}),
+                   b = plan_hap(made.program, plain, clp::ratio_solver{});
         CHECK(a.cost() == b.cost());
         CHECK(a.lower_bound == b.lower_bound);
         CHECK(a.ratios == b.ratios);
@@ -490,7 +490,7 @@ TEST_CASE("a group of one device is planned as the plain device, bit for bit") {
 TEST_CASE("plans on groups fit, are verified and bounded") {
     for_each_case(test::cases(25u), [](test::grouped_case const& made) {
         auto const c = test::cluster_of(made.plan);
-        auto const p = find_plan(made.program, c, clp::ratio_solver{});
+        auto const p = plan_hap(made.program, c, clp::ratio_solver{});
         REQUIRE(p.exists());
         CHECK(p.has_groups());
         auto const verified = verify(made.program, p);

@@ -20,7 +20,7 @@ cluster shipped_cluster(std::string const& name) { return json::read_cluster("ex
 
 /// Plans in HAP's own setting.
 plan hap(program const& p, cluster const& c) {
-    return find_plan(p, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = false}});
+    return plan_hap(p, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = false}});
 }
 
 /// 2 machines of 8 V100 and 6 of 8 P100, all of 16 GB, 10.4 Gbit/s between machines (section 7.1).

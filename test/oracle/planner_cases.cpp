@@ -52,7 +52,7 @@ TEST_CASE("one parameter as two operands is read once") {
     auto const w = b.parameter("w", {4096, 4096});
     auto const p =
         b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("gram", "(i !k), (j !k) -> (i j); 0*1", {w, w})}));
-    auto const made = find_plan(p, two_devices(16e9, 16e9), clp::ratio_solver{});
+    auto const made = plan_hap(p, two_devices(16e9, 16e9), clp::ratio_solver{});
     REQUIRE(made.exists());
     auto const checked = verify(p, made);
     INFO(checked.problem);
@@ -68,7 +68,7 @@ TEST_CASE("a device too small for its part gets none") {
         h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
     }
     auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
-    auto const made = find_plan(p, two_devices(16e9, 0.2e9), clp::ratio_solver{});
+    auto const made = plan_hap(p, two_devices(16e9, 0.2e9), clp::ratio_solver{});
     INFO(made.reason);
     REQUIRE(made.exists());
     CHECK(verify(p, made));
@@ -86,7 +86,7 @@ TEST_CASE("an operator of many parameters is planned without trying all ways to 
     }
     auto const p =
         b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("add_all", rule + " -> (i j); " + terms, parts)}));
-    auto const made = find_plan(p, two_devices(16e9, 16e9), clp::ratio_solver{});
+    auto const made = plan_hap(p, two_devices(16e9, 16e9), clp::ratio_solver{});
     REQUIRE(made.exists());
     CHECK(verify(p, made));
     CHECK_FALSE(made.warnings.empty()); // and it says that it did not try them all
@@ -138,7 +138,7 @@ TEST_CASE("the stages of ZeRO have their memory and bytes") {
 TEST_CASE("parameters are gathered twice where nothing else fits, and not where memory is loose") {
     auto const p = wide_layers();
     auto const at = [&](double memory) {
-        auto const made = find_plan(p, two_devices(memory, memory), clp::ratio_solver{});
+        auto const made = plan_hap(p, two_devices(memory, memory), clp::ratio_solver{});
         if (made.exists()) {
             auto const checked = verify(p, made);
             CHECK_MESSAGE(checked, checked.problem);

@@ -181,11 +181,11 @@ TEST_CASE("a plan with segments is never dearer than without, and is verified") 
         auto const c = test::random_cluster(random, {.most_types = 2});
         CAPTURE(seed);
         INFO(test::describe(p) << test::describe(c));
-        auto const one = find_plan(p, c, clp::ratio_solver());
+        auto const one = plan_hap(p, c, clp::ratio_solver());
         hap_options options;
         for (operator_id o = 0; o < p.operator_count(); ++o)
             options.segments.push_back(static_cast<segment_number>(3 * o / p.operator_count()));
-        auto const several = find_plan(p, c, clp::ratio_solver(), options);
+        auto const several = plan_hap(p, c, clp::ratio_solver(), options);
         REQUIRE(several.exists() == one.exists());
         if (!one.exists()) continue;
         CHECK(several.cost() <= one.cost() * (1 + 1e-12));
@@ -206,7 +206,7 @@ TEST_CASE("segments are refused where the solver takes one only") {
     auto const p = test::random_program(random);
     hap_options options;
     for (operator_id o = 0; o < p.operator_count(); ++o) options.segments.push_back(o > 0);
-    CHECK_THROWS_WITH_AS((void)find_plan(p, specialists(), solver, options), doctest::Contains("does not take so many"),
+    CHECK_THROWS_WITH_AS((void)plan_hap(p, specialists(), solver, options), doctest::Contains("does not take so many"),
                          input_error);
 }
 
@@ -220,10 +220,10 @@ TEST_CASE("devices with other strengths take other shares of other layers") {
         h = b.apply("scale", "(b n), (n) -> (b n); 0*1",
                     {h, b.parameter("layers.1.scale" + std::to_string(n), {1024})});
     auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
-    auto const one = find_plan(p, specialists(), clp::ratio_solver());
+    auto const one = plan_hap(p, specialists(), clp::ratio_solver());
     hap_options options;
     options.segments = segments_by_layer(p);
-    auto const several = find_plan(p, specialists(), clp::ratio_solver(), options);
+    auto const several = plan_hap(p, specialists(), clp::ratio_solver(), options);
     REQUIRE(several.ratios.size() == 2);
     CHECK(several.cost() < 0.8 * one.cost());
     CHECK(several.ratios[0][0] > several.ratios[1][0] + 0.2);

@@ -49,7 +49,7 @@ void check_plans(std::string const& name, int clusters) {
         CAPTURE(name);
         CAPTURE(seed);
         CAPTURE(c.devices().size());
-        auto const p = find_plan(model.program, c, clp::ratio_solver{});
+        auto const p = plan_hap(model.program, c, clp::ratio_solver{});
         if (!p.exists()) {
             CHECK(p.status == search::status::infeasible);
             CHECK(p.reason.starts_with("memory: "));
@@ -97,16 +97,16 @@ TEST_CASE("plans of large shipped models hold on unequal clusters") {
 TEST_CASE("plans of shipped models hold on the shipped cluster of 2 V100 and 6 P100") {
     auto const c = json::read_cluster("examples/clusters/v100x2_p100x6.json");
     SUBCASE("the vision transformer is planned with a gap of at most 10 %") {
-        auto const p = find_plan(json::read_model("examples/models/vit_12.json.gz").program, c, clp::ratio_solver{});
+        auto const p = plan_hap(json::read_model("examples/models/vit_12.json.gz").program, c, clp::ratio_solver{});
         CHECK(p.gap() <= 0.1);
     }
     SUBCASE("VGG19 is planned strictly cheaper than data parallelism") {
-        auto const p = find_plan(json::read_model("examples/models/vgg19.json.gz").program, c, clp::ratio_solver{});
+        auto const p = plan_hap(json::read_model("examples/models/vgg19.json.gz").program, c, clp::ratio_solver{});
         CHECK(p.cost() < 0.5 * p.baselines.at("DP-CP").value());
     }
     SUBCASE("the same input gives the same plan") {
         auto const model = json::read_model("examples/models/vit_2.json.gz").program;
-        auto first = find_plan(model, c, clp::ratio_solver{}), second = find_plan(model, c, clp::ratio_solver{});
+        auto first = plan_hap(model, c, clp::ratio_solver{}), second = plan_hap(model, c, clp::ratio_solver{});
         first.statistics.seconds = second.statistics.seconds = 0;
         CHECK(json::write_plan(first) == json::write_plan(second));
     }
@@ -121,7 +121,7 @@ TEST_CASE("plans of all kinds of shipped models are priced from their files as p
         CAPTURE(on);
         auto const model = json::read_model("examples/models/" + std::string(name) + ".json.gz").program;
         auto const c = json::read_cluster("examples/clusters/" + std::string(on) + ".json");
-        auto const plan = plan_joint(model, c, clp::ratio_solver{});
+        auto const plan = find_plan(model, c, clp::ratio_solver{});
         REQUIRE(plan.exists());
         auto const text = json::write_plan(plan, {.times = false});
         auto const again = json::parse_staged_plan(text);
@@ -135,7 +135,7 @@ TEST_CASE("plans of all kinds of shipped models are priced from their files as p
             if (found.cost) CHECK(plan.cost() <= *found.cost);
         }
         // The plan on one axis costs here what it does by itself.
-        auto const alone = find_plan(model, c, clp::ratio_solver{});
+        auto const alone = plan_hap(model, c, clp::ratio_solver{});
         CHECK(*plan.families.at("one axis").cost == doctest::Approx(alone.cost()).epsilon(1e-12));
         pipelines += plan.stages.size() > 1;
     }

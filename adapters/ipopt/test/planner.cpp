@@ -36,7 +36,7 @@ struct any_solver {
     ipopt::ratio_solver by_ipopt{};
 };
 
-plan planned(any_solver::kind what, program const& p, cluster const& c) { return find_plan(p, c, any_solver{what}); }
+plan planned(any_solver::kind what, program const& p, cluster const& c) { return plan_hap(p, c, any_solver{what}); }
 using enum any_solver::kind;
 
 /// A product of 2 GFLOP on a batch of 256, and its sum.

@@ -27,7 +27,7 @@ int train(heddle::mpi::communicator& world, char const* cluster) {
         heddle::libtorch::trace(model, {{"points", example.data}, {"rings", example.target}},
                                 [&](auto const& inputs) { return loss_of(model, inputs[0], inputs[1]); });
     auto const plan =
-        heddle::find_plan(traced.program, heddle::json::read_cluster(cluster), heddle::clp::ratio_solver{});
+        heddle::plan_hap(traced.program, heddle::json::read_cluster(cluster), heddle::clp::ratio_solver{});
     auto const indexed = heddle::index_for(traced.program, plan);
     heddle::libtorch::kernels<double> const kernels;
     heddle::interpreter rank(traced.program, indexed, plan, world, kernels);

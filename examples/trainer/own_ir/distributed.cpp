@@ -11,7 +11,7 @@
 int train(heddle::mpi::communicator& world, char const* cluster) {
     auto const g = mine::perceptron(96, 32, 64, 8);
     auto const p = heddle::program_of(g);
-    auto const plan = heddle::find_plan(p, heddle::json::read_cluster(cluster), heddle::clp::ratio_solver{});
+    auto const plan = heddle::plan_hap(p, heddle::json::read_cluster(cluster), heddle::clp::ratio_solver{});
     auto const indexed = heddle::index_for(p, plan);
     mine::kernels const kernels;
     heddle::interpreter rank(p, indexed, plan, world, kernels);

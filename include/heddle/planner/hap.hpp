@@ -87,21 +87,6 @@ template <time_accumulator Accumulator, single_device_program Program, ratio_sol
         });
 }
 
-/// Plans in the common case with one call.
-template <single_device_program Program, ratio_solver Solver>
-[[nodiscard]] plan find_plan(Program const& program, cluster const& c, Solver&& solver,
-                             hap_options const& options = {}) {
-    return plan_hap(program, c, solver, options);
-}
-
-/// Refuses what is no program, with a sentence that says why.
-template <class Program, ratio_solver Solver>
-    requires(!single_device_program<Program>)
-plan find_plan(Program const&, cluster const&, Solver&&, hap_options const& = {}) {
-    static_assert(require_single_device_program<Program>());
-    return {};
-}
-
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS

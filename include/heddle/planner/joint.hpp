@@ -50,8 +50,8 @@ struct joint_options {
 
 namespace detail {
 
-[[nodiscard]] staged_plan plan_joint(program const& p, cluster const& c, stage_planners const& planners,
-                                     joint_options const& options);
+[[nodiscard]] staged_plan find_plan(program const& p, cluster const& c, stage_planners const& planners,
+                                    joint_options const& options);
 [[nodiscard]] staged_plan plan_draft(program const& p, program_layers const& layers, cluster const& c,
                                      pipeline_draft const& draft, stage_planners const& planners,
                                      joint_options const& options);
@@ -60,7 +60,7 @@ namespace detail {
 
 /// Plans every stage of a draft in full: on one axis, or on a mesh of its tensor groups if that is better.
 /// *Returns* a plan without stages, with the reason, if a stage has none or cannot be cut out (`part_of`), or
-/// micro-batches do not divide the batch or do not compute the same. *Throws* `input_error` as `plan_joint` does.
+/// micro-batches do not divide the batch or do not compute the same. *Throws* `input_error` as `find_plan` does.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] staged_plan plan_draft(Program const& program, program_layers const& layers, cluster const& c,
                                      pipeline_draft const& draft, Solver&& solver, joint_options const& options = {}) {
@@ -78,9 +78,17 @@ template <single_device_program Program, ratio_solver Solver>
 /// *Returns* the best plan, what each family has, and a bound for plans of all stages, forms, shares and micro-batches
 /// (`work_bound`). *Throws* `input_error` before work starts, for a cluster that `validate` refuses, or device groups.
 template <single_device_program Program, ratio_solver Solver>
-[[nodiscard]] staged_plan plan_joint(Program const& program, cluster const& c, Solver&& solver,
-                                     joint_options const& options = {}) {
-    return detail::plan_joint(program_of(program), c, detail::stage_planners_by(solver), options);
+[[nodiscard]] staged_plan find_plan(Program const& program, cluster const& c, Solver&& solver,
+                                    joint_options const& options = {}) {
+    return detail::find_plan(program_of(program), c, detail::stage_planners_by(solver), options);
+}
+
+/// Refuses what is no program, with a sentence that says why.
+template <class Program, ratio_solver Solver>
+    requires(!single_device_program<Program>)
+staged_plan find_plan(Program const&, cluster const&, Solver&&, joint_options const& = {}) {
+    static_assert(require_single_device_program<Program>());
+    return {};
 }
 
 } // namespace heddle
@@ -388,8 +396,8 @@ private:
     staged_plan best_;
 };
 
-HEDDLE_INLINE staged_plan plan_joint(program const& p, cluster const& c, stage_planners const& planners,
-                                     joint_options const& options) {
+HEDDLE_INLINE staged_plan find_plan(program const& p, cluster const& c, stage_planners const& planners,
+                                    joint_options const& options) {
     return joint_planner(p, c, planners, options).plan();
 }
 

@@ -85,7 +85,7 @@ TEST_CASE("an archetype of a program is planned by hap and hidup as a program of
     archetype const theirs(archetype_blocks());
     auto const c = two_of_two();
     auto const plans_of = [&](auto const& p) {
-        return std::pair(find_plan(p, c, clp::ratio_solver{}), plan_hidup(p, c, clp::ratio_solver{}));
+        return std::pair(plan_hap(p, c, clp::ratio_solver{}), plan_hidup(p, c, clp::ratio_solver{}));
     };
     auto const [plan, turns] = plans_of(theirs);
     auto const [our_plan, our_turns] = plans_of(ours);

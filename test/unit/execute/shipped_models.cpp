@@ -47,7 +47,7 @@ TEST_CASE("plans of shipped models, shrunk, compute what the models do") {
     for (auto const& file : files) {
         CAPTURE(file);
         auto const model = json::read_model(file);
-        auto const p = find_plan(model.program, small_cluster(), clp::ratio_solver{}, options);
+        auto const p = plan_hap(model.program, small_cluster(), clp::ratio_solver{}, options);
         REQUIRE(p.exists());
         auto const small = shrink(model.program, p);
         auto const checked = verify(small.program, small.plan);

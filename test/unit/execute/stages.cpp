@@ -82,7 +82,7 @@ TEST_CASE("a program's own input may be differentiated") {
     CHECK(plan.stages[0].boundary == seconds(0));
     CHECK(plan.stages[1].boundary ==
           plan_draft(without, layers_of_halves, c, halves(2), clp::ratio_solver{}).stages[1].boundary);
-    CHECK(plan_joint(p, c, clp::ratio_solver{}).exists());
+    CHECK(find_plan(p, c, clp::ratio_solver{}).exists());
     auto const whole = plan_draft(p, layers_of_halves, c, halves(1), clp::ratio_solver{});
     REQUIRE(whole.reason == "");
     CHECK(prove(p, whole, eigen_kernels<double>()).problem == "");
@@ -151,7 +151,7 @@ TEST_CASE("the iteration of one stage and one micro-batch takes what the plan ta
 }
 
 TEST_CASE("that no family has a plan proves nothing") {
-    auto const plan = plan_joint(two_linears(false), slow_network(true, 100), clp::ratio_solver{});
+    auto const plan = find_plan(two_linears(false), slow_network(true, 100), clp::ratio_solver{});
     CHECK_FALSE(plan.exists());
     CHECK(plan.status == search::status::limit);
     CHECK(plan.which_limit == search::limit_kind::width);
@@ -326,7 +326,7 @@ TEST_CASE("what cannot be true of stages is refused") {
     CHECK_FALSE(verify(p, whole));
     for (int const devices : {-1, 1 << 30}) {
         c.machines[0].devices = devices;
-        CHECK_THROWS_AS((void)plan_joint(p, c, clp::ratio_solver{}), input_error);
+        CHECK_THROWS_AS((void)find_plan(p, c, clp::ratio_solver{}), input_error);
         CHECK_THROWS_AS((void)evaluate(plan, c), input_error);
     }
 }
@@ -336,7 +336,7 @@ TEST_CASE("stages on unlike devices with uneven shares compute what the program 
     int pipelines = 0;
     for (bool const are_unlike : {false, true}) {
         auto const c = slow_network(are_unlike);
-        auto const plan = plan_joint(p, c, clp::ratio_solver{});
+        auto const plan = find_plan(p, c, clp::ratio_solver{});
         REQUIRE(plan.exists());
         CAPTURE(plan.stages.size());
         CAPTURE(plan.micro_batches);
@@ -385,7 +385,7 @@ TEST_CASE("of all pipelines of consecutive devices none is far below the plan, a
                 }
         };
         for (draft.micro_batches = 1; draft.micro_batches <= 12; draft.micro_batches *= 12) extend(extend, 0, 0);
-        auto const plan = plan_joint(p, c, clp::ratio_solver{});
+        auto const plan = find_plan(p, c, clp::ratio_solver{});
         REQUIRE(plan.exists());
         CHECK(plan.lower_bound <= least * (1 + 1e-9));
         CHECK(plan.cost() <= 1.05 * least);
@@ -401,7 +401,7 @@ TEST_CASE("faster links, more memory, and devices that may stay out cost next to
         auto c = slow_network(random.chance(0.5));
         c.inter->bandwidth = bytes_per_second(std::vector{1e4, 5e4, 1e6}[random.below(3)]);
         auto const cost = [&](cluster const& on) {
-            auto const plan = plan_joint(p, on, clp::ratio_solver{});
+            auto const plan = find_plan(p, on, clp::ratio_solver{});
             return plan.exists() ? plan.cost() : std::numeric_limits<double>::infinity();
         };
         double const before = cost(c);

@@ -92,7 +92,7 @@ program language_model() {
 
 /// Reduces one gradient after the other; otherwise all would be in one bucket, beside which there is nothing.
 plan planned(program const& p, cluster const& c, bool overlaps) {
-    return find_plan(p, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = overlaps, .bucket = bytes(0)}});
+    return plan_hap(p, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = overlaps, .bucket = bytes(0)}});
 }
 
 } // namespace

@@ -152,8 +152,8 @@ cluster unequal_devices() {
 }
 
 plan planned(program const& p) {
-    auto made = find_plan(p, unequal_devices(), clp::ratio_solver{},
-                          {.training = {.optimizer_bytes_per_element = 0, .bucket = bytes(0)}});
+    auto made = plan_hap(p, unequal_devices(), clp::ratio_solver{},
+                         {.training = {.optimizer_bytes_per_element = 0, .bucket = bytes(0)}});
     REQUIRE(made.exists());
     auto const checked = verify(p, made);
     CHECK_MESSAGE(checked, checked.problem);

@@ -30,7 +30,7 @@ TEST_CASE("ten thousand devices in one machine are planned, by every planner, as
     auto const p = test::residual_blocks(64, 16, 2, true);
     auto const c = one_machine(10'000);
     search::deadline const clock;
-    auto const plan = find_plan(p, c, clp::ratio_solver{});
+    auto const plan = plan_hap(p, c, clp::ratio_solver{});
     REQUIRE(plan.exists());
     CHECK(verify(p, plan));
     alike_devices alike(c);

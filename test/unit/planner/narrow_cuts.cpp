@@ -104,7 +104,7 @@ cluster two_types() {
 }
 
 void check_bound(program const& made, double gap) {
-    auto const p = find_plan(made, two_types(), clp::ratio_solver{});
+    auto const p = plan_hap(made, two_types(), clp::ratio_solver{});
     REQUIRE(p.exists());
     auto const checked = verify(made, p);
     CHECK_MESSAGE(checked.valid, checked.problem);

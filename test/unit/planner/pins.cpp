@@ -34,7 +34,7 @@ TEST_CASE("a parameter is gathered along the factor that it is pinned to, its fi
                 return gathered && i.change()->tensor == w && i.change()->from == shard && i.change()->to.is_whole();
             });
         };
-        auto const p = find_plan(made, c, clp::ratio_solver{}, o);
+        auto const p = plan_hap(made, c, clp::ratio_solver{}, o);
         REQUIRE(p.exists());
         CHECK(gathers(p)); // far fewer bytes than those of the rows, which are cut too
         auto const verified = verify(made, p);

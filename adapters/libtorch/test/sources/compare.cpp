@@ -100,7 +100,7 @@ void compare(std::string const& folder, cluster const& c, std::string const& nam
     auto const& file = model.program;
     for (auto const& warning : model.warnings) throw input_error(name + ".json", warning);
     auto const start = std::chrono::steady_clock::now();
-    auto const planned = find_plan(file, c, clp::ratio_solver{}, options);
+    auto const planned = plan_hap(file, c, clp::ratio_solver{}, options);
     std::chrono::duration<double> const planning = std::chrono::steady_clock::now() - start;
     expect(planned.exists(), "there is no plan");
     heddle::tensor_shape images;
@@ -111,7 +111,7 @@ void compare(std::string const& folder, cluster const& c, std::string const& nam
         if (!returns_loss && !std::filesystem::exists(path)) continue;
         auto const traced = traced_classifier(path, images, returns_loss);
         expect_equal(file, traced);
-        auto const plan = find_plan(traced, c, clp::ratio_solver{}, options);
+        auto const plan = plan_hap(traced, c, clp::ratio_solver{}, options);
         expect(plan.exists() && std::abs(plan.cost() - planned.cost()) <= 1e-9 * planned.cost(),
                "plans cost " + std::to_string(planned.cost()) + " and " + std::to_string(plan.cost()));
         expect(parameter_forms(plan) == parameter_forms(planned), "forms of parameters");
