@@ -61,6 +61,8 @@ struct plan_arguments {
     bool master_weights = true;
     /// Of stages: whether devices compute while they send.
     bool sends_beside = false;
+    /// Whether the best of each family is shown with where its time goes.
+    bool compare = false;
     std::optional<std::int64_t> batch;
     std::string element_type;
     bool json = false, times = true, details = false;

@@ -31,6 +31,7 @@ int run_plan_joint(plan_arguments const& arguments) {
     options.stage.training = training_of(arguments);
     options.stage.synthesis.search.limits.labels = 10'000;
     options.sends_beside = arguments.sends_beside;
+    options.compares = arguments.compare;
     options.limits.seconds = arguments.time_limit;
     chosen_ratio_solver const solver(arguments.hap.solver);
     auto plan = [&] {

@@ -119,6 +119,7 @@
 #include <heddle/plan/simulate.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/plan/staged_table.hpp>
+#include <heddle/plan/staged_terms.hpp>
 #include <heddle/plan/table.hpp>
 #include <heddle/plan/verification.hpp>
 #include <heddle/plan/verify.hpp>

@@ -234,10 +234,20 @@ class Plan(CommandLine):
     def test_one_answer(self):
         """Without --planner the best plan of all families is found."""
         model, cluster, out = ("--model", "examples/models/vgg19.json.gz"), ("--cluster", "examples/clusters/v100x8_p100x24.json"), self.path / "plan.json"
-        planned = run("plan", *model, *cluster, "--json", "--out", out)
+        planned = run("plan", *model, *cluster, "--compare", "--json", "--out", out)
         self.assertEqual((planned.returncode, planned.stderr), (0, ""))
         summary = json.loads(planned.stdout)
         self.assertEqual(summary["provenance"]["planner"], "joint")
+        compared = {name: family["terms"] for name, family in summary["families"].items() if "terms" in family}
+        self.assertLessEqual({"one axis", "groups", "turns", "amp", "ditto", "pipeline"}, set(compared))
+        for name, terms in compared.items():
+            used, limit = terms.pop("memory_bytes"), terms.pop("memory_limit_bytes")
+            self.assertTrue(0 < used <= limit == 16e9)
+            self.assertEqual(set(terms), {"compute", "outer", "inner", "sends", "gradients", "update", "idle"})
+            self.assertAlmostEqual(sum(terms.values()), summary["families"][name]["cost"], delta=1e-9)
+        self.assertGreater(compared["pipeline"]["sends"], 0)
+        self.assertGreater(compared["groups"]["outer"], 0)
+        self.assertEqual(compared["one axis"]["idle"], 0)
         self.assertLessEqual(summary["lower_bound"], summary["cost"])
         costs = {name: family["cost"] for name, family in summary["families"].items() if family["cost"] is not None}
         self.assertLessEqual({"one axis", "groups", "turns", "amp", "ditto", "pipeline", "DP-CP"}, set(costs))
@@ -246,7 +256,10 @@ class Plan(CommandLine):
         priced = json.loads(run("cost", "--plan", out, *cluster, "--json").stdout)
         self.assertAlmostEqual(priced["cost"], summary["cost"], delta=1e-9 * summary["cost"])
         self.assertEqual(run("verify", "--plan", out, *model, "--no-run").returncode, 0)
-        self.assertIn("The best of each family, by one price", run("plan", *model, *cluster, "--no-times").stdout)
+        table = run("plan", *model, *cluster, "--compare", "--no-times").stdout
+        self.assertIn("The best of each family, by one price", table)
+        self.assertRegex(table, r"family +total +work +outer +inner +sends +reduce +update +idle +full\n")
+        self.assertLessEqual(max(map(len, table.splitlines())), 80)
         # Options of one planner alone ask for it, and so do device groups.
         self.assertEqual(json.loads(run("plan", *model, *cluster, "--group-machines", "--json").stdout)["provenance"]["planner"], "hap")
         grouped = json.loads(pathlib.Path("examples/clusters/v100x4_nvlink.json").read_text())

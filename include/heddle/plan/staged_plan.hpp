@@ -51,10 +51,28 @@ struct staged_times {
     [[nodiscard]] seconds total() const { return pipeline + shared + gradients + update; }
 };
 
+/// The seconds of an iteration as the slowest stage passes them; the terms add up. Then the memory of the device that is
+/// fullest, and its limit.
+struct staged_terms {
+    /// The stage's own work, and its collectives on the outermost axis and inside it: on other axes, in device groups.
+    seconds compute, outer, inner;
+    /// What passes between it and its neighbours, as far as it waits for that.
+    seconds sends;
+    /// The reduction of gradients, also over stages, and the update.
+    seconds gradients, update;
+    /// While the pipeline fills and drains.
+    seconds idle;
+    bytes used, limit;
+
+    [[nodiscard]] seconds total() const { return compute + outer + inner + sends + gradients + update + idle; }
+};
+
 /// The best plan of a family of plans that was looked at.
 struct family_result {
     /// Absent if there is none.
     std::optional<double> cost;
+    /// Absent if they were not asked for, or the plan was priced beside another.
+    std::optional<staged_terms> terms{};
     /// The seconds that looking took, zero if it was priced beside another; and why there is no plan.
     double seconds = 0;
     std::string reason{};

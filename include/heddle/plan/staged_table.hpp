@@ -75,6 +75,24 @@ HEDDLE_INLINE void add_families(std::string& text, staged_plan const& p, table_o
     text += table.print(2, 2);
 }
 
+HEDDLE_INLINE void add_terms(std::string& text, staged_plan const& p) {
+    if (algorithm::none_of(p.families, [](auto const& f) { return f.second.terms.has_value(); })) return;
+    text += "\nWhere the time of each goes (milliseconds of the slowest stage)\n";
+    int const decimals = std::max(0, decimals_for(p.cost() * 1e3) - 2);
+    text_columns table("lrrrrrrrrr");
+    table.add({"family", "total", "work", "outer", "inner", "sends", "reduce", "update", "idle", "full"});
+    for (auto const& [name, f] : p.families) {
+        if (!f.terms) continue;
+        std::vector<std::string> row{name};
+        auto const& t = *f.terms;
+        for (auto const s : {t.total(), t.compute, t.outer, t.inner, t.sends, t.gradients, t.update, t.idle})
+            row.push_back(fixed(s.value * 1e3, decimals));
+        row.push_back(fixed(100 * (t.used / t.limit), 0) + " %"); // of the fullest device
+        table.add(std::move(row));
+    }
+    text += table.print(2, 0);
+}
+
 HEDDLE_INLINE void add_header(std::string& text, staged_plan const& p) {
     auto const field = [&](std::string label, std::string const& value) {
         label.resize(23, ' ');
@@ -109,6 +127,7 @@ HEDDLE_INLINE void print(std::ostream& out, staged_plan const& p, table_options 
     detail::add_words(text, words_of(p));
     if (p.stages.size() > 1) detail::add_stages(text, p);
     detail::add_families(text, p, options);
+    detail::add_terms(text, p);
     if (!p.warnings.empty()) text += "\nWarnings\n";
     for (auto const& w : p.warnings) detail::add_paragraph(text, "  - ", w);
     if (options.times) text += "\nSearch\n  " + detail::fixed(p.seconds, 3) + " seconds\n";

@@ -9,6 +9,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/staged_terms.hpp>
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/stage_planner.hpp>
@@ -44,6 +45,8 @@ struct joint_options {
     std::size_t in_full = 1;
     /// The most micro-batches of an iteration.
     std::int64_t most_micro_batches = 128;
+    /// Whether the best plan of each family says where its seconds go.
+    bool compares = false;
     search::limits limits{};
     progress_function progress{};
 };
@@ -163,7 +166,11 @@ private:
                 if (reason_.empty()) reason_ = found.reason;
                 return;
             }
-            if (!result.cost || found.cost() < *result.cost) result.cost = found.cost(), result.reason.clear();
+            if (!result.cost || found.cost() < *result.cost) {
+                result.cost = found.cost();
+                result.reason.clear();
+                if (options_.compares) result.terms = terms_of(found, cluster_);
+            }
             if (!best_.exists() || found.cost() < best_.cost()) best_ = std::move(found);
         };
         try {

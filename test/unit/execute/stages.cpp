@@ -8,6 +8,7 @@
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/execute/prove_stages.hpp>
 #include <heddle/pipeline/simulate_stages.hpp>
+#include <heddle/plan/staged_terms.hpp>
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/planner/joint.hpp>
 
@@ -425,7 +426,7 @@ TEST_CASE("faster links, more memory, and devices that may stay out cost next to
 }
 
 TEST_CASE("stages of any layers on any devices compute what the program does, at the price of their plans") {
-    int meshes = 0, uneven = 0, skips = 0, several = 0;
+    int meshes = 0, uneven = 0, skips = 0, several = 0, idle = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed + 70'000);
@@ -462,6 +463,12 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
         CHECK(verify(p, plan).problem == "");
         CHECK(verify_figures(plan, c).problem == "");
         CHECK(work_bound(index_program(p), c).value <= plan.cost());
+        auto const terms = terms_of(plan, c);
+        CHECK(terms.total().value == doctest::Approx(plan.cost()).epsilon(1e-9));
+        CHECK(terms.compute > seconds(0));
+        CHECK(terms.inner >= seconds(0));
+        CHECK(terms.used <= terms.limit);
+        idle += terms.idle > seconds(0) && terms.sends > seconds(0);
         auto const found = prove(p, plan, test::kernels());
         CHECK(found.problem == "");
         CHECK(found.worst_error <= 1e-12);
@@ -486,6 +493,7 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
         CHECK_FALSE(verify_figures(other, c));
     }
     CHECK(several >= test::cases(20));
+    CHECK((idle >= 10 || test::sanitized));
     CHECK((skips >= 3 || test::sanitized)); // a quarter of the cases may have none
     CHECK((meshes > 0 || test::sanitized));
     CHECK(uneven >= test::cases(5));

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,18 @@
 namespace heddle::json {
 
 namespace detail {
+
+/// The terms of a family's best plan by their names in files: seconds, then bytes.
+inline constexpr std::array<std::pair<char const*, seconds staged_terms::*>, 7> term_names{
+    {{"compute", &staged_terms::compute},
+     {"outer", &staged_terms::outer},
+     {"inner", &staged_terms::inner},
+     {"sends", &staged_terms::sends},
+     {"gradients", &staged_terms::gradients},
+     {"update", &staged_terms::update},
+     {"idle", &staged_terms::idle}}};
+inline constexpr std::array<std::pair<char const*, bytes staged_terms::*>, 2> fullest_names{
+    {{"memory_bytes", &staged_terms::used}, {"memory_limit_bytes", &staged_terms::limit}}};
 
 class staged_plan_writer {
 public:
@@ -46,6 +59,9 @@ public:
             auto& entry = families[name] = {{"cost", f.cost ? number(*f.cost) : value()}};
             if (options_.times) entry["seconds"] = number(f.seconds);
             if (!f.reason.empty()) entry["reason"] = f.reason;
+            if (!f.terms) continue;
+            for (auto const& [term, of] : term_names) entry["terms"][term] = number(((*f.terms).*of).value);
+            for (auto const& [size, of] : fullest_names) entry["terms"][size] = number(((*f.terms).*of).value);
         }
         out["provenance"] = provenance_to_json(plan_.provenance);
         out["provenance"]["optimizer_bytes_per_element"] =
@@ -111,6 +127,12 @@ public:
                 if (auto const cost = e.at("cost"); !cost.value().is_null()) f.cost = cost.non_negative();
                 if (auto const seconds = e.find("seconds")) f.seconds = seconds->non_negative();
                 if (auto const reason = e.find("reason")) f.reason = reason->text();
+                auto const terms = e.find("terms");
+                if (!terms) continue;
+                f.terms.emplace();
+                for (auto const& [what, of] : term_names)
+                    (*f.terms).*of = heddle::seconds(terms->at(what).non_negative());
+                for (auto const& [size, of] : fullest_names) (*f.terms).*of = bytes(terms->at(size).non_negative());
             }
         plan_.device_count = static_cast<std::size_t>(root_.at("device_count").integer(1, 65536));
         plan_.micro_batches = static_cast<int>(root_.at("micro_batches").integer(1, std::int64_t{1} << 30));
