@@ -32,13 +32,14 @@ int main() {
     c.machines = {{.type = 0}, {.type = 1}};
     c.inter = network_link{bytes_per_second(3e9), seconds(2e-5)};
 
-    plan const p = plan_hap(model, c, clp::ratio_solver{});
-    std::printf("%s: %.2f ms per iteration, no program is faster than %.2f ms at these shares\n", name(p.status),
-                p.cost() * 1e3, p.lower_bound * 1e3);
-    for (auto const& [name, seconds] : p.baselines)
-        std::printf("  %-15s %.2f ms\n", name.c_str(), seconds.value() * 1e3);
-    for (auto const& cut : p.cuts)
-        std::printf("  %s is cut %lld : %lld\n", p.tensors[cut.members[0].tensor].name.c_str(),
-                    static_cast<long long>(cut.counts[0]), static_cast<long long>(cut.counts[1]));
+    staged_plan const p = find_plan(model, c, clp::ratio_solver{});
+    std::printf("%s: %.2f ms per iteration; at least %.2f ms for %s\n", name(p.status), p.cost() * 1e3,
+                p.lower_bound * 1e3, p.space.c_str());
+    for (auto const& [name, family] : p.families)
+        if (family.cost) std::printf("  %-15s %.2f ms\n", name.c_str(), *family.cost * 1e3);
+    for (auto const& stage : p.stages)
+        for (auto const& cut : stage.plan.cuts)
+            std::printf("  %s is cut %lld : %lld\n", stage.plan.tensors[cut.members[0].tensor].name.c_str(),
+                        static_cast<long long>(cut.counts[0]), static_cast<long long>(cut.counts[1]));
     std::printf("verified: %s\n", verify(model, p) ? "yes" : "no");
 }

@@ -185,6 +185,7 @@
 #include <heddle/synthesis/mesh_realise.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
 #include <heddle/synthesis/pins.hpp>
+#include <heddle/synthesis/pipeline_bound.hpp>
 #include <heddle/synthesis/plan_record.hpp>
 #include <heddle/synthesis/plan_segments.hpp>
 #include <heddle/synthesis/planned_prices.hpp>
@@ -198,6 +199,7 @@
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/synthesis/relaxation_bounds.hpp>
 #include <heddle/synthesis/segments.hpp>
+#include <heddle/synthesis/stage_bounds.hpp>
 #include <heddle/synthesis/stage_programs.hpp>
 #include <heddle/synthesis/stage_run.hpp>
 #include <heddle/synthesis/synthesise.hpp>

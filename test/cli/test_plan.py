@@ -238,6 +238,7 @@ class Plan(CommandLine):
         self.assertEqual((planned.returncode, planned.stderr), (0, ""))
         summary = json.loads(planned.stdout)
         self.assertEqual(summary["provenance"]["planner"], "joint")
+        self.assertEqual(summary["space"], "plans of stages of whole layers, machine by machine")
         compared = {name: family["terms"] for name, family in summary["families"].items() if "terms" in family}
         self.assertLessEqual({"one axis", "groups", "turns", "amp", "ditto", "pipeline"}, set(compared))
         for name, terms in compared.items():

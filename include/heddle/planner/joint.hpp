@@ -16,6 +16,8 @@
 #include <heddle/program/program_part.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/draft_pipelines.hpp>
+#include <heddle/synthesis/pipeline_bound.hpp>
+#include <heddle/synthesis/stage_bounds.hpp>
 #include <heddle/synthesis/work_bound.hpp>
 #include <heddle/theory/micro_batch.hpp>
 
@@ -78,8 +80,9 @@ template <single_device_program Program, ratio_solver Solver>
 /// better, and turns where a brief search does. Pipelines are AMP's and Ditto's, with each stage planned in full, and drafts of stages of any
 /// numbers of layers on parts of machines or several machines (`draft_pipelines`), of which the best are planned in full:
 /// a stage is a program of its own, with uneven shares and sharded parameters like any other.
-/// *Returns* the best plan, what each family has, and a bound for plans of all stages, forms, shares and micro-batches
-/// (`work_bound`). *Throws* `input_error` before work starts, for a cluster that `validate` refuses, or device groups.
+/// *Returns* the best plan, what each family has, and a bound of the space that it names: of plans of stages of whole
+/// layers at any shares (`pipeline_bound`), or of all plans, from work alone (`work_bound`). *Throws* `input_error` before
+/// work starts, for a cluster that `validate` refuses, or device groups.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] staged_plan find_plan(Program const& program, cluster const& c, Solver&& solver,
                                     joint_options const& options = {}) {
@@ -100,6 +103,9 @@ staged_plan find_plan(Program const&, cluster const&, Solver&&, joint_options co
 
 namespace heddle::detail {
 
+/// Tells whether every stage is on whole machines or on one, and stages of one machine follow each other.
+[[nodiscard]] bool is_machine_by_machine(staged_plan const& p, device_places const& places);
+
 class joint_planner {
 public:
     joint_planner(program const& p, cluster const& c, stage_planners const& planners, joint_options const& options)
@@ -111,6 +117,7 @@ public:
         plan_pipelines();
         plan_in_turns();
         plan_on_mesh();
+        certify();
         return concluded();
     }
 
@@ -138,18 +145,39 @@ private:
         best_.device_count = places_.machine.size();
         best_.provenance.cluster = cluster_.name;
         best_.provenance.planner = "joint";
-        best_.space = "plans of all stages, forms, shares and micro-batches";
         best_.which_limit = until_.reached();
         // Families leave out plans, so that none is found proves nothing.
         if (!best_.exists() && best_.which_limit == search::limit_kind::none)
             best_.which_limit = search::limit_kind::width;
-        // An accumulator of the user's own may take less time than the work does.
-        bool const is_own = !options_.stage.training.accumulator.name.empty();
-        double const bound = is_own ? 0 : work_bound(indexed_, cluster_).value;
+        double bound = certificate_.bound;
+        best_.space = certificate_.space;
+        if (bound == 0) { // an accumulator of the user's own may take less time than the work does
+            if (options_.stage.training.accumulator.name.empty()) bound = work_bound(indexed_, cluster_).value;
+            best_.space = "plans of all stages, forms, shares and micro-batches";
+        }
         search::conclude(best_, best_.exists() ? std::optional(best_.cost()) : std::nullopt, bound, best_.cost());
         if (!best_.exists()) best_.reason = reason_;
         best_.seconds = until_.elapsed();
         return std::move(best_);
+    }
+
+    /// Bounds all plans of one stage and, if pipelines were looked for, all of whole layers on whole machines or in one,
+    /// where the best plan is one of these and nothing was asked for that makes other plans cheaper.
+    void certify() {
+        auto const& training = options_.stage.training;
+        bool const is_plain = training.accumulator.name.empty() && !training.overlaps_gradients &&
+                              options_.stage.pinned.empty() && cluster_.measured.empty();
+        if (!is_plain || !best_.exists() || !is_machine_by_machine(best_, places_) || until_.is_over()) return;
+        bool const has_layers = layers_.size() > 1;
+        auto const layers =
+            has_layers ? layers_ : layers_at(indexed_, {0, static_cast<operator_id>(indexed_.operators.size())});
+        stage_bounds stages(indexed_, cluster_, layers, options_.stage, until_);
+        if (!stages.exist()) return;
+        double bound = pipeline_bound(indexed_, cluster_, layers, stages, options_.sends_beside, best_.cost());
+        if (places_.machine.size() > 1) bound = std::min(bound, stages.least_in_turns());
+        if (bound <= work_bound(indexed_, cluster_).value) return;
+        certificate_ = {bound,
+                        has_layers ? "plans of stages of whole layers, machine by machine" : "plans of one stage"};
     }
 
     /// Adds what a family has, and keeps it if it is best.
@@ -400,8 +428,26 @@ private:
     std::map<std::vector<std::size_t>, std::pair<double, int>> corrections_;
     std::map<std::string, family_result> families_;
     std::string reason_;
+    struct {
+        double bound = 0;
+        std::string space;
+    } certificate_;
     staged_plan best_;
 };
+
+HEDDLE_INLINE bool is_machine_by_machine(staged_plan const& p, device_places const& places) {
+    std::map<std::size_t, std::size_t> sizes, last; // by machine: its devices, and the last stage that has some
+    for (auto const m : places.machine) ++sizes[m];
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        std::map<std::size_t, std::size_t> used;
+        for (auto const d : p.stages[s].devices) ++used[places.machine[d]];
+        for (auto const& [machine, count] : used) {
+            if (used.size() > 1 && count < sizes[machine]) return false;
+            if (auto const [at, is_new] = last.try_emplace(machine, s); !is_new && ++at->second != s) return false;
+        }
+    }
+    return true;
+}
 
 HEDDLE_INLINE staged_plan find_plan(program const& p, cluster const& c, stage_planners const& planners,
                                     joint_options const& options) {

@@ -215,17 +215,26 @@ public:
     /// *Precondition:* the cost to the goal is finite.
     [[nodiscard]] turn best(graph_node n) const { return stages_[stage_of_level_[n.level]].best[n.position]; }
 
+    /// Returns the least cost from any state of a level.
+    [[nodiscard]] double least_from(std::size_t level) const {
+        return algorithm::min(values_[stages_[stage_of_level_[level]].values]) + rest_of_level_[level];
+    }
+
     /// *Complexity.* Linear in levels, in the links and bundles of those that differ in links or costs, and in the
     /// links of those that also differ in the costs from there on by more than a summand.
     template <class Action, action_cost<Action> Cost>
     shortest_paths(state_graph<Action> const& graph, Cost const& cost)
-        : stage_of_level_(graph.level_count()), rest_of_level_(graph.level_count()) {
+        : shortest_paths(graph, cost, graph.level_count() - 1) {}
+
+    /// As above, to any state of level `last`; levels behind it have no paths.
+    template <class Action, action_cost<Action> Cost>
+    shortest_paths(state_graph<Action> const& graph, Cost const& cost, std::size_t last)
+        : stage_of_level_(last + 1), rest_of_level_(last + 1) {
         value_numbering values;
         key_numbering stages, segments;
         std::vector<cheapest_action> bundles(graph.bundle_count());
-        std::size_t const last = graph.level_count() - 1;
-        stages_.push_back(
-            {values.insert(std::vector<double>(graph.node_count() - graph.first_of_level[last], 0.0)).first, 0, 0, {}});
+        std::size_t const goals = graph.first_of_level[last + 1] - graph.first_of_level[last];
+        stages_.push_back({values.insert(std::vector<double>(goals, 0.0)).first, 0, 0, {}});
         stage_of_level_[last] = 0;
         for (std::size_t level = last; level-- > 0;) {
             std::uint64_t kind = level;

@@ -11,6 +11,7 @@
 #include <heddle/plan/staged_terms.hpp>
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/planner/joint.hpp>
+#include <heddle/synthesis/pipeline_bound.hpp>
 
 #include <doctest/doctest.h>
 
@@ -426,7 +427,8 @@ TEST_CASE("faster links, more memory, and devices that may stay out cost next to
 }
 
 TEST_CASE("stages of any layers on any devices compute what the program does, at the price of their plans") {
-    int meshes = 0, uneven = 0, skips = 0, several = 0, idle = 0;
+    int meshes = 0, uneven = 0, skips = 0, several = 0, idle = 0, bounded = 0, above_work = 0;
+    search::deadline const until;
     for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed + 70'000);
@@ -462,7 +464,21 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
         REQUIRE(plan.reason == "");
         CHECK(verify(p, plan).problem == "");
         CHECK(verify_figures(plan, c).problem == "");
-        CHECK(work_bound(index_program(p), c).value <= plan.cost());
+        auto const indexed = index_program(p);
+        double const work = work_bound(indexed, c).value;
+        CHECK(work <= plan.cost());
+        auto const on_first = static_cast<std::size_t>(c.machines[0].devices); // of two machines
+        if (std::ranges::all_of(draft.stages, [&](stage_draft const& s) {
+                bool const is_on_both = s.devices.front() < on_first && s.devices.back() >= on_first;
+                return !is_on_both || s.devices.size() == devices;
+            })) {
+            stage_bounds stages(indexed, c, layers, options.stage, until);
+            REQUIRE(stages.exist());
+            double const bound = pipeline_bound(indexed, c, layers, stages, options.sends_beside, 2 * plan.cost());
+            CHECK(bound <= plan.cost() * (1 + 1e-9));
+            above_work += bound > 1.1 * work;
+            ++bounded;
+        }
         auto const terms = terms_of(plan, c);
         CHECK(terms.total().value == doctest::Approx(plan.cost()).epsilon(1e-9));
         CHECK(terms.compute > seconds(0));
@@ -494,6 +510,8 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
     }
     CHECK(several >= test::cases(20));
     CHECK((idle >= 10 || test::sanitized));
+    CHECK((bounded >= 10 || test::sanitized));
+    CHECK((above_work >= 5 || test::sanitized));
     CHECK((skips >= 3 || test::sanitized)); // a quarter of the cases may have none
     CHECK((meshes > 0 || test::sanitized));
     CHECK(uneven >= test::cases(5));
