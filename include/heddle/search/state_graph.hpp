@@ -126,7 +126,8 @@ private:
 
 /// Explores all states reachable from the initial one. At most `width()` states of a level are kept, those found first;
 /// `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend on
-/// the time that is left. Once states were left out, at most `width_after` are kept of the levels that follow.
+/// the time that is left. Once states were left out, at most `width_after` are kept of the levels that follow; if that
+/// is none, exploration ends there.
 /// *Complexity.* Linear in states and links of levels that are not alike, expected, and in levels.
 template <layered_space Space, std::invocable Width>
 [[nodiscard]] state_graph<typename Space::action> explore(
@@ -155,11 +156,13 @@ template <layered_space Space, std::invocable Width>
             return add_bundle(std::span(&action, 1));
         }
     };
+    auto const has_ended = [&] { return !graph.is_complete && width_after == 0; };
     auto const explore_level = [&](std::size_t level, std::vector<state_type> const& states) {
         std::size_t const most = graph.is_complete ? width() : std::min<std::size_t>(width(), width_after);
         auto& segment = graph.segments.emplace_back();
         state_table<state_type> next;
         for (auto const& state : states) {
+            if (has_ended()) break;
             space.for_each_successor(level, state, [&](auto const& action, state_type const& successor) {
                 auto const to = next.size() < most ? next.insert(successor).first : next.find(successor);
                 if (to) segment.links.push_back({*to, bundle_of(action)});
@@ -172,7 +175,7 @@ template <layered_space Space, std::invocable Width>
 
     std::uint32_t list = lists.insert({space.initial()}).first;
     graph.first_of_level = {0, 1};
-    for (std::size_t level = 0; level + 1 < space.level_count(); ++level) {
+    for (std::size_t level = 0; level + 1 < space.level_count() && !has_ended(); ++level) {
         std::uint64_t kind = level;
         if constexpr (requires { space.alike(level); }) kind = space.alike(level);
         auto const [step, is_new] = steps.insert({kind, list});

@@ -19,7 +19,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -114,8 +113,8 @@ public:
             next_.cut = over.next;
             passage const p{level, from, &over, &cuts_.of_level(level + 1)[over.next]};
             for (auto const& [bundle, left] : ways_from_own(p, alike_.step(level, s.cut, n))) {
-                next_.held.clear();
-                std::ranges::merge(left, other_, std::back_inserter(next_.held));
+                next_.held.resize(left.size() + other_.size());
+                std::ranges::merge(left, other_, next_.held.begin());
                 visit(bundle, std::as_const(next_));
             }
         }

@@ -68,7 +68,7 @@ HEDDLE_INLINE bool loosen_until_narrow(loosened_space& result, instruction_filte
         space.restore(loose.restorations());
         space.bound_what_is_left_out();
         space.restrict_to(loose.as_loosened(allowed));
-        result.graph = search::explore(space, [&] { return most; }, 1);
+        result.graph = search::explore(space, [&] { return most; }, 0);
         if (result.graph.is_complete) return true;
         auto const& first = result.graph.first_of_level;
         std::size_t level = 0;

@@ -53,6 +53,9 @@ TEST_CASE("explore keeps as many states per level as asked for, and says so") {
     auto const narrowed = search::explore(space, [&] { return ++levels == 1 ? std::size_t{3} : std::size_t{1}; });
     CHECK_FALSE(narrowed.is_complete);
     CHECK(narrowed.node_count() == 1 + 3 + 1 + 1);
+    auto const ended = search::explore(space, [] { return std::size_t{4}; }, 0);
+    CHECK_FALSE(ended.is_complete);
+    CHECK(ended.first_of_level == std::vector<std::uint32_t>{0, 1, 4, 8});
 }
 
 TEST_CASE("shortest paths to the last level cost what their steps add up to") {
