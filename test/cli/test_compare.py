@@ -62,13 +62,39 @@ class Compared(CommandLine):
                               ("V100.name=1", "no such number"), ("inter.bandwidth=-1", "bandwidth")):
             self.refused(run("cost", "--plan", plan, "--cluster", MIXED, "--set", change), words)
 
+    def blocks(self, count):
+        """A model of equal blocks of two layers, between a first and a last one."""
+        nodes = [{"id": 0, "name": "x", "op": "placeholder", "target": "x", "inputs": [], "args": [], "kwargs": {}, "out": {"kind": "tensor", "shape": [2048, 2048], "dtype": "float32"}}]
+
+        def add(op, target, inputs, shape, **fields):
+            node = {"id": len(nodes), "name": target.replace(".", "_") + f"_{len(nodes)}", "op": op, "target": target, "inputs": inputs, "args": [{"node": i} for i in inputs], "kwargs": {},
+                    "out": {"kind": "tensor", "shape": shape, "dtype": "float32"}, **fields}
+            if op == "parameter":
+                node.update(name=target.replace(".", "_"), args=[])
+            nodes.append(node)
+            return node["id"]
+
+        def linear(x, name, to):
+            w = add("parameter", name, [], [to, nodes[x]["out"]["shape"][1]], requires_grad=True)
+            y = add("call_function", "torch.nn.functional.linear", [x, w], [2048, to])
+            nodes[y].update(args=[], kwargs={"input": {"node": x}, "weight": {"node": w}, "bias": None})
+            return y
+
+        y = linear(0, "first.weight", 2048)
+        for n in range(count):
+            y = add("call_function", "torch.relu", [linear(y, f"layers.{n}.up.weight", 8192)], [2048, 8192])
+            y = linear(y, f"layers.{n}.down.weight", 2048)
+        y = linear(y, "last.weight", 16)
+        y = add("call_function", "torch.sum", [y], [])
+        add("output", "output", [y], [])
+        return self.write("blocks.json", {"format": "heddle.model", "version": 1, "meta": {"model": "blocks", "mode": "train", "n_nodes": len(nodes), "n_params": 0, "source": "a test", "global_batch": 2048}, "nodes": nodes})
+
     def megatron(self, plan):
         result = run("export", "--plan", plan, "--to", "megatron")
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)
         return dict((line.split(" ", 1) + [""])[:2] for line in result.stdout.splitlines())
 
     def test_exports(self):
-        gpt = ("--model", "examples/models/gpt2_12.json.gz")
         out = self.plan("plan.json", "--planner", "hap", "--model", VGG, "--cluster", MIXED)
         for framework in ("megatron", "deepspeed"):
             self.refused(run("export", "--plan", out, "--to", framework), "cannot be expressed", "uneven", "nearest is data parallelism at even shares, at 58")
@@ -89,8 +115,8 @@ class Compared(CommandLine):
         # A pipeline of single devices, whose stages have whole blocks but not equally many.
         cluster = json.loads(pathlib.Path(MIXED).read_text())
         cluster["machines"] = [{"type": "V100", "count": 2}, {"type": "P100", "count": 1}]
-        cluster["links"]["inter"]["bandwidth"] = 3e9
-        pipeline = self.plan("pipeline.json", *gpt, "--cluster", self.write("three.json", cluster), "--memory-limit", "3e9")
+        cluster["links"]["inter"]["bandwidth"] = 1e9
+        pipeline = self.plan("pipeline.json", "--model", self.blocks(12), "--cluster", self.write("three.json", cluster), "--optimizer", "sgd")
         arguments = self.megatron(pipeline)
         stages = json.loads(pipeline.read_text())["pipeline"]
         self.assertEqual(arguments["--pipeline-model-parallel-size"], str(len(stages)))
