@@ -508,7 +508,7 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
         other.time.pipeline *= 1.001;
         CHECK_FALSE(verify_figures(other, c));
     }
-    CHECK(several >= test::cases(20));
+    CHECK((several >= 20 || test::sanitized));
     CHECK((idle >= 10 || test::sanitized));
     CHECK((bounded >= 10 || test::sanitized));
     CHECK((above_work >= 5 || test::sanitized));
