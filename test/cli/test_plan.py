@@ -35,7 +35,7 @@ class Plan(CommandLine):
             self.assertLessEqual(max(map(len, report.splitlines())), 80, report)
             self.assertLessEqual(len(report.splitlines()), 55, report)
             self.assertLess(report.index("What to do"), report.index("\nDevices" if "\nDevices" in report else "\nStages"))
-        self.assertRegex(whole, r"  shares +uneven: 2 x V100 take [\d.]+ % each; 6 x P100 take [\d.]+ % each\n")
+        self.assertRegex(whole, r"  shares +uneven: 2 x V100 take [\d.]+ % each; 6 x P100 take [\d.]+ %\s+each\n")
         self.assertRegex(whole, r"  tensor parallel +\d+ parameters, [\d.]+ GB: ")
         self.assertRegex(staged, r"  pipeline +\d+ stages, \d+ micro-batches, ")
         self.assertRegex(staged, r"  stage 0 +\d x [VP]100 \(")
