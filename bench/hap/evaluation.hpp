@@ -45,7 +45,8 @@ void compare(MakeCluster const& make) {
     for (auto const& m : hap_models)
         for (int each : {1, 2, 4, 8}) {
             auto const c = make(each);
-            auto const p = hap_plan(scaled_model(m, device_count(c)), c);
+            auto const model = scaled_model(m, device_count(c));
+            auto const p = hap_plan(model, c);
             std::printf("%-10.*s %4d", static_cast<int>(m.name.size()), m.name.data(), device_count(c));
             std::optional<double> least;
             auto const print = [&](char const* name) {
@@ -61,13 +62,11 @@ void compare(MakeCluster const& make) {
             for (auto const& other : {least_of_hap, least})
                 other&& p.exists() ? std::printf(" %6.2f", *other / p.cost()) : std::printf(" %6s", "-");
             auto const machines = with_grouped_machines(c);
-            auto const grouped =
-                each > 1 ? cost_of(hap_plan(scaled_model(m, device_count(c)), machines)) : std::nullopt;
+            auto const grouped = each > 1 ? cost_of(hap_plan(model, machines)) : std::nullopt;
             std::printf(" %9s", in_seconds(grouped).c_str());
             if (each > 1) {
-                auto const on_mesh = plan_mesh(scaled_model(m, device_count(c)), c,
-                                               mesh({machines.devices().size(), static_cast<std::size_t>(each)}),
-                                               clp::ratio_solver{}, {.training = hap_training});
+                mesh const axes({machines.devices().size(), static_cast<std::size_t>(each)});
+                auto const on_mesh = plan_mesh(model, c, axes, clp::ratio_solver{}, {.training = hap_training});
                 std::printf(" %8s %6.2f\n", in_seconds(cost_of(on_mesh)).c_str(), 100 * on_mesh.gap());
             } else {
                 std::printf(" %8s %6s\n", "-", "-");
