@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Record what PyTorch 2.15 computes of every call in training_operators.txt and core_operators.txt: graph, values, gradients.
+"""Record what PyTorch 2.15 computes of every call in the three tables of operators: graph, values, gradients.
 
     python3 -m venv venv && venv/bin/pip install torch==2.15.0
     venv/bin/python adapters/pt2/test/record_operators.py adapters/pt2/test/operator_recordings.json.gz
@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 RELEASE = "2.15.0"
-TABLES = ("training_operators.txt", "core_operators.txt")
+TABLES = ("training_operators.txt", "core_operators.txt", "other_operators.txt")
 TYPES = {"f": torch.float64, "i": torch.int64, "j": torch.int32, "b": torch.bool, "c": torch.complex128, "d": torch.float64}
 SCALAR_TYPES = {4: torch.int32, 5: torch.int64, 7: torch.float64, 8: torch.float64, 12: torch.bool}
 

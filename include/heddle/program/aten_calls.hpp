@@ -84,6 +84,7 @@ struct functional_form {
         {"max_pool3d_with_indices", {"max_pool3d"}},
         {"lstm", {"lstm", {{"train", "train"}}}},
         {"gru", {"gru", {{"train", "train"}}}},
+        {"linalg_vector_norm", {"norm", {{"self", "input"}, {"ord", "p"}}}},
         {"rnn_tanh", {"rnn_tanh", {{"train", "train"}}}},
         {"rnn_relu", {"rnn_relu", {{"train", "train"}}}},
     };

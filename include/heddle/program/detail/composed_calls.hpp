@@ -5,12 +5,15 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/composed_attention.hpp>
+#include <heddle/program/detail/composed_cells.hpp>
 #include <heddle/program/detail/composed_samples.hpp>
 #include <heddle/program/detail/composer.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -94,6 +97,24 @@ public:
         x = step("torch.elu", {{"input", of(times(x, before))}, {"alpha", {view_.number(1, "alpha").value_or(1)}}},
                  result().shape, result().type);
         return one(times(x, scale));
+    }
+    /// Norms but the Euclidean: the greatest or least size of an element, or a root of the sum of powers of sizes.
+    results norm() {
+        auto const x = view_.tensor(0, "input");
+        auto const p = view_.number(1, "p");
+        if (!p || *p == 2 || *p == 0 || *p == -std::numeric_limits<double>::infinity()) return {};
+        auto const dims = view_.find(2, "dim") ? *view_.find(2, "dim") : literal{};
+        auto const over = [&](char const* target, tensor_id t) {
+            return step(target, {{"input", of(t)}, {"dim", dims}, {"keepdim", {view_.flag(3, "keepdim", false)}}},
+                        result().shape, result().type);
+        };
+        auto const sizes = in_type(on("torch.abs", x), result().type);
+        if (std::isinf(*p)) return one(over("torch.amax", sizes));
+        if (*p == 1) return one(over("torch.sum", sizes));
+        auto const raised = [&](tensor_id t, double by) {
+            return step("torch.pow", {{"input", of(t)}, {"exponent", {by}}}, shape_of(t), type_of(t));
+        };
+        return one(raised(over("torch.sum", raised(sizes, *p)), 1 / *p));
     }
     results exclusive() {
         auto const x = view_.find_tensor(0, "input"), y = view_.find_tensor(1, "other");
@@ -454,10 +475,13 @@ inline composer::results compose(program_builder const& builder, traced_call con
         {"frac", composed<&composed_values::fraction>},
         {"grid_sampler", composed<&composed_samples::sampled>},
         {"grid_sampler_2d", composed<&composed_samples::sampled>},
+        {"gru", composed<&composed_cells::layers_with_dropout>},
         {"index_put", composed<&composed_places::put_by_mask>},
         {"logical_xor", composed<&composed_values::exclusive>},
+        {"lstm", composed<&composed_cells::layers_with_dropout>},
         {"masked_scatter", composed<&composed_places::scattered_by_mask>},
         {"multi_head_attention_forward", composed<&composed_attention::multi_head>},
+        {"norm", composed<&composed_values::norm>},
         {"normal", composed<&composed_values::drawn_in_place>},
         {"pow", composed<&composed_values::power_of_number>},
         {"randint", composed<&composed_values::random_integers>},
@@ -469,6 +493,8 @@ inline composer::results compose(program_builder const& builder, traced_call con
         {"replication_pad1d", composed<&composed_places::padded>},
         {"replication_pad2d", composed<&composed_places::padded>},
         {"replication_pad3d", composed<&composed_places::padded>},
+        {"rnn_relu", composed<&composed_cells::layers_with_dropout>},
+        {"rnn_tanh", composed<&composed_cells::layers_with_dropout>},
         {"scatter_reduce", composed<&composed_places::scattered_sum>},
         {"select_scatter", composed<&composed_places::with_piece>},
         {"slice_scatter", composed<&composed_places::with_piece>},

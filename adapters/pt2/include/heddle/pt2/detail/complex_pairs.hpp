@@ -68,6 +68,7 @@ public:
         if (name == "add" || name == "sub") return all_pairs_ && operands_.size() == 2 ? plain() : none();
         if (name == "mul" || name == "div") return product(name);
         if (name.starts_with("_fft_")) return plain();
+        if (name.starts_with("fft_")) return transform(name.substr(std::string_view("fft_").size()));
         return {};
     }
 
@@ -156,6 +157,38 @@ private:
         auto const target = std::move(made.target);
         auto const ids = call(target, std::move(made), call_.results);
         return std::vector<std::optional<tensor_id>>(ids.begin(), ids.end());
+    }
+
+    /// A Fourier transform as it is called, `rfft` or `ifft2`, of all of some dimensions.
+    result_ids transform(std::string_view name) {
+        bool const inverse = name.starts_with('i');
+        if (inverse) name.remove_prefix(1);
+        bool const half = name.starts_with('r'), all_dims = name.ends_with('n');
+        bool const of_pairs = call_.is_pair.front(), to_real = inverse && half;
+        if (operands_.size() != 1 || (inverse ? !of_pairs : half && of_pairs)) return {};
+        auto const rank = static_cast<std::int64_t>(call_.rank);
+        literal::list dims;
+        for (std::int64_t d = name.ends_with('2') ? rank - 2 : all_dims ? 0 : rank - 1; d < rank; ++d)
+            dims.emplace_back().value = d;
+        std::string norm = "backward";
+        for (auto const& a : call_.arguments) {
+            if (a.value.is_none()) continue;
+            if (a.name == "dim")
+                dims = a.value.as<literal::list>() ? *a.value.as<literal::list>() : literal::list{a.value};
+            else if (a.name == "norm") norm = a.value.as<std::string>() ? *a.value.as<std::string>() : "";
+            else if (a.name != "self" && !(to_real && a.name == "n")) return {}; // sizes, which pad or cut
+        }
+        for (auto& d : dims)
+            if (auto* at = std::get_if<std::int64_t>(&d.value); at && *at < 0) *at += rank;
+        functional_call made;
+        made.add("input", {literal::tensor{operands_[0]}});
+        made.add("dim", {std::move(dims)});
+        bool const divides = norm == (inverse ? "backward" : "forward");
+        made.add("normalization", {std::int64_t{norm == "ortho" ? 1 : divides ? 2 : 0}});
+        if (!of_pairs) made.add("onesided", {half});
+        else if (!to_real) made.add("forward", {!inverse});
+        auto const target = !of_pairs ? "torch._fft_r2c" : to_real ? "torch._fft_c2r" : "torch._fft_c2c";
+        return one(call(target, std::move(made), call_.results).front());
     }
 
     /// Makes the complex product of pairs; real numbers multiply each of a pair.

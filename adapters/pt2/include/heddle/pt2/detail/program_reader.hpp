@@ -171,7 +171,7 @@ private:
     void read_node(element const& node) {
         std::string const target = node.at("target").name();
         if (target.starts_with("torch.ops.higher_order.") && read_graph_call(node)) return;
-        node_call call{node, operator_name(node), qualified_name(target), {}, {}, {}};
+        node_call call{node, operator_name(node), as_view(qualified_name(target)), {}, {}, {}};
         read_results(call);
         if (makes_nothing(call)) return;
         bool const joins = call.qualified == "aten::cat"; // of which what has no elements is no part
@@ -236,6 +236,13 @@ private:
         });
     }
 
+    /// What changes how its tensor is seen, and nothing in memory, is the view that it returns: later nodes use that.
+    [[nodiscard]] static std::string as_view(std::string qualified) {
+        constexpr std::array<std::string_view, 6> names{"aten::unsqueeze_", "aten::squeeze_",  "aten::t_",
+                                                        "aten::transpose_", "aten::swapaxes_", "aten::swapdims_"};
+        if (algorithm::find(names, qualified) != names.end()) qualified.pop_back();
+        return qualified;
+    }
     /// Whether an operator works in place by its name.
     [[nodiscard]] static bool writes(node_call const& call) {
         std::string_view const name = call.qualified;
