@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <list>
 #include <memory>
 #include <numeric>
@@ -27,16 +28,17 @@ namespace heddle::mpi {
 
 namespace detail {
 
-/// The elements of the ranks' pieces and where they begin, as MPI counts.
+/// The elements of the ranks' pieces and where they begin, as MPI counts: one after the other, or all at the same place.
 struct pieces {
     std::vector<int> counts, begins;
 
     pieces() = default;
-    pieces(shard_counts of, operation const& what) {
-        (void)count(total_count(of), what);
+    pieces(shard_counts of, operation const& what, bool one_after_the_other = true) {
+        (void)count(one_after_the_other ? total_count(of) : largest_count(of), what);
         for (int begin = 0; auto const n : of) {
             counts.push_back(static_cast<int>(n));
-            begins.push_back(std::exchange(begin, begin + static_cast<int>(n)));
+            begins.push_back(begin);
+            if (one_after_the_other) begin += static_cast<int>(n);
         }
     }
 };
@@ -58,23 +60,22 @@ public:
         std::swap(sent_, other.sent_);
         std::swap(received_, other.received_);
         std::swap(expected_, other.expected_);
+        std::swap(operands_, other.operands_);
+        std::swap(combine_, other.combine_);
         return *this;
     }
 
     void wait() {
         if (request_ == MPI_REQUEST_NULL) return;
         MPI_Status status{};
-        try {
-            detail::wait_in_time(time_out_, what_, request_, &status);
-        } catch (error const& e) {
-            if (expected_ < 0 || request_ != MPI_REQUEST_NULL) throw;
-            throw error(std::string(e.what()) + "; another rank has sent more elements");
-        }
+        detail::wait_in_time(time_out_, what_, request_, &status);
         int length = 0;
         if (expected_ >= 0) MPI_Get_elements(&status, MPI_BYTE, &length);
         if (expected_ >= 0 && length != expected_)
             throw error(what_.text() + ": rank " + std::to_string(status.MPI_SOURCE) + " has sent " +
                         std::to_string(length) + " bytes, expected " + std::to_string(expected_));
+        if (combine_) combine_(operands_);
+        operands_ = {};
     }
 
 private:
@@ -87,13 +88,18 @@ private:
     detail::pieces sent_, received_;
     /// The bytes of a message that is received, or -1.
     int expected_ = -1;
+    /// What MPI reads or gives that is not the caller's, and what is made of it in the end.
+    std::vector<std::byte> operands_;
+    std::function<void(std::vector<std::byte> const&)> combine_;
 };
 
 /// One process's end of a group of ranks, for elements of type float, double, or a type of 16 bits that is added and
 /// compared as they are; it models
 /// `asynchronous_communicator_of` and `point_to_point_of`.
 ///
-/// Shards are sent as large as they are: `padded` and `grouped` differ in what is counted, not in what is sent.
+/// Shards are sent as large as they are: `padded` and `grouped` differ in what is counted, not in what is sent. Gathers and
+/// scatters are exchanges of pieces between each two ranks, both ways at once: Open MPI's own gathers use a link one way
+/// at a time, and its scatters reduce all of it on one rank first.
 /// *Throws* `error`, which names the rank and the operation, if MPI reports an error, and if an operation does not end
 /// in time, because another rank has died, hangs or makes another call. MPI gives no way back from that: buffers may
 /// still be written to, so the job has to end, as `run_job` sees to.
@@ -117,13 +123,24 @@ public:
     /// ranks.
     [[nodiscard]] communicator group(std::vector<std::size_t> const& members);
 
+    /// Two or three ranks give each other all they have, and each adds. More of them leave that to MPI; from a copy, since
+    /// Open MPI does it in place by a tree, and otherwise round a ring.
     template <class Scalar>
     [[nodiscard]] request start_all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
         auto result = next("all-reduce", data.size());
-        start(result, [&](MPI_Request* r) {
-            return MPI_Iallreduce(MPI_IN_PLACE, data.data(), detail::count(data.size(), result.what_),
-                                  detail::datatype<Scalar>(), detail::operation_of<Scalar>(how), comm(), r);
-        });
+        if (size() < 4) {
+            std::vector<std::size_t> const all(size(), data.size());
+            auto const into = operands<Scalar>(result, size() * data.size());
+            exchange<Scalar>(result, data, {all, result.what_, false}, into, {all, result.what_});
+            combine(result, data, how);
+        } else {
+            auto const from = operands<Scalar>(result, data.size());
+            algorithm::copy(data, from.begin());
+            start(result, [&](MPI_Request* r) {
+                return MPI_Iallreduce(from.data(), data.data(), detail::count(data.size(), result.what_),
+                                      detail::datatype<Scalar>(), detail::operation_of<Scalar>(how), comm(), r);
+            });
+        }
         count<Scalar>(collective::all_reduce, uneven::padded, size(), data.size());
         return result;
     }
@@ -133,11 +150,8 @@ public:
                                              uneven how) {
         auto result = next("all-gather", whole.size());
         require_shards(result.what_, counts, rank(), size(), mine.size(), whole.size());
-        auto const& shards = result.received_ = {counts, result.what_};
-        start(result, [&](MPI_Request* r) {
-            return MPI_Iallgatherv(mine.data(), shards.counts[rank()], detail::datatype<Scalar>(), whole.data(),
-                                   shards.counts.data(), shards.begins.data(), detail::datatype<Scalar>(), comm(), r);
-        });
+        std::vector<std::size_t> const sent(size(), mine.size());
+        exchange<Scalar>(result, mine, {sent, result.what_, false}, whole, {counts, result.what_});
         count<Scalar>(collective::all_gather, how, size(), carried_count(counts, how));
         return result;
     }
@@ -147,11 +161,10 @@ public:
                                                  shard_counts counts, uneven how) {
         auto result = next("reduce-scatter", whole.size());
         require_shards(result.what_, counts, rank(), size(), mine.size(), whole.size());
-        auto const& shards = result.received_ = {counts, result.what_};
-        start(result, [&](MPI_Request* r) {
-            return MPI_Ireduce_scatter(whole.data(), mine.data(), shards.counts.data(), detail::datatype<Scalar>(),
-                                       detail::operation_of<Scalar>(reduction::sum), comm(), r);
-        });
+        std::vector<std::size_t> const received(size(), mine.size());
+        auto const into = operands<Scalar>(result, size() * mine.size());
+        exchange<Scalar>(result, whole, {counts, result.what_}, into, {received, result.what_});
+        combine(result, mine, reduction::sum);
         count<Scalar>(collective::reduce_scatter, how, size(), carried_count(counts, how));
         return result;
     }
@@ -162,13 +175,7 @@ public:
                                              std::span<Scalar> receive, shard_counts receive_counts) {
         auto result = next("all-to-all", send.size());
         require_pieces(result.what_, send_counts, receive_counts, size(), send.size(), receive.size());
-        auto const& sent = result.sent_ = {send_counts, result.what_};
-        auto const& received = result.received_ = {receive_counts, result.what_};
-        start(result, [&](MPI_Request* r) {
-            return MPI_Ialltoallv(send.data(), sent.counts.data(), sent.begins.data(), detail::datatype<Scalar>(),
-                                  receive.data(), received.counts.data(), received.begins.data(),
-                                  detail::datatype<Scalar>(), comm(), r);
-        });
+        exchange<Scalar>(result, send, {send_counts, result.what_}, receive, {receive_counts, result.what_});
         count<Scalar>(collective::all_to_all, uneven::padded, size(), std::max(send.size(), receive.size()));
         return result;
     }
@@ -259,6 +266,40 @@ private:
     template <class Start>
     static void start(request& r, Start&& call) {
         detail::check(call(&r.request_), r.what_);
+    }
+    /// Starts to send each rank a piece and to receive one of it.
+    template <class Scalar>
+    void exchange(request& r, std::span<Scalar const> from, detail::pieces sent, std::span<Scalar> into,
+                  detail::pieces received) {
+        r.sent_ = std::move(sent);
+        r.received_ = std::move(received);
+        start(r, [&](MPI_Request* request) {
+            return MPI_Ialltoallv(from.data(), r.sent_.counts.data(), r.sent_.begins.data(), detail::datatype<Scalar>(),
+                                  into.data(), r.received_.counts.data(), r.received_.begins.data(),
+                                  detail::datatype<Scalar>(), comm(), request);
+        });
+    }
+    /// Gives an operation room for elements that are not the caller's.
+    template <class Scalar>
+    [[nodiscard]] static std::span<Scalar> operands(request& r, std::size_t elements) {
+        r.operands_.resize(elements * sizeof(Scalar));
+        return {reinterpret_cast<Scalar*>(r.operands_.data()), elements};
+    }
+    /// Lets an operation end by adding up what ranks have given, in their order, or by taking the largest.
+    template <class Scalar>
+    static void combine(request& r, std::span<Scalar> into, reduction how) {
+        r.combine_ = [into, how](std::vector<std::byte> const& operands) {
+            if (into.empty()) return;
+            auto const* of_rank = reinterpret_cast<Scalar const*>(operands.data());
+            auto const* const end = of_rank + operands.size() / sizeof(Scalar);
+            std::copy_n(of_rank, into.size(), into.begin());
+            while ((of_rank += into.size()) != end)
+                if (how == reduction::sum)
+                    std::transform(into.begin(), into.end(), of_rank, into.begin(), std::plus<>{});
+                else
+                    std::transform(into.begin(), into.end(), of_rank, into.begin(),
+                                   [](Scalar x, Scalar y) { return std::max(x, y); });
+        };
     }
     [[nodiscard]] request send_bytes(std::span<std::byte const> data, std::size_t to) {
         auto result = next("a message", data.size());

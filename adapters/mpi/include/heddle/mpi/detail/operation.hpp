@@ -44,7 +44,10 @@ inline void check(int code, operation const& what) {
     std::array<char, MPI_MAX_ERROR_STRING> text{};
     int length = 0;
     MPI_Error_string(code, text.data(), &length);
-    throw error(what.text() + ": " + std::string(text.data(), static_cast<std::size_t>(length)));
+    int kind = MPI_ERR_OTHER;
+    MPI_Error_class(code, &kind);
+    throw error(what.text() + ": " + std::string(text.data(), static_cast<std::size_t>(length)) +
+                (kind == MPI_ERR_TRUNCATE ? "; another rank has sent more elements, or does something else" : ""));
 }
 
 /// Returns MPI's operation of a reduction. MPI keeps one of foreign elements until the process ends.
