@@ -88,6 +88,7 @@ class Bed:
             run("ip", "netns", "add", space)
             self.made.callback(run, "ip", "netns", "del", space)
             run("ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", space)
+            self.made.callback(run, "ip", "link", "del", outside)  # a namespace removes its own later
             run("ip", "link", "set", outside, "master", self.name)
             run("ip", "link", "set", outside, "up")
             run("ip", "-n", space, "address", "add", f"10.77.0.{k + 1}/24", "dev", inside)
