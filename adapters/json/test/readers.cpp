@@ -262,6 +262,9 @@ TEST_CASE("the example of fitted models is what fitting makes of the example of 
             CHECK(pieces[i].slope.value == doctest::Approx(model.pieces[i].slope.value).epsilon(1e-9));
         }
     }
+    REQUIRE((found.link && expected.link));
+    CHECK(found.link->bandwidth.value == doctest::Approx(expected.link->bandwidth.value).epsilon(1e-9));
+    CHECK(found.link->latency.value == doctest::Approx(expected.link->latency.value).epsilon(1e-9));
     auto const value = [](auto const& q) { return q ? q->value : -1; };
     REQUIRE(found.speeds.size() == expected.speeds.size());
     for (auto const& [device, by_type] : expected.speeds)

@@ -183,12 +183,17 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
 }
 
 /// Returns the models of a report, with the collectives on `ranks` ranks alone. An operator class without rate and
-/// bandwidth is left out.
+/// bandwidth is left out. Two ranks that gather send each other a half each, at once: so much of the link is known.
 [[nodiscard]] inline fitted_models models_of(fit_report const& report, int ranks) {
     fitted_models result;
     result.ranks = ranks;
     for (auto const& c : report.collectives)
         if (c.ranks == ranks) result.collectives[c.kind] = c.model;
+    for (auto const& c : report.collectives) {
+        if (c.kind != collective::all_gather || c.ranks != 2) continue;
+        auto const& [latency, slope] = c.model.line_at(bytes(c.points.back().size));
+        if (slope.value > 0) result.link = {bytes_per_second(0.5 / slope.value), std::max(latency, seconds(0))};
+    }
     for (auto const& o : report.operators)
         if (o.speed.rate || o.speed.bandwidth) result.speeds[o.device][o.type][o.category] = o.speed;
     return result;

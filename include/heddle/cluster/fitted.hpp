@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,12 @@ struct fitted_models {
     std::map<collective, collective_model> collectives{};
     /// The speeds by name of the device type.
     std::map<std::string, device_speeds> speeds{};
+    /// The link between the first two ranks.
+    std::optional<network_link> link{};
 };
 
 /// Replaces models of a cluster. An element type that a device type lacks starts with the speeds that stand in for it:
-/// those of float32, or else the first there are.
+/// those of float32, or else the first there are. The first two ranks are the first two devices, of one machine or of two.
 /// *Returns* sentences on what was left out: collectives on another number of ranks, and devices that are not in the
 /// cluster.
 /// *Precondition:* `validate(c)` passed.
@@ -46,6 +49,8 @@ HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const&
         left_out.push_back("the collectives were measured on " + std::to_string(models.ranks) +
                            " ranks, the cluster has " + std::to_string(devices) + " devices: they are left out");
     }
+    if (models.link && devices > 1)
+        (c.machines.front().planned_devices() > 1 ? c.intra : c.inter) = models.link;
     for (auto const& [name, by_type] : models.speeds) {
         auto const type = algorithm::find(c.types, name, &device_type::name);
         if (type == c.types.end()) {

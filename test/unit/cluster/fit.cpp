@@ -232,6 +232,7 @@ TEST_CASE("a report has groups, repeated sizes, errors and warnings") {
     CHECK(report.operators[0].quality.warnings.size() == 1);
     CHECK(rank_counts(report) == std::set{4, 8});
     auto const models = models_of(report, 8);
+    CHECK(!models.link);
     CHECK(models.collectives.at(collective::all_reduce).time(bytes(2e6)).value == doctest::Approx(1e-2));
     CHECK(models.speeds.at("gpu").at(element_type::float32).contains(operator_class::matmul));
     CHECK(fit_samples(std::vector<sample>{}).collectives.empty());

@@ -66,5 +66,8 @@ TEST_CASE("fitted models that fit a cluster go where they belong") {
 
     models.ranks = 4;
     models.speeds.clear();
+    models.link = network_link{bytes_per_second(3e9), seconds(2)};
     CHECK(put_into(c, models).size() == 1);
+    CHECK(c.intra->bandwidth.value == 3e9); // the first two devices are of one machine
+    CHECK(!c.inter);
 }

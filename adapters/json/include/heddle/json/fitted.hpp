@@ -37,6 +37,8 @@ inline fitted_models read_fitted(document const& file) {
     fitted_models result;
     result.ranks = static_cast<int>(file.root().at("ranks").integer(1, 65536));
     result.collectives = read_collectives(file.root(), false);
+    if (auto const link = file.root().find("link"))
+        result.link = {bytes_per_second(link->at("bandwidth").rate()), seconds(link->at("latency").non_negative())};
     if (auto const rates = file.root().find("rates"))
         for (auto const& [device, table] : rates->fields()) result.speeds.emplace(device, read_device_speeds(table));
     return result;
@@ -60,6 +62,7 @@ inline fitted_models read_fitted(document const& file) {
 [[nodiscard]] inline std::string to_text(fitted_models const& models) {
     nlohmann::ordered_json root{{"format", "heddle.fitted"}, {"version", 1}, {"ranks", models.ranks}};
     root["collectives"] = detail::to_json(models.collectives);
+    if (models.link) root["link"] = {{"bandwidth", models.link->bandwidth.value}, {"latency", models.link->latency.value}};
     auto& rates = root["rates"] = nlohmann::ordered_json::object();
     for (auto const& [device, types] : models.speeds)
         for (auto const& [type, classes] : types)
