@@ -3,8 +3,13 @@
 #include "attended_run.hpp"
 #include "commands.hpp"
 
-#include <heddle/heddle.hpp>
+#include <heddle/base/printable.hpp>
 #include <heddle/json/all.hpp>
+#include <heddle/search/best_first.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/search/properties/landmark_bound.hpp>
+#include <heddle/search/properties/property_space.hpp>
+#include <heddle/search/properties/property_task.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -3,6 +3,9 @@
 #include "model.hpp"
 
 #include <heddle/clp/all.hpp>
+#include <heddle/execute/interpreter.hpp>
+#include <heddle/execute/optimizer.hpp>
+#include <heddle/execute/size.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/libtorch/kernels.hpp>

@@ -4,6 +4,9 @@
 
 #include "graph.hpp"
 
+#include <heddle/execute/kernel.hpp>
+#include <heddle/execute/single_device.hpp>
+#include <heddle/execute/tensor.hpp>
 #include <heddle/heddle.hpp>
 
 #include <array>
