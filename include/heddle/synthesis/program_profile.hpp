@@ -32,10 +32,6 @@ void check_for_pipelines(cluster const& c);
 /// Returns the types that machines have.
 [[nodiscard]] std::vector<std::size_t> types_in_use(cluster const& c);
 
-/// Raises what is held such that a device of a group of this degree holds no less than `grouped`; a device alone holds
-/// what it held.
-void cover(group_bytes& held, bytes grouped, std::size_t degree);
-
 } // namespace detail
 
 struct profile_options {
@@ -43,6 +39,19 @@ struct profile_options {
     std::optional<std::int64_t> global_batch{};
     training_options training{};
 };
+
+namespace detail {
+
+[[nodiscard]] std::optional<strategy_problem> make_strategy_problem(search::deadline const& until, program const& p,
+                                                                    program_layers const& layers, cluster const& c,
+                                                                    profile_options const& options);
+[[nodiscard]] std::optional<template_problem> make_template_problem(search::deadline const& until, program const& p,
+                                                                    program_layers const& layers, cluster const& c,
+                                                                    std::int64_t micro_batch_size,
+                                                                    std::int64_t micro_batches, machine_split split,
+                                                                    training_options const& training);
+
+} // namespace detail
 
 /// Makes the problem that strategies solve: layers of a program on the machines of a cluster, at every tensor degree
 /// that divides all machines.
@@ -62,68 +71,7 @@ template <single_device_program Program>
                                                                            program_layers const& layers,
                                                                            cluster const& c,
                                                                            profile_options const& options = {}) {
-    detail::check_for_pipelines(c);
-    auto const whole = index_program(program);
-    (void)layers_at(whole, layers.cuts);
-    strategy_problem problem;
-    problem.name = c.name;
-    problem.global_batch = options.global_batch.value_or(batch_size_of(whole));
-    std::size_t common = 0;
-    for (auto const& m : c.machines) common = std::gcd(common, static_cast<std::size_t>(m.devices));
-    auto const samples = problem.global_batch;
-    auto const sample = index_program(with_batch_size(program, 1));
-    auto const across = bytes_across(sample);
-    layer_pricer const one(sample, layers, options.training);
-    std::optional<layer_pricer> all;
-    if (samples > 1) all.emplace(index_program(with_batch_size(program, samples)), layers, options.training);
-
-    std::map<std::size_t, std::size_t> number;
-    std::map<tensor_id, shared_parameter> shared;
-    for (auto const type : detail::types_in_use(c)) {
-        number[type] = problem.types.size();
-        profiled_type made{c.types[type].name, c.types[type].memory, seconds(0), {}};
-        for (auto const divisor : divisors(static_cast<std::int64_t>(common))) {
-            auto const degree = static_cast<std::size_t>(divisor);
-            if (until.is_over()) return std::nullopt;
-            auto const group = tensor_group_of(c, type, degree);
-            auto const single = one.price(group), full = all ? all->price(group) : single;
-            auto& profile = made.profiles[degree];
-            for (std::size_t l = 0; l < layers.size(); ++l) {
-                auto const& cost = single[l];
-                if (problem.layers.size() ==
-                    l) // all of it split, until a group is met whose devices hold more than an equal part
-                    problem.layers.push_back({layers.names[l],
-                                              {bytes(0), cost.gradients},
-                                              {bytes(0), cost.kept},
-                                              {bytes(0), cost.saved},
-                                              {across[layers.cuts[l]], bytes(0)}});
-                auto& layer = problem.layers[l];
-                detail::cover(layer.gradients, cost.gradients, degree);
-                detail::cover(layer.kept, cost.kept, degree);
-                detail::cover(layer.saved, cost.saved, degree);
-                if (degree > 1) layer.buffer = std::max(layer.buffer, cost.buffer);
-                for (auto const& [tensor, gradients] : cost.shared) {
-                    auto& parameter =
-                        shared.try_emplace(tensor, shared_parameter{{}, {bytes(0), gradients}}).first->second;
-                    if (parameter.layers.empty() || parameter.layers.back() < l) parameter.layers.push_back(l);
-                    detail::cover(parameter.gradients, gradients, degree);
-                }
-                profile.update.push_back(cost.update);
-                seconds const first = single[l].forward + single[l].backward, last = full[l].forward + full[l].backward;
-                seconds const slope = samples > 1 ? (last - first) / static_cast<double>(samples - 1) : first;
-                profile.layers.push_back(first);
-                profile.fixed.push_back(std::clamp(first - slope, seconds(0), first));
-            }
-        }
-        problem.types.push_back(std::move(made));
-    }
-    for (auto& [tensor, parameter] : shared) problem.shared.push_back(std::move(parameter));
-    for (auto const& m : c.machines)
-        problem.machines.insert(problem.machines.end(), static_cast<std::size_t>(m.count),
-                                {number.at(m.type), static_cast<std::size_t>(m.devices),
-                                 c.intra.value_or(network_link{}), c.inter.value_or(network_link{})});
-    validate(problem);
-    return problem;
+    return detail::make_strategy_problem(until, program_of(program), layers, c, options);
 }
 /// As above, in any time.
 template <single_device_program Program>
@@ -146,15 +94,132 @@ template <single_device_program Program>
     search::deadline const& until, Program const& program, program_layers const& layers, cluster const& c,
     std::int64_t micro_batch_size, std::int64_t micro_batches, machine_split split = machine_split::halves,
     training_options const& training = {}) {
-    detail::check_for_pipelines(c);
-    (void)layers_at(index_program(program), layers.cuts);
+    return detail::make_template_problem(until, program_of(program), layers, c, micro_batch_size, micro_batches, split,
+                                         training);
+}
+/// As above, in any time.
+template <single_device_program Program>
+[[nodiscard]] template_problem make_template_problem(Program const& program, program_layers const& layers,
+                                                     cluster const& c, std::int64_t micro_batch_size,
+                                                     std::int64_t micro_batches,
+                                                     machine_split split = machine_split::halves,
+                                                     training_options const& training = {}) {
+    return make_template_problem_within(search::deadline(), program, layers, c, micro_batch_size, micro_batches, split,
+                                        training)
+        .value();
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void check_for_pipelines(cluster const& c) {
+    validate(c);
+    if (has_groups(c))
+        throw input_error("cluster '" + c.name + "'",
+                          "has device groups, expected single devices: pipelines tell the devices of a machine apart");
+}
+
+HEDDLE_INLINE std::vector<std::size_t> types_in_use(cluster const& c) {
+    std::vector<std::size_t> types;
+    for (auto const& m : c.machines) types.push_back(m.type);
+    algorithm::sort(types);
+    types.erase(std::ranges::unique(types).begin(), types.end());
+    return types;
+}
+
+/// Raises what is held such that a device of a group of this degree holds no less than `grouped`; a device alone holds
+/// what it held.
+HEDDLE_INLINE void cover(group_bytes& held, bytes grouped, std::size_t degree) {
+    if (degree == 1) return;
+    bytes const alone = held.whole + held.split;
+    held.split = std::clamp((alone - grouped) / (1 - 1 / static_cast<double>(degree)), bytes(0), held.split);
+    held.whole = alone - held.split;
+}
+
+HEDDLE_INLINE std::optional<strategy_problem> make_strategy_problem(search::deadline const& until, program const& p,
+                                                                    program_layers const& layers, cluster const& c,
+                                                                    profile_options const& options) {
+    check_for_pipelines(c);
+    auto const whole = index_program(p);
+    (void)layers_at(whole, layers.cuts);
+    strategy_problem problem;
+    problem.name = c.name;
+    problem.global_batch = options.global_batch.value_or(batch_size_of(whole));
+    std::size_t common = 0;
+    for (auto const& m : c.machines) common = std::gcd(common, static_cast<std::size_t>(m.devices));
+    auto const samples = problem.global_batch;
+    auto const sample = index_program(with_batch_size(p, 1));
+    auto const across = bytes_across(sample);
+    layer_pricer const one(sample, layers, options.training);
+    std::optional<layer_pricer> all;
+    if (samples > 1) all.emplace(index_program(with_batch_size(p, samples)), layers, options.training);
+
+    std::map<std::size_t, std::size_t> number;
+    std::map<tensor_id, shared_parameter> shared;
+    for (auto const type : types_in_use(c)) {
+        number[type] = problem.types.size();
+        profiled_type made{c.types[type].name, c.types[type].memory, seconds(0), {}};
+        for (auto const divisor : divisors(static_cast<std::int64_t>(common))) {
+            auto const degree = static_cast<std::size_t>(divisor);
+            if (until.is_over()) return std::nullopt;
+            auto const group = tensor_group_of(c, type, degree);
+            auto const single = one.price(group), full = all ? all->price(group) : single;
+            auto& profile = made.profiles[degree];
+            for (std::size_t l = 0; l < layers.size(); ++l) {
+                auto const& cost = single[l];
+                if (problem.layers.size() ==
+                    l) // all of it split, until a group is met whose devices hold more than an equal part
+                    problem.layers.push_back({layers.names[l],
+                                              {bytes(0), cost.gradients},
+                                              {bytes(0), cost.kept},
+                                              {bytes(0), cost.saved},
+                                              {across[layers.cuts[l]], bytes(0)}});
+                auto& layer = problem.layers[l];
+                cover(layer.gradients, cost.gradients, degree);
+                cover(layer.kept, cost.kept, degree);
+                cover(layer.saved, cost.saved, degree);
+                if (degree > 1) layer.buffer = std::max(layer.buffer, cost.buffer);
+                for (auto const& [tensor, gradients] : cost.shared) {
+                    auto& parameter =
+                        shared.try_emplace(tensor, shared_parameter{{}, {bytes(0), gradients}}).first->second;
+                    if (parameter.layers.empty() || parameter.layers.back() < l) parameter.layers.push_back(l);
+                    cover(parameter.gradients, gradients, degree);
+                }
+                profile.update.push_back(cost.update);
+                seconds const first = single[l].forward + single[l].backward, last = full[l].forward + full[l].backward;
+                seconds const slope = samples > 1 ? (last - first) / static_cast<double>(samples - 1) : first;
+                profile.layers.push_back(first);
+                profile.fixed.push_back(std::clamp(first - slope, seconds(0), first));
+            }
+        }
+        problem.types.push_back(std::move(made));
+    }
+    for (auto& [tensor, parameter] : shared) problem.shared.push_back(std::move(parameter));
+    for (auto const& m : c.machines)
+        problem.machines.insert(problem.machines.end(), static_cast<std::size_t>(m.count),
+                                {number.at(m.type), static_cast<std::size_t>(m.devices),
+                                 c.intra.value_or(network_link{}), c.inter.value_or(network_link{})});
+    validate(problem);
+    return problem;
+}
+
+HEDDLE_INLINE std::optional<template_problem> make_template_problem(search::deadline const& until, program const& p,
+                                                                    program_layers const& layers, cluster const& c,
+                                                                    std::int64_t micro_batch_size,
+                                                                    std::int64_t micro_batches, machine_split split,
+                                                                    training_options const& training) {
+    check_for_pipelines(c);
+    (void)layers_at(index_program(p), layers.cuts);
     template_problem problem;
     problem.micro_batches = micro_batches;
     problem.split = split;
     problem.layer_names = layers.names;
-    auto const micro = index_program(with_batch_size(program, micro_batch_size));
+    auto const micro = index_program(with_batch_size(p, micro_batch_size));
     layer_pricer const pricer(micro, layers, training);
-    auto const types = detail::types_in_use(c);
+    auto const types = types_in_use(c);
     for (auto const type : types) {
         auto& made = problem.types.emplace_back();
         made.name = c.types[type].name;
@@ -205,47 +270,8 @@ template <single_device_program Program>
             }
         }
     }
-    detail::check(problem);
+    check(problem);
     return problem;
-}
-/// As above, in any time.
-template <single_device_program Program>
-[[nodiscard]] template_problem make_template_problem(Program const& program, program_layers const& layers,
-                                                     cluster const& c, std::int64_t micro_batch_size,
-                                                     std::int64_t micro_batches,
-                                                     machine_split split = machine_split::halves,
-                                                     training_options const& training = {}) {
-    return make_template_problem_within(search::deadline(), program, layers, c, micro_batch_size, micro_batches, split,
-                                        training)
-        .value();
-}
-
-} // namespace heddle
-
-#if HEDDLE_DEFINITIONS
-
-namespace heddle::detail {
-
-HEDDLE_INLINE void check_for_pipelines(cluster const& c) {
-    validate(c);
-    if (has_groups(c))
-        throw input_error("cluster '" + c.name + "'",
-                          "has device groups, expected single devices: pipelines tell the devices of a machine apart");
-}
-
-HEDDLE_INLINE std::vector<std::size_t> types_in_use(cluster const& c) {
-    std::vector<std::size_t> types;
-    for (auto const& m : c.machines) types.push_back(m.type);
-    algorithm::sort(types);
-    types.erase(std::ranges::unique(types).begin(), types.end());
-    return types;
-}
-
-HEDDLE_INLINE void cover(group_bytes& held, bytes grouped, std::size_t degree) {
-    if (degree == 1) return;
-    bytes const alone = held.whole + held.split;
-    held.split = std::clamp((alone - grouped) / (1 - 1 / static_cast<double>(degree)), bytes(0), held.split);
-    held.whole = alone - held.split;
 }
 
 } // namespace heddle::detail
