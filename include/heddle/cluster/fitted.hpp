@@ -49,8 +49,7 @@ HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const&
         left_out.push_back("the collectives were measured on " + std::to_string(models.ranks) +
                            " ranks, the cluster has " + std::to_string(devices) + " devices: they are left out");
     }
-    if (models.link && devices > 1)
-        (c.machines.front().planned_devices() > 1 ? c.intra : c.inter) = models.link;
+    if (models.link && devices > 1) (c.machines.front().planned_devices() > 1 ? c.intra : c.inter) = models.link;
     for (auto const& [name, by_type] : models.speeds) {
         auto const type = algorithm::find(c.types, name, &device_type::name);
         if (type == c.types.end()) {

@@ -62,7 +62,8 @@ inline fitted_models read_fitted(document const& file) {
 [[nodiscard]] inline std::string to_text(fitted_models const& models) {
     nlohmann::ordered_json root{{"format", "heddle.fitted"}, {"version", 1}, {"ranks", models.ranks}};
     root["collectives"] = detail::to_json(models.collectives);
-    if (models.link) root["link"] = {{"bandwidth", models.link->bandwidth.value}, {"latency", models.link->latency.value}};
+    if (models.link)
+        root["link"] = {{"bandwidth", models.link->bandwidth.value}, {"latency", models.link->latency.value}};
     auto& rates = root["rates"] = nlohmann::ordered_json::object();
     for (auto const& [device, types] : models.speeds)
         for (auto const& [type, classes] : types)
