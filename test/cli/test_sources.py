@@ -74,6 +74,13 @@ class Sources(CommandLine):
                         cost = self.cost(fx, cluster, planner="hidup")
                         self.assertLessEqual(abs(self.cost(exported, cluster, planner="hidup") - cost), 1e-9 * cost)
 
+    def test_wide_cuts(self):
+        """Where all forms are too many, those that few cheap programs need are enough: DeBERTa's vocabulary is cut, though its projections are used twice."""
+        planned = run("plan", "--planner", "hap", "--model", "bench/todays_models/deberta_v3.pt2.gz", "--cluster", "examples/clusters/h100x16_nvlink.json", "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (0, ""), planned)
+        summary = json.loads(planned.stdout)
+        self.assertLess(summary["cost"], 1.01 * summary["lower_bound"])
+
     def test_torchscript_commands(self):
         path, inputs = self.traced("encoder")
         plan = self.path / "plan.json"

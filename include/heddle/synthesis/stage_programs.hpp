@@ -100,7 +100,7 @@ public:
     /// Takes all of it again.
     void take_again();
     /// Where there are bounding programs, takes the programs that do with these forms and with those that bounding
-    /// programs need.
+    /// programs need, or with these alone where that is too many.
     void keep_to_forms(form_table forms);
     /// Tells whether the graph has every program of the space.
     [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete() && !bounding_; }
@@ -175,6 +175,8 @@ private:
     void explore_taken();
     /// Loosens tensors until cuts are narrow.
     [[nodiscard]] std::unique_ptr<bounding_programs> loosen(instruction_filter const& allowed);
+    /// Adds the forms in which tensors are cut along the batch.
+    void add_batch_forms(form_table& forms) const;
     /// Some forms of tensors, and those in which the fastest and the smallest of the bounding programs have them.
     [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table forms);
     /// The costs of an instruction of the searched program.
@@ -298,13 +300,19 @@ HEDDLE_INLINE void stage_programs::explore_taken() {
 HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
     if (!bounding_) return;
     auto const all = taken();
-    forms = forms_of(*bounding_, std::move(forms));
-    for (bool everywhere : {false, true}) {
-        auto const kept =
-            in_forms(program(), all, forms, [&](tensor_id t) { return everywhere || bounding_->program.late(t); });
-        graph_ =
-            explore(converting_before_views(program(), kept), everywhere ? std::numeric_limits<std::size_t>::max() : 1);
-        if (graph_.is_complete) break;
+    auto const take = [&](form_table const& kept, bool everywhere, std::size_t width_after) {
+        auto const is_kept = [&](tensor_id t) { return everywhere || bounding_->program.late(t); };
+        graph_ = explore(converting_before_views(program(), in_forms(program(), all, kept, is_kept)), width_after);
+        return graph_.is_complete;
+    };
+    constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
+    bool const is_asked = !forms.empty();
+    auto const most = forms_of(*bounding_, forms);
+    if (!take(most, false, 1) && !take(most, true, is_asked ? 1 : unlimited) && is_asked) {
+        // A few good programs, and all that have their forms, rather than some of very many.
+        add_batch_forms(forms);
+        join_by_whole_copies(forms);
+        if (!take(forms, true, 1)) take(most, true, unlimited);
     }
     space_.restrict_to(all); // what was there is not referred to any more
 }
@@ -347,12 +355,16 @@ HEDDLE_INLINE void stage_programs::add_forms(bounding_programs const& bounding, 
     heddle::add_forms(bounding, path, forms);
 }
 
-HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bounding, form_table forms) {
-    auto const& loose = bounding.program;
+HEDDLE_INLINE void stage_programs::add_batch_forms(form_table& forms) const {
     forms.resize(program().tensors.size());
     auto const batch = batch_factors(given());
     for (tensor_id t = 0; t < given().tensors.size(); ++t)
         if (auto const f = batch.first_of(t); f != no_factor) forms[t].insert(tensor_form::shard(f).code());
+}
+
+HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bounding, form_table forms) {
+    auto const& loose = bounding.program;
+    add_batch_forms(forms);
     auto const ratios = types_.per_device(compute_proportional_ratios());
     largest_shares const shares(integral_shares(loose.program(), ratios), types_.of_device);
     priced_graph const priced(*bounding.space, bounding.graph, bounding.steps, model_, shares, options_.training, {},
