@@ -151,7 +151,8 @@ TEST_CASE("what repeats is explored once and leads where it leads each time") {
                 REQUIRE(a.first_link == b.first_link);
                 for (std::size_t l = 0; l < a.links.size(); ++l) {
                     REQUIRE(a.links[l].to == b.links[l].to);
-                    auto const x = once.graph.bundle(a.links[l].bundle), y = each.graph.bundle(b.links[l].bundle);
+                    auto const x = once.graph.bundle(a.bundles[a.links[l].bundle]),
+                               y = each.graph.bundle(b.bundles[b.links[l].bundle]);
                     REQUIRE(x.size() == y.size());
                     for (std::size_t n = 0; n < x.size(); ++n) REQUIRE(once.at(level, x[n]) == each.at(level, y[n]));
                 }
@@ -206,8 +207,9 @@ TEST_CASE("what repeats has the prices and the best programs that it has each ti
         };
         for (std::size_t level = 0; level + 1 < once.graph.level_count(); ++level)
             for (std::size_t l = 0; l < once.graph.from_level(level).links.size(); ++l) {
-                auto const x = once.graph.bundle(once.graph.from_level(level).links[l].bundle),
-                           y = each.graph.bundle(each.graph.from_level(level).links[l].bundle);
+                auto const &p = once.graph.from_level(level), &q = each.graph.from_level(level);
+                auto const x = once.graph.bundle(p.bundles[p.links[l].bundle]),
+                           y = each.graph.bundle(q.bundles[q.links[l].bundle]);
                 REQUIRE(x.size() == y.size());
                 for (std::size_t e = 0; e < x.size(); ++e) check_prices(level, x[e], y[e]);
             }

@@ -86,12 +86,10 @@ public:
                 best = std::max(best, relaxed_[n] + rest(relaxations_[n]));
             return best;
         };
-        for (auto number = segment.first_link[s.position]; number < segment.first_link[s.position + 1]; ++number) {
-            auto const [to, bundle] = segment.links[number];
-            if (!is_wanted(bound_over([&](relaxation const& r) { return r.paths.through(s.level, number, to); })))
-                continue;
-            state const there{s.level + 1, to};
-            for (action const a : graph.bundle(bundle)) {
+        for (auto const& link : segment.out(s.position)) {
+            if (!is_wanted(bound_over([&](relaxation const& r) { return r.paths.through(s.level, link); }))) continue;
+            state const there{s.level + 1, link.to};
+            for (action const a : graph.bundle(segment.bundles[link.bundle])) {
                 if (!is_wanted(bound_over([&](relaxation const& r) {
                         return weighted_price(priced_, r.weights, s.level, a) + r.paths.to_goal(there);
                     })))

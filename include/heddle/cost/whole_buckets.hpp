@@ -100,15 +100,14 @@ HEDDLE_INLINE double whole_buckets::bound() {
         for (std::size_t n = 0; n < here.size(); ++n) {
             if (here[n].empty()) continue;
             double const least = algorithm::min_element(here[n], {}, &label::closed)->closed;
-            for (auto number = segment.first_link[n]; number < segment.first_link[n + 1]; ++number) {
-                auto const [to, bundle] = segment.links[number];
-                if (least + under_.paths.through(level, number, to) > most_) continue;
-                double const rest = under_.paths.to_goal({static_cast<std::uint32_t>(level + 1), to});
-                for (auto const& by : ways_over(level, bundle)) {
+            for (auto const& link : segment.out(n)) {
+                if (least + under_.paths.through(level, link) > most_) continue;
+                double const rest = under_.paths.to_goal({static_cast<std::uint32_t>(level + 1), link.to});
+                for (auto const& by : ways_over(level, segment.bundles[link.bundle])) {
                     if (least + by.price + rest > most_) continue;
                     for (auto const& l : here[n])
                         if (auto next = extended(l, by); next.closed + rest <= most_)
-                            insert(there[to], std::move(next));
+                            insert(there[link.to], std::move(next));
                 }
             }
         }

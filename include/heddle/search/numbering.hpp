@@ -5,6 +5,8 @@
 
 #include <heddle/base/requirements.hpp>
 
+#include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,8 +23,14 @@ struct list_hash {
     template <std::ranges::sized_range List>
     std::size_t operator()(List const& list) const {
         std::uint64_t h = std::ranges::size(list);
-        for (auto const& e : list) h = (h ^ std::hash<Element>{}(e)) * 0xff51afd7ed558ccdu, h ^= h >> 29;
+        for (auto const& e : list) h = (h ^ hash_of(e)) * 0xff51afd7ed558ccdu, h ^= h >> 29;
         return static_cast<std::size_t>(h);
+    }
+
+private:
+    static std::uint64_t hash_of(Element const& e) {
+        if constexpr (std::same_as<Element, double>) return std::bit_cast<std::uint64_t>(e + 0.0); // of either zero
+        else return std::hash<Element>{}(e);
     }
 };
 

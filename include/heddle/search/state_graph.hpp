@@ -10,11 +10,14 @@
 #include <heddle/search/state_table.hpp>
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <type_traits>
@@ -29,6 +32,8 @@ namespace heddle::search {
 /// successors by the same actions in the same order. What repeats from level to level is then explored once.
 /// *Optional.* `space.bundle(number)` is a range of actions. Then a successor is visited once, with the number of the
 /// bundle of all actions that lead there; a bundle may be given for many states, and is stored once.
+/// *Optional.* Successors may be given in place of their states, if they convert to these and `successor.name()` is a
+/// number. *Axiom.* Of successors of one level, those of equal names are equal states.
 template <class Space>
 concept layered_space = requires(Space& space, std::size_t level, typename Space::state const& s) {
     typename Space::action;
@@ -55,6 +60,13 @@ struct std::hash<heddle::search::graph_node> {
 
 namespace heddle::search {
 
+/// All edges from a state to the state at position `to` of the next level; `bundle` is a place among the bundles of its
+/// segment.
+struct segment_link {
+    std::uint32_t to, bundle;
+    friend bool operator==(segment_link, segment_link) = default;
+};
+
 /// Levels of states as a graph. Levels that are alike share their edges, and the edges between two states are one link
 /// with a bundle of actions.
 template <class Action>
@@ -64,16 +76,13 @@ struct state_graph {
         std::uint32_t to;
         Action action;
     };
-    struct link {
-        std::uint32_t to, bundle;
-        friend bool operator==(link, link) = default;
-    };
-    /// The links from one level to the next, by position in it.
+    /// The links from one level to the next, by position in it, and the numbers of their bundles.
     struct segment {
         std::vector<std::uint32_t> first_link{0};
-        std::vector<link> links;
+        std::vector<segment_link> links;
+        std::vector<std::uint32_t> bundles;
         [[nodiscard]] std::size_t size() const { return first_link.size() - 1; }
-        [[nodiscard]] std::span<link const> out(std::size_t position) const {
+        [[nodiscard]] std::span<segment_link const> out(std::size_t position) const {
             return {links.data() + first_link[position], links.data() + first_link[position + 1]};
         }
     };
@@ -103,8 +112,9 @@ struct state_graph {
     /// Calls `visit(to, action)` for the edges of a state; `to` is a position in the next level.
     template <class Visit>
     void for_each_edge(graph_node n, Visit&& visit) const {
-        for (auto const& l : from_level(n.level).out(n.position))
-            for (auto const& action : bundle(l.bundle)) visit(l.to, action);
+        auto const& links = from_level(n.level);
+        for (auto const& l : links.out(n.position))
+            for (auto const& action : bundle(links.bundles[l.bundle])) visit(l.to, action);
     }
     /// Returns the edges of a state; `to` is a position in the next level.
     [[nodiscard]] std::vector<edge> out(graph_node n) const { return edges(n, 0); }
@@ -137,7 +147,7 @@ template <layered_space Space, std::invocable Width>
     graph_type graph;
     numbering<std::vector<state_type>, list_hash<state_type>> lists;
     // The way from the states of a level to those of the next: the segment and its list of targets.
-    numbering<std::vector<std::uint64_t>, list_hash<std::uint64_t>> steps;
+    numbering<std::array<std::uint64_t, 2>, list_hash<std::uint64_t>> steps;
     std::vector<std::uint32_t> targets;
 
     constexpr std::uint32_t none = ~std::uint32_t{0};
@@ -156,16 +166,45 @@ template <layered_space Space, std::invocable Width>
             return add_bundle(std::span(&action, 1));
         }
     };
+    struct place_in_segment {
+        std::uint32_t segment = 0, place = 0; // counted from one, and from zero
+    };
+    std::vector<place_in_segment> last_place; // by bundle of the graph: where it is in the last segment that has it
+    auto const place_of = [&](std::uint32_t bundle) {
+        auto const number = static_cast<std::uint32_t>(graph.segments.size());
+        auto& bundles = graph.segments.back().bundles;
+        last_place.resize(graph.bundle_count());
+        auto& [segment, place] = last_place[bundle];
+        if (std::exchange(segment, number) != number) {
+            place = static_cast<std::uint32_t>(bundles.size());
+            bundles.push_back(bundle);
+        }
+        return place;
+    };
     auto const has_ended = [&] { return !graph.is_complete && width_after == 0; };
     auto const explore_level = [&](std::size_t level, std::vector<state_type> const& states) {
         std::size_t const most = graph.is_complete ? width() : std::min<std::size_t>(width(), width_after);
         auto& segment = graph.segments.emplace_back();
         state_table<state_type> next;
+        state_table<std::uint64_t> names;
+        std::vector<std::optional<std::uint32_t>> named; // positions by number of names
+        auto const position_of = [&]<class Successor>(Successor const& successor) {
+            auto const find = [&](state_type const& state) {
+                return next.size() < most ? std::optional(next.insert(state).first) : next.find(state);
+            };
+            if constexpr (requires { successor.name(); }) {
+                auto const [name, is_new] = names.insert(successor.name());
+                if (is_new) named.push_back(find(successor));
+                return named[name];
+            } else {
+                return find(successor);
+            }
+        };
         for (auto const& state : states) {
             if (has_ended()) break;
-            space.for_each_successor(level, state, [&](auto const& action, state_type const& successor) {
-                auto const to = next.size() < most ? next.insert(successor).first : next.find(successor);
-                if (to) segment.links.push_back({*to, bundle_of(action)});
+            space.for_each_successor(level, state, [&](auto const& action, auto const& successor) {
+                auto const to = position_of(successor);
+                if (to) segment.links.push_back({*to, place_of(bundle_of(action))});
                 else graph.is_complete = false;
             });
             segment.first_link.push_back(static_cast<std::uint32_t>(segment.links.size()));
@@ -199,107 +238,113 @@ concept action_cost =
     std::invocable<Cost const&, Action const&> || std::invocable<Cost const&, std::size_t, Action const&>;
 
 /// The least cost from every node to the last level, and the action to take; infinite if the last level cannot be
-/// reached.
+/// reached. Copies share what was computed.
 class shortest_paths {
 public:
     [[nodiscard]] double to_goal(graph_node n = {}) const {
-        return rest_of_level_[n.level] + values_[stages_[stage_of_level_[n.level]].values][n.position];
+        return made_->rest_of_level[n.level] + values_of(n.level)[n.position];
     }
     /// Where the cheapest path goes: a position in the next level, and an action's place among the graph's.
     struct turn {
         std::uint32_t to, action;
     };
-    /// Returns the least cost from a level to the last over a link that leads to `to`; `link` is its number among those
-    /// of the level's segment.
-    [[nodiscard]] double through(std::size_t level, std::size_t link, std::uint32_t to) const {
-        return choices_[stages_[stage_of_level_[level]].segment][link].cost +
-               to_goal({static_cast<std::uint32_t>(level + 1), to});
+    /// Returns the least cost from a level to the last over one of the links of its segment.
+    [[nodiscard]] double through(std::size_t level, segment_link const& l) const {
+        return choices_of(level)[l.bundle].cost + to_goal({static_cast<std::uint32_t>(level + 1), l.to});
     }
     /// *Precondition:* the cost to the goal is finite.
-    [[nodiscard]] turn best(graph_node n) const { return stages_[stage_of_level_[n.level]].best[n.position]; }
+    [[nodiscard]] turn best(graph_node n) const {
+        auto const& l = made_->stages[made_->stage_of_level[n.level]].best[n.position];
+        return {l.to, choices_of(n.level)[l.bundle].action};
+    }
 
     /// Returns the least cost from any state of a level.
     [[nodiscard]] double least_from(std::size_t level) const {
-        return algorithm::min(values_[stages_[stage_of_level_[level]].values]) + rest_of_level_[level];
+        return algorithm::min(values_of(level)) + made_->rest_of_level[level];
     }
 
-    /// *Complexity.* Linear in levels, in the links and bundles of those that differ in links or costs, and in the
-    /// links of those that also differ in the costs from there on by more than a summand.
+    /// *Complexity.* Linear in levels, in the bundles of those that differ in links or costs, and in the links of those
+    /// that also differ in the costs from there on by more than a summand.
     template <class Action, action_cost<Action> Cost>
     shortest_paths(state_graph<Action> const& graph, Cost const& cost)
         : shortest_paths(graph, cost, graph.level_count() - 1) {}
 
     /// As above, to any state of level `last`; levels behind it have no paths.
     template <class Action, action_cost<Action> Cost>
-    shortest_paths(state_graph<Action> const& graph, Cost const& cost, std::size_t last)
-        : stage_of_level_(last + 1), rest_of_level_(last + 1) {
+    shortest_paths(state_graph<Action> const& graph, Cost const& cost, std::size_t last) {
+        auto made = std::make_shared<tables>();
+        made->stage_of_level.resize(last + 1);
+        made->rest_of_level.resize(last + 1);
         value_numbering values;
         key_numbering stages, segments;
-        std::vector<cheapest_action> bundles(graph.bundle_count());
         std::size_t const goals = graph.first_of_level[last + 1] - graph.first_of_level[last];
-        stages_.push_back({values.insert(std::vector<double>(goals, 0.0)).first, 0, 0, {}});
-        stage_of_level_[last] = 0;
+        made->stages.push_back({values.insert(std::vector<double>(goals, 0.0)).first, 0, 0, {}});
+        made->stage_of_level[last] = 0;
         for (std::size_t level = last; level-- > 0;) {
             std::uint64_t kind = level;
             if constexpr (requires { cost.alike(level); }) kind = cost.alike(level);
             else if constexpr (std::invocable<Cost const&, Action const&>) kind = 0;
             auto const [segment, is_new_segment] = segments.insert({graph.segment_of_level[level], kind});
-            std::uint32_t const next = stages_[stage_of_level_[level + 1]].values;
-            if (is_new_segment)
-                choices_.push_back(
-                    cheapest(graph, level, cost, bundles, static_cast<std::uint32_t>(choices_.size() + 1)));
+            std::uint32_t const next = made->stages[made->stage_of_level[level + 1]].values;
+            if (is_new_segment) made->choices.push_back(cheapest(graph, level, cost));
             auto const [number, is_new] = stages.insert({segment, next});
             if (is_new) {
-                stages_.push_back(relax(graph.from_level(level), choices_[segment], values[next], values));
-                stages_.back().segment = segment;
+                made->stages.push_back(relax(graph.from_level(level), made->choices[segment], values[next], values));
+                made->stages.back().segment = segment;
             }
-            stage_of_level_[level] = number + 1;
-            rest_of_level_[level] = rest_of_level_[level + 1] + stages_[number + 1].least;
+            made->stage_of_level[level] = number + 1;
+            made->rest_of_level[level] = made->rest_of_level[level + 1] + made->stages[number + 1].least;
         }
-        for (std::uint32_t v = 0; v < values.size(); ++v) values_.push_back(values[v]);
+        for (std::uint32_t v = 0; v < values.size(); ++v) made->values.push_back(values[v]);
+        made_ = std::move(made);
     }
 
 private:
     using value_numbering = numbering<std::vector<double>, list_hash<double>>;
+    using key_numbering = numbering<std::array<std::uint64_t, 2>, list_hash<std::uint64_t>>;
     /// The costs of one level to the goal: the least of them, relative to the least of the next level, and the others
-    /// relative to it; and the list of choices that they come from.
+    /// relative to it; the list of choices that they come from; and the best link of each state.
     struct stage {
         std::uint32_t values, segment;
         double least;
-        std::vector<turn> best;
+        std::vector<segment_link> best;
+    };
+    /// The cheapest action of a bundle.
+    struct choice {
+        double cost;
+        std::uint32_t action;
+    };
+    /// By the bundles of a segment.
+    using choice_list = std::vector<choice>;
+    struct tables {
+        std::vector<stage> stages;
+        std::vector<choice_list> choices;
+        std::vector<std::vector<double>> values;
+        std::vector<std::uint32_t> stage_of_level;
+        std::vector<double> rest_of_level;
     };
 
-    using key_numbering = numbering<std::vector<std::uint64_t>, list_hash<std::uint64_t>>;
-    /// The cheapest action of a bundle, and its cost; made for one level.
-    struct cheapest_action {
-        std::uint32_t made_for = 0, action = 0;
-        double cost = 0;
-    };
-    /// The choice for each link of a segment.
-    struct choice {
-        std::uint32_t action;
-        double cost;
-    };
-    using choice_list = std::vector<choice>;
+    [[nodiscard]] std::vector<double> const& values_of(std::size_t level) const {
+        return made_->values[made_->stages[made_->stage_of_level[level]].values];
+    }
+    [[nodiscard]] choice_list const& choices_of(std::size_t level) const {
+        return made_->choices[made_->stages[made_->stage_of_level[level]].segment];
+    }
 
     template <class Action, class Cost>
-    static choice_list cheapest(state_graph<Action> const& graph, std::size_t level, Cost const& cost,
-                                std::vector<cheapest_action>& bundles, std::uint32_t number) {
+    static choice_list cheapest(state_graph<Action> const& graph, std::size_t level, Cost const& cost) {
+        auto const& bundles = graph.from_level(level).bundles;
         choice_list result;
-        auto const& links = graph.from_level(level).links;
-        result.reserve(links.size());
-        for (auto const& link : links) {
-            auto& best = bundles[link.bundle];
-            if (std::exchange(best.made_for, number) != number) {
-                best.cost = std::numeric_limits<double>::infinity();
-                for (auto a = graph.first_action[link.bundle]; a < graph.first_action[link.bundle + 1]; ++a) {
-                    double here = 0;
-                    if constexpr (requires { cost(graph.actions[a]); }) here = cost(graph.actions[a]);
-                    else here = cost(level, graph.actions[a]);
-                    if (here < best.cost) best.cost = here, best.action = a;
-                }
+        result.reserve(bundles.size());
+        for (auto const bundle : bundles) {
+            choice best{std::numeric_limits<double>::infinity(), 0};
+            for (auto a = graph.first_action[bundle]; a < graph.first_action[bundle + 1]; ++a) {
+                double here = 0;
+                if constexpr (requires { cost(graph.actions[a]); }) here = cost(graph.actions[a]);
+                else here = cost(level, graph.actions[a]);
+                if (here < best.cost) best = {here, a};
             }
-            result.push_back({best.action, best.cost});
+            result.push_back(best);
         }
         return result;
     }
@@ -309,15 +354,18 @@ private:
                        value_numbering& values) {
         constexpr double infinite = std::numeric_limits<double>::infinity();
         std::size_t const size = segment.size();
-        stage result{0, 0, 0, std::vector<turn>(size)};
-        std::vector<double> to_goal(size, infinite);
-        for (std::size_t n = 0; n < size; ++n)
-            for (auto l = segment.first_link[n]; l < segment.first_link[n + 1]; ++l) {
-                auto const to = segment.links[l].to;
-                double const through = choices[l].cost + next[to];
-                if (through < to_goal[n]) to_goal[n] = through, result.best[n] = {to, choices[l].action};
+        stage result{0, 0, 0, std::vector<segment_link>(size)};
+        std::vector<double> to_goal(size);
+        double least = infinite;
+        for (std::size_t n = 0; n < size; ++n) {
+            double best = infinite;
+            for (auto const& l : segment.out(n)) {
+                double const through = choices[l.bundle].cost + next[l.to];
+                if (through < best) best = through, result.best[n] = l;
             }
-        double const least = to_goal.empty() ? infinite : algorithm::min(to_goal);
+            to_goal[n] = best;
+            least = std::min(least, best);
+        }
         if (least < infinite) {
             result.least = least;
             for (auto& v : to_goal) v -= least;
@@ -326,11 +374,7 @@ private:
         return result;
     }
 
-    std::vector<stage> stages_;
-    std::vector<choice_list> choices_;
-    std::vector<std::vector<double>> values_;
-    std::vector<std::uint32_t> stage_of_level_;
-    std::vector<double> rest_of_level_;
+    std::shared_ptr<tables const> made_;
 };
 
 /// The first edge wins ties.

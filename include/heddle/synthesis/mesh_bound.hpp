@@ -181,8 +181,8 @@ HEDDLE_INLINE void mesh_bound::find_ends(axis_number axis) {
         to_end[place].assign(segment.size(), never);
         for (std::size_t n = 0; n < segment.size(); ++n)
             for (auto const& l : segment.out(n))
-                to_end[place][n] =
-                    std::min(to_end[place][n], of_bundle(l.bundle, moves[place]) + to_end[place + 1][l.to]);
+                to_end[place][n] = std::min(to_end[place][n], of_bundle(segment.bundles[l.bundle], moves[place]) +
+                                                                  to_end[place + 1][l.to]);
     }
 }
 
@@ -195,8 +195,8 @@ HEDDLE_INLINE void mesh_bound::look_around(std::size_t place, axis_number axis) 
     met_.clear();
     for (std::size_t n = 0; n < segment.size(); ++n)
         for (auto const& l : segment.out(n)) {
-            auto& [made_for, least] = bundles_[l.bundle];
-            if (std::exchange(made_for, epoch_) != epoch_) least = never, met_.push_back(l.bundle);
+            auto& [made_for, least] = bundles_[segment.bundles[l.bundle]];
+            if (std::exchange(made_for, epoch_) != epoch_) least = never, met_.push_back(segment.bundles[l.bundle]);
             least = std::min(least, s.here[n] + to_end[l.to]);
         }
     for (auto b : met_)
@@ -241,7 +241,7 @@ HEDDLE_INLINE void mesh_bound::pass(std::size_t place, axis_number axis) {
     ++epoch_;
     for (std::size_t n = 0; n < segment.size(); ++n)
         for (auto const& l : segment.out(n))
-            next[l.to] = std::min(next[l.to], s.here[n] + of_bundle(l.bundle, s.moves[place]));
+            next[l.to] = std::min(next[l.to], s.here[n] + of_bundle(segment.bundles[l.bundle], s.moves[place]));
     s.here = std::move(next);
 }
 
@@ -326,8 +326,9 @@ std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves) {
         turns[place].resize(segment.size());
         for (std::size_t n = 0; n < segment.size(); ++n)
             for (auto const& l : segment.out(n)) {
-                double const through = of_bundle(l.bundle, costs[place]) + next[l.to];
-                if (through < here[n]) here[n] = through, turns[place][n] = {l.to, l.bundle};
+                auto const bundle = segment.bundles[l.bundle];
+                double const through = of_bundle(bundle, costs[place]) + next[l.to];
+                if (through < here[n]) here[n] = through, turns[place][n] = {l.to, bundle};
             }
         next = std::move(here);
     }

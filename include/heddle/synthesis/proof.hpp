@@ -257,27 +257,38 @@ HEDDLE_INLINE computation_set useful_computations(stage_programs const& programs
     }
     computation_set useful;
     auto const count = space.program().operators.size();
-    std::vector<double> here{0.0}, there;
-    std::vector<double> price(space.moves().size());
-    std::vector<std::size_t> priced_at(space.moves().size(), graph.level_count());
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    std::vector<double> here{0.0}, there, rest;
+    std::vector<double> prices, cheapest, around; // of moves, bundle by bundle; and, by bundle, of what it leads past
     for (std::size_t level = 0; level + 2 < graph.level_count(); ++level) {
         auto const& segment = graph.from_level(level);
-        there.assign(graph.first_of_level[level + 2] - graph.first_of_level[level + 1],
-                     std::numeric_limits<double>::infinity());
+        prices.clear();
+        cheapest.clear();
+        for (auto const b : segment.bundles) {
+            double least = infinite;
+            for (auto a : graph.bundle(b))
+                least = std::min(least, prices.emplace_back(weighted_price(priced, under.weights, level, a)));
+            cheapest.push_back(least);
+        }
+        std::size_t const size = graph.first_of_level[level + 2] - graph.first_of_level[level + 1];
+        there.assign(size, infinite);
+        rest.clear();
+        for (std::uint32_t to = 0; to < size; ++to)
+            rest.push_back(under.paths.to_goal({static_cast<std::uint32_t>(level + 1), to}));
+        around.assign(segment.bundles.size(), infinite);
         for (std::size_t n = 0; n < here.size(); ++n)
             for (auto const& link : segment.out(n)) {
-                double const rest = under.paths.to_goal({static_cast<std::uint32_t>(level + 1), link.to});
-                for (auto a : graph.bundle(link.bundle)) {
-                    if (std::exchange(priced_at[a], level) != level)
-                        price[a] = weighted_price(priced, under.weights, level, a);
-                    double const so_far = here[n] + price[a];
-                    there[link.to] = std::min(there[link.to], so_far);
-                    if (offset + so_far + rest > most || space.operator_of(level, a) >= count) continue;
-                    auto const i = computed[a];
-                    auto const kind = programs.space().kind(space.operator_of(level, a));
-                    if (std::exchange(useful_of[i], kind) != kind)
-                        useful[kind].insert(codes_of(*space.instructions()[i].as<instruction::compute>()));
-                }
+                there[link.to] = std::min(there[link.to], here[n] + cheapest[link.bundle]);
+                around[link.bundle] = std::min(around[link.bundle], here[n] + rest[link.to]);
+            }
+        auto price = prices.begin();
+        for (std::size_t b = 0; b < segment.bundles.size(); ++b)
+            for (auto a : graph.bundle(segment.bundles[b])) {
+                if (offset + around[b] + *price++ > most || space.operator_of(level, a) >= count) continue;
+                auto const i = computed[a];
+                auto const kind = programs.space().kind(space.operator_of(level, a));
+                if (std::exchange(useful_of[i], kind) != kind)
+                    useful[kind].insert(codes_of(*space.instructions()[i].as<instruction::compute>()));
             }
         here.swap(there);
     }

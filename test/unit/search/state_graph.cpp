@@ -80,8 +80,8 @@ TEST_CASE("the cheapest of the links from a state is where the shortest path goe
         auto const& segment = graph.from_level(level);
         for (std::uint32_t n = 0; n < segment.size(); ++n) {
             double least = std::numeric_limits<double>::infinity();
-            for (auto l = segment.first_link[n]; l < segment.first_link[n + 1]; ++l) {
-                double const through = paths.through(level, l, segment.links[l].to);
+            for (auto const& link : segment.out(n)) {
+                double const through = paths.through(level, link);
                 CHECK(through >= paths.to_goal({level, n}));
                 least = std::min(least, through);
             }
