@@ -5,7 +5,8 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/search/numbering.hpp>
+#include <heddle/search/block_vector.hpp>
+#include <heddle/search/state_table.hpp>
 #include <heddle/theory/alike_steps.hpp>
 #include <heddle/theory/cut_move.hpp>
 #include <heddle/theory/cut_state.hpp>
@@ -96,35 +97,49 @@ public:
     /// Returns the moves that lead from a state to the same state.
     [[nodiscard]] std::vector<action> const& bundle(std::uint32_t number) const { return bundles_[number]; }
 
-    /// Calls `visit(bundle, state const&)`; the state is valid until it returns. This is not const, as it numbers new
-    /// instructions, moves and bundles.
+    /// A state that a move leads to, which is put together when it is asked for. It is valid until the next.
+    class successor {
+    public:
+        /// Successors of equal names, of one level and one after the other, are equal states.
+        [[nodiscard]] std::uint64_t name() const { return std::uint64_t{other_} << 32 | left_; }
+        operator state const&() const { return space_.joined(other_, left_); }
+
+    private:
+        friend cut_space;
+        successor(cut_space& space, std::uint32_t other, std::uint32_t left)
+            : space_(space), other_(other), left_(left) {}
+
+        cut_space& space_;
+        std::uint32_t other_, left_;
+    };
+
+    /// Calls `visit(bundle, successor)`. This is not const, as it numbers new instructions, moves and bundles.
     template <class Visit>
     void for_each_successor(std::size_t level, state const& s, Visit&& visit) {
         auto const& from = cuts_.of_level(std::min(level, program_.operators.size()))[s.cut];
+        if (std::exchange(level_of_others_, level) != level) others_ = {};
         if (level == program_.operators.size()) {
             own_ = s.held;
-            state const end{};
-            for (auto const& last : ways_from_own({level, from}, alike_.step(level, s.cut, 0))) visit(last.bundle, end);
+            auto const no_other = others_.insert(state{}).first;
+            for (auto const& last : ways_from_own({level, from}, alike_.step(level, s.cut, 0)))
+                visit(last.bundle, successor(*this, no_other, last.left));
             return;
         }
         for (std::size_t n = 0; n < from.advances.size(); ++n) {
             auto const& over = from.advances[n];
             split_off_own(s, over);
-            next_.cut = over.next;
             passage const p{level, from, &over, &cuts_.of_level(level + 1)[over.next]};
-            for (auto const& [bundle, left] : ways_from_own(p, alike_.step(level, s.cut, n))) {
-                next_.held.resize(left.size() + other_.size());
-                std::ranges::merge(left, other_, next_.held.begin());
-                visit(bundle, std::as_const(next_));
-            }
+            auto const& ways = ways_from_own(p, alike_.step(level, s.cut, n));
+            if (ways.empty()) continue;
+            auto const other = others_.insert(std::as_const(other_)).first;
+            for (auto const& [bundle, left] : ways) visit(bundle, successor(*this, other, left));
         }
     }
 
 private:
-    /// A bundle, and what it leaves of the operator's own tensors.
+    /// A bundle, and the number of what it leaves of the operator's own tensors.
     struct way {
-        std::uint32_t bundle;
-        held_codes left;
+        std::uint32_t bundle, left;
     };
     /// From a cut over an operator to the next; at the end to none.
     struct passage {
@@ -138,9 +153,18 @@ private:
     /// cut, in `other_`.
     void split_off_own(state const& s, operator_cuts::advance const& over);
 
+    /// A state of what is held of other tensors and what is left of the own ones, by their numbers.
+    [[nodiscard]] state const& joined(std::uint32_t other, std::uint32_t left);
+
     /// What can be done with what is held in `own_`, in the order in which it is found.
     std::vector<way> const& ways_from_own(passage const& p, std::uint64_t alike);
     void list_ways(passage const& p, std::vector<way>& ways);
+    void forget_ways() {
+        listed_ = {};
+        ways_from_ = {};
+    }
+    /// The computations of an operator that are allowed, with their numbers.
+    std::vector<std::pair<std::uint32_t, instruction::compute>> const& allowed_computations(operator_id op);
 
     /// The move that this preparation and its computation are, in `move_`, and what it leaves, in `left_`. `number` is
     /// that of the computation.
@@ -163,15 +187,17 @@ private:
     indexed_program const& program_;
     /// The kind of each operator, and one for the end.
     std::vector<operator_id> kinds_;
-    /// The computations of the first operator of each kind.
+    /// The computations of the first operator of each kind; and, by operator, those that are allowed, once asked for.
     std::vector<std::vector<instruction>> computations_;
+    std::vector<std::optional<std::vector<std::pair<std::uint32_t, instruction::compute>>>> allowed_computations_;
     operator_cuts cuts_;
     alike_steps alike_;
     preparations preparations_;
     move_table table_;
     std::vector<std::vector<action>> bundles_;
-    /// The key is what is alike and what is held of the operator's tensors.
-    std::unordered_map<std::vector<std::uint32_t>, std::vector<way>, search::list_hash<std::uint32_t>> ways_from_;
+    /// What is alike, in place of a cut, with what is held of the operator's tensors; and the ways from there.
+    search::state_table<state> listed_;
+    search::block_vector<std::vector<way>> ways_from_;
     bool has_stages_ = false;
     /// By tensor, the number of where it is given up, and of where what it restores is, or none; by operator, the
     /// tensors that it restores.
@@ -182,10 +208,12 @@ private:
     std::vector<std::vector<std::vector<std::uint16_t>>> given_up_;
     /// Numbers for levels that restore tensors, which are alike if as much may be restored.
     std::map<std::vector<std::uint64_t>, std::uint64_t> restoring_levels_;
+    /// What moves leave of their operators' own tensors, and what is held of others at the next cuts of one level.
+    search::state_table<state> lefts_, others_;
+    std::size_t level_of_others_ = 0;
     // Scratch data of the current enumeration, kept for its memory.
-    state next_;
-    held_codes own_, other_, left_;
-    std::vector<std::uint32_t> key_;
+    state next_, other_, left_, key_;
+    held_codes own_;
     std::vector<formed_tensor> held_, restored_;
     cut_move move_;
 };
@@ -208,18 +236,19 @@ HEDDLE_INLINE cut_space::cut_space(indexed_program const& p, std::vector<operato
 }
 
 HEDDLE_INLINE void cut_space::restrict_to(instruction_filter allowed) {
-    ways_from_.clear();
+    forget_ways();
+    allowed_computations_.assign(program_.operators.size(), std::nullopt);
     alike_ = alike_steps(program_, cuts_, kinds_, allowed.mark);
     preparations_.restrict_to(std::move(allowed));
 }
 
 HEDDLE_INLINE void cut_space::divide_into_stages() {
     has_stages_ = true;
-    ways_from_.clear();
+    forget_ways();
 }
 
 HEDDLE_INLINE void cut_space::restore(std::vector<restoration> const& list) {
-    ways_from_.clear();
+    forget_ways();
     given_up_at_.assign(program_.tensors.size(), none);
     restored_from_ = given_up_at_;
     restores_.assign(program_.operators.size() + 1, {});
@@ -248,25 +277,36 @@ HEDDLE_INLINE std::uint64_t cut_space::alike(std::size_t level) {
 
 HEDDLE_INLINE void cut_space::split_off_own(state const& s, operator_cuts::advance const& over) {
     own_.clear();
-    other_.clear();
+    other_.held.clear();
+    other_.cut = over.next;
     for (auto const code : s.held) {
         held_form const held(code);
         if (over.is_own[held.slot()]) own_.push_back(code);
-        else other_.push_back(held.at(over.slot[held.slot()]).code());
+        else other_.held.push_back(held.at(over.slot[held.slot()]).code());
     }
 }
 
+HEDDLE_INLINE cut_state const& cut_space::joined(std::uint32_t other, std::uint32_t left) {
+    auto const &others = others_[other].held, &lefts = lefts_[left].held;
+    next_.cut = others_[other].cut;
+    next_.held.resize(others.size() + lefts.size());
+    std::ranges::merge(lefts, others, next_.held.begin());
+    return next_;
+}
+
 HEDDLE_INLINE std::vector<cut_space::way> const& cut_space::ways_from_own(passage const& p, std::uint64_t alike) {
-    key_.assign({static_cast<std::uint32_t>(alike)});
+    key_.cut = static_cast<std::uint32_t>(alike);
+    key_.held.clear();
     if (p.over && !restores_.empty())
         for (auto t : restores_[p.over->op]) {
             auto const at = restored_from_[t];
-            key_.insert(key_.end(), {at, static_cast<std::uint32_t>(given_up_[at].size())});
+            key_.held.push_back(at);
+            key_.held.push_back(static_cast<std::uint32_t>(given_up_[at].size()));
         }
-    key_.insert(key_.end(), own_.begin(), own_.end());
-    auto const [slot, is_new] = ways_from_.try_emplace(key_);
-    if (is_new) list_ways(p, slot->second);
-    return slot->second;
+    key_.held.insert(key_.held.end(), own_.begin(), own_.end());
+    auto const [number, is_new] = listed_.insert(std::as_const(key_));
+    if (is_new) list_ways(p, ways_from_.push_back({}));
+    return ways_from_[number];
 }
 
 HEDDLE_INLINE void cut_space::list_ways(passage const& p, std::vector<way>& ways) {
@@ -275,27 +315,24 @@ HEDDLE_INLINE void cut_space::list_ways(passage const& p, std::vector<way>& ways
         if (held_form const held(code); !held.is_saved()) held_.push_back({p.from.live[held.slot()], held.form()});
     if (!p.over) {
         if (auto const move = finish(p)) {
-            ways.push_back({static_cast<std::uint32_t>(bundles_.size()), {}});
+            ways.push_back({static_cast<std::uint32_t>(bundles_.size()), lefts_.insert(state{}).first});
             bundles_.push_back({*move});
         }
         return;
     }
-    std::unordered_map<held_codes, std::size_t, search::list_hash<held_form::code_type>> number_of_left;
+    std::unordered_map<std::uint32_t, std::uint32_t> bundle_that_leaves;
     auto const add = [&](bool begins_stage) {
-        auto const [slot, is_new] = number_of_left.try_emplace(left_, ways.size());
+        auto const left = lefts_.insert(std::as_const(left_)).first;
+        auto const [slot, is_new] = bundle_that_leaves.try_emplace(left, static_cast<std::uint32_t>(bundles_.size()));
         if (is_new) {
-            ways.push_back({static_cast<std::uint32_t>(bundles_.size()), left_});
+            ways.push_back({slot->second, left});
             bundles_.emplace_back();
         }
         move_.begins_stage = begins_stage;
-        bundles_[ways[slot->second].bundle].push_back(table_.intern(move_));
+        bundles_[slot->second].push_back(table_.intern(move_));
     };
     for_each_restoration(p, 0, [&] {
-        for (auto const& of_kind : computations_[kinds_[p.over->op]]) {
-            instruction const there = at(p.over->op, of_kind);
-            if (!preparations_.allowed()(there)) continue;
-            auto const& computation = *there.as<instruction::compute>();
-            auto const number = intern(p.over->op, there);
+        for (auto const& [number, computation] : allowed_computations(p.over->op)) {
             preparations_.for_each(computation, held_, [&](preparation const& prepared) {
                 make_move(p, computation, number, prepared);
                 if (!has_stages_) return add(false);
@@ -309,6 +346,17 @@ HEDDLE_INLINE void cut_space::list_ways(passage const& p, std::vector<way>& ways
             });
         }
     });
+}
+
+HEDDLE_INLINE std::vector<std::pair<std::uint32_t, instruction::compute>> const& cut_space::allowed_computations(
+    operator_id op) {
+    auto& known = allowed_computations_[op];
+    if (known) return *known;
+    known.emplace();
+    for (auto const& of_kind : computations_[kinds_[op]])
+        if (instruction const there = at(op, of_kind); preparations_.allowed()(there))
+            known->push_back({intern(op, there), *there.as<instruction::compute>()});
+    return *known;
 }
 
 template <class Visit>
@@ -347,14 +395,15 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
     move_.instructions.push_back(number);
     for (auto const& i : prepared.after) move_.instructions.push_back(intern(op, i));
     move_.saved.clear();
-    left_.clear();
+    auto& left = left_.held;
+    left.clear();
     auto const keep = [&](tensor_id t, tensor_form f, bool is_saved) {
-        if (auto const slot = slot_of(p.to->live, t)) left_.push_back(held_form(*slot, f, is_saved).code());
+        if (auto const slot = slot_of(p.to->live, t)) left.push_back(held_form(*slot, f, is_saved).code());
     };
     for (auto const code : own_) {
         held_form const held(code);
         if (auto const slot = p.over->slot[held.slot()]; slot != operator_cuts::gone)
-            left_.push_back(held.at(slot).code());
+            left.push_back(held.at(slot).code());
     }
     for (auto const* list : {&std::as_const(restored_), &prepared.gained})
         for (auto const& [t, f] : *list) keep(t, f, false);
@@ -384,8 +433,8 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
         if (algorithm::find(move_.saved, saved) == move_.saved.end()) move_.saved.push_back(saved);
         keep(t, f, true);
     });
-    algorithm::sort(left_);
-    left_.erase(std::unique(left_.begin(), left_.end()), left_.end());
+    algorithm::sort(left);
+    left.erase(std::unique(left.begin(), left.end()), left.end());
     if (!restores_.empty()) note_restorations(p, computation, prepared);
 }
 
