@@ -12,6 +12,7 @@
 #include <heddle/json/staged_plan.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/figures.hpp>
+#include <heddle/plan/verify_staged.hpp>
 #include <heddle/synthesis/price_pipeline.hpp>
 
 #include <nlohmann/json.hpp>
@@ -158,7 +159,7 @@ int run_cost(cost_arguments const& arguments) {
             throw input_error("--model", "is for pipeline plans: others hold what their price needs");
         if (json::has_stages(text, arguments.plan)) {
             auto const p = json::parse_staged_plan(text, arguments.plan);
-            for (auto const& s : p.stages) require_valid(verify_figures(s.plan), arguments);
+            require_valid(verify_figures(p), arguments);
             found = price(p, cluster_for(p.provenance, false));
         } else {
             auto const p = json::parse_plan(text, arguments.plan);

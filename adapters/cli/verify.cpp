@@ -76,8 +76,7 @@ int run_verify(verify_arguments const& arguments) {
         out["priced"] = checked && on;
         out["claims"] = claims_of(p, on.has_value());
         add_extent(out, ran);
-        if (ran)
-            out["planned_shares"] = ran->pieces ? ran->pieces->has_planned_counts : ran->at_once->has_planned_counts;
+        if (ran) out["planned_shares"] = has_planned_shares(*ran);
         if (ran) add_differences(out, ran->shown), add_collectives(out, ran->shown);
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
@@ -93,7 +92,7 @@ int run_verify(verify_arguments const& arguments) {
         if (ran) print_pieces(*ran);
         if (ran && ran->at_once && ran->is_shrunk)
             std::cout << "run with smaller dimensions, the shares "
-                      << (ran->at_once->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
+                      << words_for_shares(ran->at_once->has_planned_counts) << std::endl;
         if (ran) print_differences(ran->shown), print_collectives(ran->shown, p.is_on_mesh());
     }
     return conclude(arguments, problem);

@@ -13,7 +13,9 @@
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove_pieces.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
+#include <heddle/execute/prove_stages.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
+#include <heddle/execute/shrink_stages.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -134,12 +136,20 @@ void add_extent(nlohmann::ordered_json& out, std::optional<executed_plan<Planned
     out["shrunk"] = ran && ran->is_shrunk;
     out["pieces"] = ran && ran->pieces ? ran->pieces->pieces : 0;
 }
+/// Whether every cut had the atoms and counts with which it was planned.
+template <class Planned>
+bool has_planned_shares(executed_plan<Planned> const& ran) {
+    return ran.pieces ? ran.pieces->has_planned_counts : ran.at_once->has_planned_counts;
+}
+inline char const* words_for_shares(bool are_planned) {
+    return are_planned ? "as planned" : "of the finest cuts rounded";
+}
 template <class Planned>
 void print_pieces(executed_plan<Planned> const& ran) {
     if (!ran.pieces) return;
     std::printf("run in %zu pieces with smaller dimensions: %zu of %zu distinct steps, %.4g %%; shares %s\n",
                 ran.pieces->pieces, ran.pieces->executed, ran.pieces->distinct, 100 * ran.share(),
-                ran.pieces->has_planned_counts ? "as planned" : "of the finest cuts rounded");
+                words_for_shares(ran.pieces->has_planned_counts));
     std::fflush(stdout);
 }
 /// What was not run, and why.

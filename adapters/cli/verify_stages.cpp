@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle verify of a plan of several stages checks whether every operator is somewhere once, and each stage's program.
+// heddle verify of a plan of several stages checks whether every operator is somewhere once, and each stage's program,
+// and runs all stages.
 #include "commands.hpp"
 #include "plan_input.hpp"
 #include "verify_run.hpp"
@@ -11,34 +12,70 @@
 #include <nlohmann/json.hpp>
 
 #include <iostream>
+#include <optional>
 #include <string>
 
 namespace heddle::cli {
+
+namespace {
+
+std::string shape_of(staged_plan const& p) {
+    return std::to_string(p.stages.size()) + " stages, " + std::to_string(p.micro_batches) + " micro-batches";
+}
+
+} // namespace
 
 int run_verify_stages(verify_arguments const& arguments, std::string const& text) {
     auto const p = json::parse_staged_plan(text, arguments.plan);
     auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
     auto warnings = model.warnings;
     auto const on = read_cluster_of(arguments, p.provenance, warnings);
+
     auto const checked = verify(model.program, p);
-    auto const figures = checked && on ? verify_figures(p, *on) : checked;
-    if (arguments.run) warnings.push_back("plans of several stages are not run yet; their programs are checked");
+    auto const figures = checked ? on ? verify_figures(p, *on) : verify_figures(p) : checked;
+    std::string problem = figures.problem;
+    std::optional<executed_plan<staged_program>> ran;
+    if (figures && arguments.run) {
+        std::size_t ranks = 0;
+        for (auto const& s : p.stages) ranks += ranks_of(s.plan);
+        check_ranks(arguments, ranks);
+        ran = execute(
+            arguments, staged_program{model.program, p},
+            [](staged_program const& x) { return size_of_execution(x.program, x.plan); },
+            [&](shrink_options const& options) { return shrink(model.program, p, options); });
+        problem = ran->shown.problem;
+        add_warnings(warnings, *ran);
+    }
+
     if (arguments.json) {
-        auto out = verdict(figures.problem);
+        auto out = verdict(problem);
         out["stages"] = p.stages.size();
-        out["micro_batches"] = p.micro_batches;
         out["priced"] = checked && on;
+        out["claims"] = claims_of(p, on.has_value());
+        add_extent(out, ran);
+        if (ran) {
+            out["planned_shares"] = has_planned_shares(*ran);
+            if (ran->at_once) out["micro_batches"] = ran->at_once->plan.micro_batches;
+            add_differences(out, ran->shown);
+        }
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
         for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
         if (figures)
-            std::cout << "valid: " << p.stages.size() << " stages, " << p.micro_batches
-                      << " micro-batches; every operator of " << printable(model.name)
-                      << " once, every property re-derived\n"
-                      << (on ? "priced again: every second is as planned\n" : "");
+            std::cout << "valid: " << shape_of(p) << "; every operator of " << printable(model.name)
+                      << " once, every property re-derived" << std::endl;
+        if (figures)
+            print_extent(on ? "priced again: every second and byte is as planned"
+                            : "memory, counts, ratios and status agree with the steps",
+                         claims_of(p, on.has_value()));
+        if (ran) print_pieces(*ran);
+        if (ran && ran->at_once && ran->is_shrunk)
+            std::cout << "run with smaller dimensions: " << shape_of(ran->at_once->plan) << ", the shares "
+                      << words_for_shares(ran->at_once->has_planned_counts) << std::endl;
+        if (ran) print_differences(ran->shown);
     }
-    return conclude(arguments, figures.problem);
+    return conclude(arguments, problem);
 }
 
 } // namespace heddle::cli

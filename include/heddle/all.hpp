@@ -232,6 +232,7 @@
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
+#include <heddle/execute/shrink_stages.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/execute/stage_links.hpp>

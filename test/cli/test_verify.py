@@ -171,6 +171,52 @@ class Verify(CommandLine):
                     self.assertEqual((result["valid"], result["executed"], result["pieces"]), (True, 1, 0))
                     self.assertLess(result["max_relative_error"], 1e-10)
 
+    def test_verify_runs_plans_of_stages(self):
+        """As `heddle plan` makes them where no planner is named: unlike stages with uneven shares, and micro-batches of one stage."""
+        out, vgg = self.path / "plan.json", "examples/models/vgg19.json.gz"
+        for model, cluster, stages in ((MODEL, "examples/clusters/v100x8_p100x24.json", 1), (vgg, "examples/clusters/v100x2_p100x6.json", 3)):
+            planned = run("plan", "--model", model, "--cluster", cluster, "--out", out)
+            self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+            plan = json.loads(out.read_text())
+            self.assertEqual(len(plan["pipeline"]), stages)
+            self.assertGreater(plan["micro_batches"], 1)
+            for options in ((), ("--cluster", cluster, "--seed", 7)):
+                verified = run("verify", "--plan", out, "--model", model, "--json", *options)
+                self.assertEqual((verified.returncode, verified.stderr), (0, ""))
+                shown = json.loads(verified.stdout)
+                self.assertEqual((shown["valid"], shown["executed"], shown["pieces"], shown["shrunk"], shown["stages"], shown["priced"]), (True, 1, 0, True, stages, len(options) > 0))
+                self.assertEqual((shown["ranks"], shown["micro_batches"]), (sum(len(stage["devices"]) for stage in plan["pipeline"]), min(plan["micro_batches"], stages + 1)))
+                self.assertLess(shown["max_relative_error"], 1e-10)
+                self.assertAlmostEqual(shown["loss"], shown["single_device_loss"], delta=1e-9 * shown["loss"])
+        self.assertGreater(len(set(plan["pipeline"][0]["plan"]["cuts"][0]["counts"])), 1)
+        text = run("verify", "--plan", out, "--model", vgg)
+        self.assertEqual((text.returncode, text.stderr), (0, ""))
+        for fragment in ("valid: 3 stages, 8 micro-batches; ", "run with smaller dimensions: 3 stages, 4 micro-batches, the shares as planned\n", "on 8 ranks", "largest relative error"):
+            self.assertIn(fragment, text.stdout)
+        pieces = json.loads(run("verify", "--plan", out, "--model", vgg, "--run-memory", 3e6, "--json").stdout)
+        self.assertEqual((pieces["valid"], pieces["loss"]), (True, None))
+        self.assertTrue(0.5 < pieces["executed"] < 1 < pieces["pieces"])
+        self.assertIn("not run: stage 2: pieces do not send what enters it", pieces["warnings"])
+
+        def read_whole(stages):
+            next(s for s in stages[1]["steps"] if s["do"] == "read")["to"] = "replicated"
+
+        def without_what_enters(stages):
+            del stages[1]["steps"][0]
+
+        def other_share(stages):
+            counts = stages[0]["cuts"][0]["counts"]
+            counts[0], counts[1] = counts[0] + 1, counts[1] - 1
+
+        def other_reduction(stages):
+            next(s for s in stages[0]["steps"] if s.get("deferred_transfers"))["deferred_transfers"][0]["bytes"] /= 2
+
+        for lie, problem in ((read_whole, "stage 1: "), (without_what_enters, "stage 1: "), (other_share, "stage 0: device 0: its memory"), (other_reduction, "stage 0: ")):
+            lying = json.loads(out.read_text())
+            lie([stage["plan"] for stage in lying["pipeline"]])
+            with self.subTest(lie=lie.__name__):
+                self.refused(run("verify", "--plan", self.write("lying.json", lying), "--model", vgg), "lying.json", problem)
+
     def test_verify_runs_in_pieces_what_is_too_large(self):
         out = self.path / "plan.json"
         self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)

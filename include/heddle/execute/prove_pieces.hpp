@@ -8,6 +8,8 @@
 #include <heddle/execute/piece.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/verify_staged.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -51,6 +53,11 @@ struct piecewise_proof {
     /// Whether nothing that was run is wrong; `share` says how much that is.
     explicit operator bool() const { return static_cast<bool>(shown); }
     piecewise_proof& operator+=(piecewise_proof const& other);
+    /// Notes a distinct step that was not run, and why.
+    void leave(std::string why) {
+        ++distinct;
+        left.push_back(std::move(why));
+    }
 
 private:
     [[nodiscard]] static proof nothing_wrong() {
@@ -178,13 +185,36 @@ template <kernel_backend<double> Backend>
                                               piecewise_options const& options = {}) {
     piecewise_proof all;
     for (auto const& [degree, group] : what.groups) all += prove_in_pieces(p, group, backend, options);
-    auto const leave = [&](std::string why) {
-        ++all.distinct;
-        all.left.push_back(std::move(why));
-    };
     for (std::size_t s = 1; s < what.stages.size(); ++s)
-        leave("stage " + std::to_string(s) + ": pieces do not send what enters it");
-    if (what.copies() > 1) leave("copies: pieces do not add up their gradients");
+        all.leave("stage " + std::to_string(s) + ": pieces do not send what enters it");
+    if (what.copies() > 1) all.leave("copies: pieces do not add up their gradients");
+    return all;
+}
+
+/// Proves the stages of a plan in pieces, each as a plan of its part of the program for one micro-batch. What stages send
+/// each other is no part of a piece: each boundary is a distinct step that is left out, and so is a stage on a mesh.
+template <kernel_backend<double> Backend>
+[[nodiscard]] piecewise_proof prove_in_pieces(program const& p, staged_plan const& what, Backend const& backend,
+                                              piecewise_options options = {}) {
+    if (what.is_plain()) return prove_in_pieces(p, what.stages.front().plan, backend, options);
+    piecewise_proof all;
+    auto const parts = parts_of(p, what);
+    for (std::size_t s = 0; s < parts.size(); ++s) {
+        std::string const place = "stage " + std::to_string(s) + ": ";
+        if (s > 0) all.leave(place + "pieces do not send what enters it");
+        if (what.stages[s].plan.is_on_mesh()) {
+            all.leave(place + "is on a mesh, which is run whole or not at all");
+            continue;
+        }
+        auto const began = std::chrono::steady_clock::now();
+        auto const& part = parts[s].program;
+        auto one = prove_in_pieces(part, what.stages[s].plan, backend, options);
+        for (auto o = parts[s].operators.size(); o < part.operator_count(); ++o) // what stands for sending
+            std::erase_if(one.left, [start = "'" + part.name(static_cast<operator_id>(o)) +
+                                             "'"](std::string const& why) { return why.starts_with(start); });
+        all += one;
+        options.seconds -= std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    }
     return all;
 }
 
@@ -199,9 +229,8 @@ HEDDLE_INLINE piece_prover::piece_prover(program const& p, plan const& what, pie
     std::map<std::string, std::size_t> numbers;
     for (auto n : pieces_.steps()) kinds_[n] = numbers.try_emplace(pieces_.kind_of(n), numbers.size()).first->second;
     out_.distinct = numbers.size();
-    if (!what.has_groups()) return;
-    ++out_.distinct;
-    out_.left.push_back("device groups: a piece has one device of each, so what these exchange inside is not sent");
+    if (what.has_groups())
+        out_.leave("device groups: a piece has one device of each, so what these exchange inside is not sent");
 }
 
 HEDDLE_INLINE piece_prover::range piece_prover::trimmed(range r) const {

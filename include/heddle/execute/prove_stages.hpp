@@ -85,7 +85,7 @@ private:
 template <kernel_backend<double> Backend>
 [[nodiscard]] proof prove(program const& p, staged_plan const& what, Backend const& backend,
                           proof_options const& options = {}) {
-    if (what.stages.size() == 1 && what.micro_batches == 1) return prove(p, what.stages.front().plan, backend, options);
+    if (what.is_plain()) return prove(p, what.stages.front().plan, backend, options);
     staged_proof<Backend> all(p, what, backend, options);
     std::size_t ranks = 0;
     for (auto const& s : what.stages) ranks += ranks_of(s.plan);

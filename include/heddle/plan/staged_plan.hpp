@@ -96,6 +96,8 @@ struct staged_plan : search::outcome<> {
     std::vector<std::string> warnings;
 
     [[nodiscard]] bool exists() const { return !stages.empty(); }
+    /// Tells whether it is no more than a plan: one stage, which has the batch as a whole.
+    [[nodiscard]] bool is_plain() const { return stages.size() == 1 && micro_batches == 1; }
     [[nodiscard]] double cost() const { return time.total().value; }
     /// Returns the relative distance between cost and bound.
     [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }

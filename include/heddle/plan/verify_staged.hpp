@@ -26,10 +26,15 @@ namespace heddle {
 /// the program that it is of, and that the losses of micro-batches add up to the program's.
 [[nodiscard]] verification verify(program const& p, staged_plan const& what);
 
-/// Checks that all that the plan says of time and memory is as `evaluate` says, to 1e-9, that status and bound can be true,
-/// and that no family costs less. *Precondition.* `verify` has
-/// accepted the plan.
+/// Checks whether the figures of a plan agree with its stages and with each other, as `verify_figures` of a plan does of
+/// each stage, and that no family costs less. *Precondition.* `verify` or a reader has accepted the plan.
+[[nodiscard]] verification verify_figures(staged_plan const& p);
+
+/// As above, and checks that all that the plan says of time and memory is as `evaluate` says, to 1e-9.
 [[nodiscard]] verification verify_figures(staged_plan const& p, cluster const& c);
+
+/// As `claims_of` of a plan.
+[[nodiscard]] std::vector<std::string> claims_of(staged_plan const& p, bool has_cluster);
 
 } // namespace heddle
 
@@ -64,8 +69,7 @@ HEDDLE_INLINE std::vector<program_part> parts_of(program const& p, staged_plan c
 
 HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
     try {
-        bool const is_whole = what.stages.size() == 1 && what.micro_batches == 1;
-        if (is_whole && (what.stages.front().first != 0 || what.stages.front().end != p.operator_count()))
+        if (what.is_plain() && (what.stages.front().first != 0 || what.stages.front().end != p.operator_count()))
             return {false, "stage 0: does not have all operators"};
         if (what.micro_batches > 1) {
             auto const indexed = index_program(p);
@@ -74,7 +78,7 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
                                    indexed.operators[operation ? *operation : *statistic].name +
                                    "' of the whole batch"};
         }
-        auto const parts = is_whole ? std::vector<program_part>{} : parts_of(p, what);
+        auto const parts = what.is_plain() ? std::vector<program_part>{} : parts_of(p, what);
         std::set<std::size_t> taken;
         for (std::size_t s = 0; s < what.stages.size(); ++s) {
             auto const& stage = what.stages[s];
@@ -89,23 +93,33 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
                 return {false, place + "its costs are for " + std::to_string(training.in_flight) + " of " +
                                    std::to_string(training.accumulated) + " micro-batches in flight, expected " +
                                    std::to_string(held) + " of " + std::to_string(what.micro_batches)};
-            if (!is_whole && training.interleaves())
+            if (!what.is_plain() && training.interleaves())
                 return {false, place + "has micro-batches that take turns, expected them in one stage alone"};
             if (what.micro_batches > 1 && training.overlaps_gradients)
                 return {false, place + "overlaps gradients, expected that only of one micro-batch"};
-            if (auto const checked = verify(is_whole ? p : parts[s].program, stage.plan); !checked)
+            if (auto const checked = verify(what.is_plain() ? p : parts[s].program, stage.plan); !checked)
                 return {false, place + checked.problem};
         }
     } catch (input_error const& e) { return {false, e.what()}; }
     return {};
 }
 
-HEDDLE_INLINE verification verify_figures(staged_plan const& p, cluster const& c) {
+HEDDLE_INLINE verification verify_figures(staged_plan const& p) {
     return detail::verified([&] {
         detail::check_status(p);
         for (auto const& [name, f] : p.families)
             detail::require_figure(!f.cost || *f.cost >= p.cost() * (1 - 1e-9),
                                    "family '" + name + "' has a plan that costs less");
+        for (std::size_t s = 0; s < p.stages.size(); ++s) {
+            auto const checked = verify_figures(p.stages[s].plan);
+            detail::require_figure(static_cast<bool>(checked), "stage " + std::to_string(s) + ": " + checked.problem);
+        }
+    });
+}
+
+HEDDLE_INLINE verification verify_figures(staged_plan const& p, cluster const& c) {
+    if (auto const own = verify_figures(p); !own) return own;
+    return detail::verified([&] {
         auto const cost = evaluate(p, c);
         auto const near = [](seconds a, seconds b) { return detail::is_near(a.value, b.value); };
         auto const &said = p.time, &found = cost.time;
@@ -122,6 +136,15 @@ HEDDLE_INLINE verification verify_figures(staged_plan const& p, cluster const& c
             detail::require_figure(static_cast<bool>(checked), place + checked.problem);
         }
     });
+}
+
+HEDDLE_INLINE std::vector<std::string> claims_of(staged_plan const& p, bool has_cluster) {
+    std::vector<std::string> claims{"status", "lower_bound", "space", "seconds"};
+    if (!p.families.empty()) claims.push_back("families");
+    for (auto const& claim : claims_of(p.stages.front().plan, has_cluster)) claims.push_back("pipeline.plan." + claim);
+    if (!has_cluster)
+        for (char const* field : {"cost", "time", "pipeline.boundary"}) claims.push_back(field);
+    return claims;
 }
 
 } // namespace heddle

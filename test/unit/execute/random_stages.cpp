@@ -4,6 +4,7 @@
 #include "kernels.hpp"
 
 #include <heddle/execute/prove_stages.hpp>
+#include <heddle/execute/shrink_stages.hpp>
 #include <heddle/execute/stage_rank.hpp>
 #include <heddle/plan/verify_staged.hpp>
 #include <support/cases.hpp>
@@ -71,8 +72,8 @@ double error_with(program const& p, staged_plan const& what, Damage const& damag
 
 } // namespace
 
-TEST_CASE("random stages on lines, meshes and device groups compute what the single device does") {
-    unsigned run = 0, several = 0, meshes = 0, groups = 0, micro_batches = 0, single_samples = 0;
+TEST_CASE("random stages on lines, meshes and device groups compute what the single device does, shrunk too") {
+    unsigned run = 0, smaller = 0, several = 0, meshes = 0, groups = 0, micro_batches = 0, single_samples = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(1500u); ++seed) {
         test::random_source random(seed + 300'000);
         CAPTURE(seed);
@@ -88,15 +89,29 @@ TEST_CASE("random stages on lines, meshes and device groups compute what the sin
         if (std::abs(shown.expected_loss) < 1e-15) continue; // all is zero but for rounding
         CHECK(shown.problem == "");
         ++run;
+        if (run % 2 == 0) {
+            auto const small = shrink(p, *what);
+            REQUIRE(verify(small.program, small.plan).problem == "");
+            CHECK(small.plan.stages.size() == what->stages.size());
+            bool const single = batch_size_of(index_program(p)) == what->micro_batches;
+            CHECK(small.plan.micro_batches ==
+                  std::min(what->micro_batches, std::max(single ? 3 : 2, static_cast<int>(what->stages.size()) + 1)));
+            auto const whole = size_of_execution(p, *what), less = size_of_execution(small.program, small.plan);
+            CHECK(less.memory <= whole.memory);
+            smaller += less.work < whole.work;
+            CHECK(prove(small.program, small.plan, test::kernels(), {.seed = seed}).problem == "");
+        }
         several += what->stages.size() > 1;
         micro_batches += what->micro_batches > 1;
         single_samples += what->micro_batches > 1 && batch_size_of(index_program(p)) == what->micro_batches;
         meshes += std::ranges::any_of(what->stages, [](auto const& s) { return s.plan.is_on_mesh(); });
         groups += std::ranges::any_of(what->stages, [](auto const& s) { return s.plan.has_groups(); });
     }
-    MESSAGE(run << " run, " << several << " of several stages, " << micro_batches << " in micro-batches, " << meshes
-                << " on meshes, " << groups << " in device groups, " << single_samples << " of single samples");
+    MESSAGE(run << " run, " << smaller << " of the shrunk smaller, " << several << " of several stages, "
+                << micro_batches << " in micro-batches, " << meshes << " on meshes, " << groups << " in device groups, "
+                << single_samples << " of single samples");
     CHECK(several > test::cases(100u));
+    CHECK(smaller > test::cases(20u));
     CHECK(meshes > test::cases(20u));
     CHECK(groups > test::cases(10u));
     CHECK(micro_batches > test::cases(20u));
