@@ -14,13 +14,16 @@
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
+#include <heddle/execute/shrink_stages.hpp>
 #include <heddle/execute/stage_rank.hpp>
+#include <heddle/execute/staged_layout.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/names.hpp>
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/hidup.hpp>
+#include <heddle/planner/joint.hpp>
 #include <heddle/theory/rescale.hpp>
 
 #include <support/catalogue_programs.hpp>
@@ -28,6 +31,7 @@
 #include <support/interleaved_plans.hpp>
 #include <support/pipelines.hpp>
 #include <support/random_plans.hpp>
+#include <support/random_stages.hpp>
 
 #include <algorithm>
 #include <array>
@@ -111,6 +115,16 @@ struct shown {
             });
         });
     }
+    void run_stages(program const& p, staged_plan const& how, std::uint64_t seed = 1) {
+        if (how.is_plain()) return run_plan(p, how.stages.front().plan, seed);
+        staged_layout const layout(p, how);
+        on_ranks(p, layout.ranks(), seed, [&](staged_communicator& world, expected_of& expected) {
+            on_stage<libtorch::tensor<double>>(layout, world, [&](auto& here) {
+                interpreter rank(p, layout.indexed(layout.stage_of(world.rank())), here, kernels(), seed);
+                expected.run(rank);
+            });
+        });
+    }
     void run_pipeline(program const& p, pipeline_plan const& how, std::uint64_t seed = 1) {
         auto const indexed = index_program(p);
         auto const split = split_along_batch(indexed);
@@ -162,7 +176,8 @@ cluster uneven_cluster() {
 
 /// Plans models by all planners, and runs the plans with smaller dimensions.
 void run_planned(std::vector<named_program> const& models, std::vector<shown>& all) {
-    shown hap{"plans of HAP"}, hidup{"plans of HiDup"}, amp{"plans of AMP"}, ditto{"plans of Ditto"};
+    shown hap{"plans of HAP"}, hidup{"plans of HiDup"}, amp{"plans of AMP"}, ditto{"plans of Ditto"},
+        any{"plans of all kinds"};
     auto const c = uneven_cluster();
     auto const limited = [](planning_options o) {
         o.synthesis.search.limits.labels = o.last_search.limits.labels = 500;
@@ -172,6 +187,7 @@ void run_planned(std::vector<named_program> const& models, std::vector<shown>& a
         if (!how.exists()) return of.fail("there is no plan: " + how.reason);
         auto const small = shrink(p, how);
         if constexpr (std::is_same_v<decltype(how), plan const&>) of.run_plan(small.program, small.plan);
+        else if constexpr (std::is_same_v<decltype(how), staged_plan const&>) of.run_stages(small.program, small.plan);
         else of.run_pipeline(small.program, small.plan);
     };
     for (auto const& [name, p] : models) {
@@ -182,14 +198,15 @@ void run_planned(std::vector<named_program> const& models, std::vector<shown>& a
                        {.planning = limited(hidup_options().planning), .compares = false}));
         run(amp, p, plan_amp(p, layers, c));
         run(ditto, p, plan_ditto(p, layers, c, {.planner = {.method = template_method::recover}}));
+        run(any, p, find_plan(p, c, proportional_solver()));
     }
-    for (auto const& one : {hap, hidup, amp, ditto}) all.push_back(one);
+    for (auto const& one : {hap, hidup, amp, ditto, any}) all.push_back(one);
 }
 
 /// Returns whether nothing is wrong.
 bool arithmetic(std::uint64_t seeds, std::vector<named_program> const& models) {
     shown programs{"programs on one rank"}, plans{"plans of uneven shards"}, groups{"plans of device groups"},
-        turns{"micro-batches in turn"}, pipelines{"pipelines"};
+        turns{"micro-batches in turn"}, pipelines{"pipelines"}, stages{"stages on lines, meshes and groups"};
     std::set<std::string> kinds;
     for (std::uint64_t seed = 1; turns.run < seeds && seed <= 100 * seeds; ++seed) {
         test::random_source random(seed);
@@ -213,8 +230,9 @@ bool arithmetic(std::uint64_t seeds, std::vector<named_program> const& models) {
         auto const pipeline = test::pipeline_of(p, {0, p.operator_count() / 2, p.operator_count()}, 1 + seed % 2,
                                                 1 + static_cast<std::int64_t>(seed % 3));
         if (p.operator_count() > 1 && verify(p, pipeline)) pipelines.run_pipeline(p, pipeline, seed);
+        if (auto const staged = test::random_stages(p, 6, random)) stages.run_stages(p, *staged, seed);
     }
-    std::vector<shown> all{programs, plans, groups, turns, pipelines};
+    std::vector<shown> all{programs, plans, groups, turns, pipelines, stages};
     run_planned(models, all);
     std::printf("\n## Arithmetic\n\nLoss and gradients in float64 beside the reference kernels on the CPU: random "
                 "programs, of %zu kinds of operators, and plans on ranks that share the device; and what the planners "
@@ -234,8 +252,8 @@ void time_models(extent batch, std::vector<named_program> const& models) {
         "\n## Rates of operator classes\n\nOperators of the models below with half, all and twice the batch, forward "
         "and "
         "backward; each distinct size once. Errors are of sizes that the fit was not given.\n\n"
-        "| precision | class | sizes | rate, GFLOP/s | bandwidth, GB/s | overhead, us | median error | ninth decile | "
-        "worst |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n");
+        "| precision | class | sizes | rate, GFLOP/s | bandwidth, GB/s | overhead, us | median error | 95th percentile "
+        "| worst |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n");
     auto const number = [](auto const& of, double unit) {
         std::array<char, 32> text{"-"};
         if (of) std::snprintf(text.data(), text.size(), "%.4g", of->value / unit);
@@ -247,7 +265,7 @@ void time_models(extent batch, std::vector<named_program> const& models) {
                     number(f.speed.rate, 1e9).c_str(), number(f.speed.bandwidth, 1e9).c_str(),
                     number(f.speed.overhead, 1e-6).c_str());
         if (auto const& error = f.quality.held_out)
-            std::printf(" %.1f %% | %.1f %% | %.0f %% |\n", 100 * error->median, 100 * error->ninth_decile,
+            std::printf(" %.1f %% | %.1f %% | %.0f %% |\n", 100 * error->median, 100 * error->percentile_95,
                         100 * error->worst);
         else std::printf(" - | - | - |\n");
     }

@@ -51,6 +51,10 @@ torch=$($python -c 'import torch; print(torch.__path__[0])' 2>/dev/null) || {
     exit 1
 }
 version=$($python -c 'import torch; print(torch.__version__)')
+toolkits=$($python -c '
+import torch
+nccl = torch.cuda.nccl.version() if torch.cuda.is_available() else None
+print(f"CUDA: {torch.version.cuda}; NCCL: {nccl}")')
 if [ "$device" = cuda ] && ! $python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     echo "run.sh: the torch of $python has no CUDA that works here" >&2
     exit 1
@@ -77,6 +81,9 @@ for library in "$torch"/../nvidia/*/lib/libnccl.so.* "$torch"/../nvidia/*/lib/li
     folder=$(dirname "$(dirname "$library")")
     cuda="$cuda -isystem $folder/include $library -Wl,-rpath,$folder/lib"
 done
+# Other torches use those of the system.
+toolkit=${CUDA_HOME:-/usr/local/cuda}
+[ "$cuda" ] || cuda="-isystem $toolkit/include -L$toolkit/lib64 -Wl,-rpath,$toolkit/lib64 -lnccl -lcudart"
 build() { # NAME FLAG...
     program=$1 && shift
     # shellcheck disable=SC2086
@@ -114,7 +121,7 @@ fi
         driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)
     fi
     echo
-    echo "Written by \`bench/gpu/run.sh\`. Device: $name; GPUs: $gpus; driver: $driver; torch: $version; compiler: $(${CXX:-g++} --version | head -1); heddle: $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)."
+    echo "Written by \`bench/gpu/run.sh\`. Device: $name; GPUs: $gpus; driver: $driver; torch: $version; $toolkits; compiler: $(${CXX:-g++} --version | head -1); heddle: $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)."
     cat "$work/one.md"
     echo
     echo "## Several GPUs"

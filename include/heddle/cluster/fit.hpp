@@ -25,7 +25,7 @@ namespace heddle {
 
 /// Magnitudes of relative errors, |predicted / measured - 1|.
 struct error_summary {
-    double median = 0, ninth_decile = 0, worst = 0;
+    double median = 0, ninth_decile = 0, percentile_95 = 0, worst = 0;
 };
 
 /// How well a model fits. Errors are at the measured sizes; the time of a size is the median of its measurements.
@@ -66,7 +66,7 @@ struct fit_report {
     auto const quantile = [&](double part) {
         return errors[static_cast<std::size_t>(std::ceil(part * static_cast<double>(errors.size()))) - 1];
     };
-    return {quantile(0.5), quantile(0.9), errors.back()};
+    return {quantile(0.5), quantile(0.9), quantile(0.95), errors.back()};
 }
 
 namespace detail {
