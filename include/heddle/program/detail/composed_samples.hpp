@@ -43,6 +43,34 @@ public:
         auto const how = view_.integer(2, "normalization", 0);
         return one(placed(x, how == 0 ? 1 : how == 1 ? 1 / std::sqrt(places) : 1 / places, 0));
     }
+    /// The places of a grid from -1 to 1, moved by an affine map for each image.
+    results affine_grid() {
+        auto const maps = view_.find_tensor(0, "theta");
+        tensor_shape const made = result().shape;
+        if (!maps || made.size() != 4 || shape_of(*maps) != tensor_shape{made[0], 2, 3}) return {};
+        auto const type = result().type;
+        bool const aligned = view_.flag(2, "align_corners", false);
+        auto const along = [&](std::size_t axis) {
+            auto const size = static_cast<double>(made[axis]);
+            tensor_shape dims{1, 1, 1};
+            dims[axis - 1] = made[axis];
+            auto const number = in_type(counted(dims), type);
+            auto const place = !aligned         ? placed(number, 2 / size, 1 / size - 1)
+                               : made[axis] > 1 ? placed(number, 2 / (size - 1), -1)
+                                                : number;
+            return step("torch.expand", {{"input", of(place)}}, {made[1], made[2], 1}, type);
+        };
+        auto const ones = step("torch.ones", {}, {made[1], made[2], 1}, type);
+        auto const grid =
+            in_shape(joined({along(2), along(1), ones}, 2, {made[1], made[2], 3}), {made[1] * made[2], 3});
+        auto const all = step("torch.expand", {{"input", of(in_shape(grid, {1, made[1] * made[2], 3}))}},
+                              {made[0], made[1] * made[2], 3}, type);
+        auto const turned = step("torch.transpose", {{"input", of(*maps)}, {"dim0", whole(1)}, {"dim1", whole(2)}},
+                                 {made[0], 3, 2}, type);
+        return one(in_shape(
+            step("torch.matmul", {{"input", of(all)}, {"other", of(turned)}}, {made[0], made[1] * made[2], 2}, type),
+            made));
+    }
     /// Samples of images at places of a grid from -1 to 1: the nearest element, or the mean of four by distance. Beyond
     /// the edges there are zeros, or the edges go on.
     results sampled() {

@@ -107,6 +107,59 @@ public:
         };
         return one(raised(over("torch.sum", raised(sizes, *p)), 1 / *p));
     }
+    /// The cosine of the angle between vectors along a dimension.
+    results cosine() {
+        auto const x = view_.find_tensor(0, "x1"), y = view_.find_tensor(1, "x2");
+        if (!x || !y || shape_of(*x).size() != shape_of(*y).size()) return {};
+        auto const axis = view_.axis(view_.integer(2, "dim", 1), shape_of(*x).size());
+        auto const over = [&](char const* target, tensor_id t) {
+            tensor_shape dims = shape_of(t);
+            dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(axis));
+            return step(target, {{"input", of(t)}, {"dim", list_of({static_cast<std::int64_t>(axis)})}}, dims,
+                        type_of(t));
+        };
+        auto const length = [&](tensor_id t) {
+            auto const norm = over("torch.norm", t);
+            return step("torch.clamp_min", {{"input", of(norm)}, {"min", {view_.number(3, "eps").value_or(1e-8)}}},
+                        shape_of(norm), type_of(norm));
+        };
+        auto const lengths = both("torch.mul", length(*x), length(*y));
+        return one(both("torch.div", over("torch.sum", both("torch.mul", *x, *y)), lengths));
+    }
+    /// The norm of the difference of vectors along the last dimension, with a little added to each element.
+    results distance_of_vectors() {
+        auto const x = view_.find_tensor(0, "x1"), y = view_.find_tensor(1, "x2");
+        if (!x || !y) return {};
+        auto const apart = placed(both("torch.sub", *x, *y), 1, view_.number(3, "eps").value_or(1e-6));
+        return one(step("torch.norm",
+                        {{"input", of(apart)},
+                         {"p", {view_.number(2, "p").value_or(2)}},
+                         {"dim", list_of({-1})},
+                         {"keepdim", {view_.flag(4, "keepdim", false)}}},
+                        result().shape, result().type));
+    }
+    results is_finite() {
+        auto const x = view_.tensor(0, "input");
+        return one(step("torch.lt",
+                        {{"input", of(on("torch.abs", x))}, {"other", {std::numeric_limits<double>::infinity()}}},
+                        result().shape, result().type));
+    }
+    /// Ones where row and column are the same.
+    results identity() {
+        if (result().shape.size() != 2) return {};
+        auto const is_same = step(
+            "torch.eq", {{"input", of(counted({result().shape[0], 1}))}, {"other", of(counted({result().shape[1]}))}},
+            result().shape, element_type::boolean);
+        return one(in_type(is_same, result().type));
+    }
+    results places_in_order() {
+        auto const x = view_.tensor(0, "input");
+        return one(steps("torch.sort",
+                         {{"input", of(x)},
+                          {"dim", whole(view_.integer(1, "dim", -1))},
+                          {"descending", {view_.flag(2, "descending", false)}}},
+                         {{result().shape, type_of(x)}, result()})[1]);
+    }
     results exclusive() {
         auto const x = view_.find_tensor(0, "input"), y = view_.find_tensor(1, "other");
         if (!x || !y || (type_of(*x) == element_type::boolean && type_of(*y) == element_type::boolean)) return {};
