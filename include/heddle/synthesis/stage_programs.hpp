@@ -191,8 +191,9 @@ private:
     std::vector<step_work> steps_;
     device_types types_;
     cost_model model_;
-    /// The bounding programs, and those of before `take_only`.
+    /// The bounding programs; and those, and the graph, of before `take_only`.
     std::unique_ptr<bounding_programs> bounding_, bounding_all_;
+    cut_graph graph_all_;
     known_potentials potentials_;
     instruction_filter taken_ = instruction_filter::everything();
     std::optional<computation_set> useful_;
@@ -262,7 +263,10 @@ HEDDLE_INLINE void stage_programs::take(instruction_filter allowed) {
 
 HEDDLE_INLINE bool stage_programs::take_only(computation_set useful) {
     if (useful_ == useful) return false;
-    if (!useful_) bounding_all_ = std::move(bounding_);
+    if (!useful_) {
+        bounding_all_ = std::move(bounding_);
+        graph_all_ = std::move(graph_);
+    }
     useful_ = std::move(useful);
     explore_taken();
     return true;
@@ -272,7 +276,7 @@ HEDDLE_INLINE void stage_programs::take_again() {
     if (!bounding_all_) return take(taken_);
     useful_.reset();
     bounding_ = std::move(bounding_all_);
-    keep_to_forms({});
+    graph_ = std::move(graph_all_);
 }
 
 HEDDLE_INLINE instruction_filter stage_programs::taken() const {
@@ -308,11 +312,11 @@ HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
     constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
     bool const is_asked = !forms.empty();
     auto const most = forms_of(*bounding_, forms);
-    if (!take(most, false, 1) && !take(most, true, is_asked ? 1 : unlimited) && is_asked) {
+    if (!take(most, false, 0) && !take(most, true, is_asked ? 0 : unlimited) && is_asked) {
         // A few good programs, and all that have their forms, rather than some of very many.
         add_batch_forms(forms);
         join_by_whole_copies(forms);
-        if (!take(forms, true, 1)) take(most, true, unlimited);
+        if (!take(forms, true, 0)) take(most, true, unlimited);
     }
     space_.restrict_to(all); // what was there is not referred to any more
 }
