@@ -9,7 +9,7 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/planner/hap.hpp>
-#include <heddle/search/deadline.hpp>
+#include <heddle/search/outcome.hpp>
 #include <heddle/synthesis/alternation.hpp>
 #include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/plan_segments.hpp>
@@ -18,6 +18,7 @@
 #include <heddle/synthesis/stage_run.hpp>
 #include <heddle/theory/micro_batch.hpp>
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,39 +38,61 @@ struct hidup_options {
     /// If set, the whole batch is also planned at once, with gradients reduced beside the backward pass; that plan is a
     /// baseline, and so are its own.
     bool compares = true;
+    /// Plans that cost more are of no use: where searches find none that costs about as little, what they find is
+    /// neither improved further nor proven.
+    double worth_below = std::numeric_limits<double>::infinity();
 };
 
 namespace detail {
 
-/// Plans one indexed micro-batch, from ratios per device or from the starts of `plan_hap`, which on equal devices are
-/// one start. Where several orders of operators have more programs than are kept, those of the given order are planned
-/// as well: of these more are kept.
+/// Searches the programs of a micro-batch, from ratios per device or from the starts of `plan_hap`, which on equal devices
+/// are one start.
 template <time_accumulator Accumulator>
-[[nodiscard]] plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance,
-                             planning_options const& options, std::optional<ratio_table> const& start) {
-    search::deadline const until(options.limits);
-    stage_run<Accumulator> run(part, c, options);
+void search_in_turns(stage_run<Accumulator>& run, ratio_balancer const& balance,
+                     std::optional<ratio_table> const& start) {
     alternation<Accumulator> pairs(run, balance);
     auto const proportional = run.programs.compute_proportional_ratios(), even = run.programs.even_ratios();
     if (start) pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
     else if (proportional == even) pairs.search_from({{"even", even}});
     else pairs.search_from({{"compute-proportional", proportional}, {"even", even}});
-    bool const left_programs_out = !run.programs.is_complete();
-    if (!run.record.is_empty()) {
-        move_atoms_of_candidates(run.record, run.programs, run.until);
-        prove_by_search(run);
-    }
-    plan result = std::move(run).concluded();
-    result.provenance.planner = "hidup";
-    if (options.cuts <= 1 || !left_programs_out || until.is_over()) return result;
+    if (!run.record.is_empty()) move_atoms_of_candidates(run.record, run.programs, run.until);
+}
+
+/// Plans one indexed micro-batch. Where several orders of operators have more programs than are kept, those of the given
+/// order are planned as well: of these more are kept.
+template <time_accumulator Accumulator>
+[[nodiscard]] plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance,
+                             planning_options const& options, std::optional<ratio_table> const& start,
+                             double worth_below) {
+    using run_type = stage_run<Accumulator>;
+    run_type run(part, c, options);
+    search_in_turns(run, balance, start);
     auto in_one_order = options;
     in_one_order.cuts = 1;
-    in_one_order.limits = until.rest(options.limits);
-    auto other = run_hidup<Accumulator>(part, c, balance, in_one_order, start);
-    auto statistics = result.statistics;
-    statistics += other.statistics;
-    if (other.exists() && (!result.exists() || other.cost() < result.cost())) result = std::move(other);
-    result.statistics = statistics;
+    std::optional<run_type> other;
+    if (options.cuts > 1 && !run.programs.is_complete() && !run.until.is_over()) {
+        in_one_order.limits = run.until.rest(options.limits);
+        other.emplace(part, c, in_one_order);
+        search_in_turns(*other, balance, start);
+    }
+    constexpr double about = 1.2; // a proof finds programs too
+    auto const may_be_of_use = [&](run_type const& r) {
+        return !r.record.is_empty() && r.record.best().cost() < about * worth_below;
+    };
+    bool const proves = may_be_of_use(run) || (other && may_be_of_use(*other));
+    auto const conclude = [&](run_type& r) {
+        if (proves && !r.record.is_empty()) prove_by_search(r);
+        return std::move(r).concluded();
+    };
+    plan result = conclude(run);
+    if (other) {
+        auto second = conclude(*other);
+        auto statistics = result.statistics;
+        statistics += second.statistics;
+        if (second.exists() && (!result.exists() || second.cost() < result.cost())) result = std::move(second);
+        result.statistics = statistics;
+    }
+    result.provenance.planner = "hidup";
     return result;
 }
 
@@ -129,27 +152,31 @@ HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole
     auto result = plan_in_segments(
         indexer_of(part), c, planning, balance,
         [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
-            return run_hidup<duplex>(one, c, balance, asked, start);
+            return run_hidup<duplex>(one, c, balance, asked, start, options.worth_below);
         });
     if (statistic)
         result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name +
                                   "' are those of each micro-batch");
-    if (!options.compares) return result;
     double const took = result.statistics.seconds;
     bool const is_late = planning.limits.seconds && (*planning.limits.seconds -= took) <= 0.1 * took;
-    if (is_late || planning.limits.stop.stop_requested()) {
+    if (options.compares && (is_late || planning.limits.stop.stop_requested())) {
         result.warnings.push_back("no time was left to plan the whole batch at once");
-        return result;
+    } else if (options.compares) {
+        planning.training = options.planning.training;
+        planning.training.overlaps_gradients = true;
+        planning.synthesis.engine = search_engine::best_first;
+        planning.cuts = 1;
+        auto const whole = plan_hap(index, c, balance, planning);
+        result.statistics += whole.statistics;
+        result.baselines = whole.baselines;
+        result.other_baselines = whole.other_baselines;
+        result.baselines["whole batch"] = whole.exists() ? std::optional(whole.cost()) : std::nullopt;
     }
-    planning.training = options.planning.training;
-    planning.training.overlaps_gradients = true;
-    planning.synthesis.engine = search_engine::best_first;
-    planning.cuts = 1;
-    auto const whole = plan_hap(index, c, balance, planning);
-    result.statistics += whole.statistics;
-    result.baselines = whole.baselines;
-    result.other_baselines = whole.other_baselines;
-    result.baselines["whole batch"] = whole.exists() ? std::optional(whole.cost()) : std::nullopt;
+    if (planning.limits.stop.stop_requested()) { // maybe after the plan that is returned was concluded
+        result.which_limit = search::limit_kind::stopped;
+        search::conclude(result, result.exists() ? std::optional(result.cost()) : std::nullopt, result.lower_bound,
+                         result.cost());
+    }
     return result;
 }
 
