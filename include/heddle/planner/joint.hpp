@@ -77,7 +77,7 @@ template <single_device_program Program, ratio_solver Solver>
 ///
 /// Families of one stage are planned as their planners do: one axis, with well-known strategies beside it, machines as
 /// groups, a mesh of machines and devices, and micro-batches in turn. Meshes are left where their bound says that they cannot be
-/// better, and turns where a brief search does. Pipelines are AMP's and Ditto's, with each stage planned in full, and drafts of stages of any
+/// better; turns are proven where searches find them near (`hidup_options::worth_below`). Pipelines are AMP's and Ditto's, with each stage planned in full, and drafts of stages of any
 /// numbers of layers on parts of machines or several machines (`draft_pipelines`), of which the best are planned in full:
 /// a stage is a program of its own, with uneven shares and sharded parameters like any other.
 /// *Returns* the best plan, what each family has, and a bound of the space that it names: of plans of stages of whole
@@ -230,15 +230,10 @@ private:
     void plan_in_turns() {
         if (!options_.stage.pinned.empty()) return;
         consider("turns", [&](auto const& note) {
-            constexpr double is_close = 1.05;
-            for (auto const how : {turns_effort::brief, turns_effort::full}) {
-                auto asked = stages_.options();
-                asked.training.overlaps_gradients = false;
-                auto found = staged(stages_.planners().turns(program_, cluster_, asked, how), cluster_);
-                bool const may_be_best = !best_.exists() || (found.exists() && found.cost() < is_close * best_.cost());
-                note(std::move(found));
-                if (!may_be_best) return;
-            }
+            auto asked = stages_.options();
+            asked.training.overlaps_gradients = false;
+            double const worth_below = best_.exists() ? best_.cost() : std::numeric_limits<double>::infinity();
+            note(staged(stages_.planners().turns(program_, cluster_, asked, worth_below), cluster_));
         });
     }
 

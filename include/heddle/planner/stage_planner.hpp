@@ -26,13 +26,11 @@
 
 namespace heddle::detail {
 
-/// How much is searched for micro-batches in turn.
-enum class turns_effort : std::uint8_t { brief, full };
-
 /// How plans of one stage are found, by whatever planner needs a solver of ratios.
 struct stage_planners {
     std::function<plan(program const&, cluster const&, planning_options const&)> one_axis;
-    std::function<plan(program const&, cluster const&, planning_options const&, turns_effort)> turns;
+    /// The last is what a plan has to cost less than to be of use.
+    std::function<plan(program const&, cluster const&, planning_options const&, double)> turns;
     std::function<plan(program const&, cluster const&, mesh const&, mesh_search_options const&)> on_mesh;
 };
 
@@ -44,18 +42,15 @@ template <ratio_solver Solver>
         return plan_hap(p, on, solver, o);
     };
     planners.turns = [&solver](heddle::program const& p, cluster const& on, planning_options const& o,
-                               turns_effort how) {
+                               double worth_below) {
         hidup_options turns;
         auto const own = turns.planning;
         turns.planning = o;
         turns.planning.cuts = own.cuts;
         turns.planning.synthesis.engine = own.synthesis.engine;
         turns.planning.synthesis.beam = own.synthesis.beam;
-        if (how == turns_effort::brief) {
-            turns.planning.synthesis.beam /= 3;
-            turns.planning.last_search.limits.labels = 20'000;
-        }
         turns.compares = false;
+        turns.worth_below = worth_below;
         return plan_hidup(p, on, solver, turns);
     };
     planners.on_mesh = [&solver](heddle::program const& p, cluster const& on, mesh const& m,
