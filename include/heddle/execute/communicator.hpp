@@ -168,6 +168,28 @@ template <class Communicator>
     }
 }
 
+/// What ranks exchange. Collectives of one lane follow each other; those of different lanes need not, so that none that
+/// others compute beside holds up one that is waited for.
+enum class lane : std::uint8_t {
+    values,
+    /// Parameters that are gathered, and gradients.
+    parameters,
+    /// What kernels wait for, such as statistics of rows.
+    kernels
+};
+
+/// Has the operations that `work` starts on a communicator go through a lane, if it has several: then it has members
+/// `open(lane)`, which all ranks call, and `through(lane, work)`.
+template <class Communicator, class Work>
+decltype(auto) through(Communicator& c, lane which, Work&& work) {
+    if constexpr (requires { c.through(which, work); }) return c.through(which, work);
+    else return work();
+}
+template <class Communicator>
+void open_lane(Communicator& c, lane which) {
+    if constexpr (requires { c.open(which); }) c.open(which);
+}
+
 /// What a started operation leaves to be waited for.
 ///
 /// `r.wait()` returns when what the operation gives is there; on streams, when what the computation enqueues from now

@@ -51,7 +51,8 @@ struct only_stage {
 /// *Throws* `input_error` for an input that is differentiated if there are micro-batches, or in device groups.
 ///
 /// A collective is started where the plan has its step, and waited for where what it brings is used first; gradients
-/// are waited for at the end. Inside device groups each is waited for at once, as nothing is priced beside it; so is a
+/// are waited for at the end. Parameters and what kernels wait for have lanes of their own, if the communicator has
+/// several. Inside device groups each is waited for at once, as nothing is priced beside it; so is a
 /// statistic of rows, inside its operator's kernel.
 /// If micro-batches take turns, a stage's collectives are started for one before the other computes (`turns_of`); steps
 /// of parameters are run once, with the sum of their gradients. Kernels run parts of the whole program's operators, so
@@ -249,6 +250,7 @@ private:
             auto const stored = detail::stored_form(step->from());
             stored_as_.insert_or_assign(t, stored_part{stored, common_.of.layout.held_shape(t, stored)});
         }
+        common_.of.open_lanes(*what_.layout);
     }
 
     // ---- what there is
@@ -318,7 +320,10 @@ private:
         s.acting().visit([&](instruction::read const& i) { read(s, i.tensor); },
                          [&](compute const& i) { run_forward(s, i.op); },
                          [&](instruction::reshard const& i) { values(i.tensor).drop(i.tensor, s.from()); },
-                         [&](form_change const& i) { convert(i.tensor, s.from(), s.to(), s.step.forward_transfers); });
+                         [&](form_change const& i) { // what is gathered once for several micro-batches is of the update
+                             auto const& sent = s.step.forward_transfers;
+                             convert(i.tensor, s.from(), s.to(), sent.empty() ? s.step.update_transfers : sent);
+                         });
     }
     void convert(tensor_id t, product_form const& from, product_form const& to, transfer_list const& transfers) {
         values(t).set(t, to, tensors_of(t).converted(t, from, to, value(t, from), detail::way_of(transfers)));

@@ -7,6 +7,7 @@
 
 #include <heddle/plan/verify.hpp>
 #include <heddle/program/operators.hpp>
+#include <heddle/theory/micro_batch.hpp>
 #include <support/literals.hpp>
 #include <support/random_plans.hpp>
 
@@ -77,6 +78,15 @@ public:
 
     [[nodiscard]] plan planned(std::vector<double> ratios) const {
         return plan_of(indexed_, list_, {ratios}, [&](atom_class const& c) { return apportion(c.atoms, ratios); });
+    }
+    /// The same in two micro-batches that take turns, on equal ranks.
+    [[nodiscard]] plan planned_in_turn(std::size_t ranks) const {
+        auto const part = index_program(micro_batch_of(program_, 2));
+        std::vector<double> const ratios(ranks, 1.0 / static_cast<double>(ranks));
+        auto made = plan_of(part, list_, {ratios}, [&](atom_class const& c) { return apportion(c.atoms, ratios); });
+        made.provenance.training.micro_batches = 2;
+        for (auto& s : made.steps) s.step = make_step(part, s.instruction, made.provenance.training);
+        return made;
     }
     /// Accepted, and equal to the single device on three seeds.
     void emulates(std::vector<double> ratios = {0.5, 0.3, 0.2}) const {

@@ -129,6 +129,26 @@ TEST_CASE("ranks of one color are divided from others") {
     });
 }
 
+TEST_CASE("what goes through another lane is held up by nothing that was started before") {
+    auto const through_lanes = [](bool are_open) {
+        on_ranks(2, [&](nccl::communicator& world, cudaStream_t on) {
+            if (are_open) world.open(lane::kernels);
+            device_array<double> beside({1.0}, on), statistic({2.0 + static_cast<double>(world.rank()), 1.0}, on);
+            nccl::request started;
+            if (world.rank() == 0) started = world.start_all_reduce(beside.out());
+            world.through(lane::kernels, [&] { world.all_reduce(statistic.out()); });
+            auto const came = statistic.values("kernel"); // before the other starts what is beside
+            CHECK(came == std::vector<double>{5.0, 2.0});
+            if (world.rank() == 1) started = world.start_all_reduce(beside.out());
+            started.wait();
+            auto const then = beside.values("kernel");
+            CHECK(then == std::vector<double>{2.0});
+        });
+    };
+    through_lanes(true);
+    CHECK(test::contains(test::problem_of([&] { through_lanes(false); }), "all-reduce of 2 doubles"));
+}
+
 TEST_CASE("messages arrive in order, however many are sent before one is received") {
     for (auto const ranks : std::vector<std::size_t>{2, 3, 5})
         on_ranks(ranks, [](nccl::communicator& world, cudaStream_t on) {

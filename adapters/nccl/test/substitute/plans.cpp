@@ -13,10 +13,13 @@
 
 #include <support/catalogue_programs.hpp>
 #include <support/device_groups.hpp>
+#include <support/forms.hpp>
+#include <support/interleaved_plans.hpp>
 #include <support/pipelines.hpp>
 #include <support/random_mesh_programs.hpp>
 #include <support/random_plans.hpp>
 #include <support/random_stages.hpp>
+#include <unit/execute/trap.hpp>
 
 #include <doctest/doctest.h>
 
@@ -112,8 +115,35 @@ TEST_CASE("random plans compute on devices what the single device does, without 
         test::random_source random(seed);
         auto const p = test::catalogue_program(random, 1 + static_cast<int>(seed % 5));
         auto const indexed = index_program(p, test::random_segments(p, random));
-        compare(p, test::random_plan(indexed, 2 + seed % 7, random), seed);
+        auto what = test::random_plan(indexed, 2 + seed % 7, random);
+        what.provenance.training.overlaps_gradients = seed % 2 == 0; // so that parameters have a lane
+        compare(p, what, seed);
     }
+}
+
+TEST_CASE("so do micro-batches that take turns, with lanes for parameters and for what kernels wait for") {
+    int run = 0;
+    for (std::uint64_t seed = 0; seed < 400; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 70'000);
+        auto const p = test::catalogue_program(random, 1 + static_cast<int>(seed % 5));
+        int const count = test::divisor_of_batch(p, random);
+        if (count == 0) continue;
+        auto const part = index_program(micro_batch_of(p, count));
+        auto const what =
+            test::interleaved(test::random_plan(part, 2 + seed % 4, random), part, {.micro_batches = count}, random);
+        compare(p, what, seed);
+        ++run;
+    }
+    CHECK(run > 15);
+    test::trap t; // whose rows are cut
+    auto const x = t.input({8, 6}), w = t.weight({6});
+    auto const y = t.add("softmax", {t.add("mul", {x, w}, {8, 6})}, {8, 6}, {test::number(1)});
+    t.finish(t.add("sum", {t.add("mul", {y, x}, {8, 6})}, {}));
+    using test::P, test::S0, test::S1;
+    t.read(x, S1).read(w, S0).compute({S1, S0}, {S1}).compute({S1}, {S1});
+    t.convert(y, S1, S0).convert(x, S1, S0).compute({S0, S0}, {S0}).compute({S0}, {P});
+    for (std::size_t const ranks : {2, 3}) compare(t.single_device(), t.planned_in_turn(ranks), ranks);
 }
 
 TEST_CASE("so do plans of device groups") {

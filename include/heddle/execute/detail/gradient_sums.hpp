@@ -79,9 +79,11 @@ public:
         }
         auto& across = of_.outermost().over;
         auto const& transfers = std::get<plan_step>(what_.steps[bucket.steps.front()]).step.deferred_transfers;
-        auto const sent = transfers[0].kind == collective::all_reduce
-                              ? across.reduced_together(tensors, std::move(gradients))
-                              : across.scattered_together(tensors, forms, std::move(gradients), way_of(transfers));
+        auto const sent = through(of_.outermost().ranks, lane::parameters, [&] {
+            return transfers[0].kind == collective::all_reduce
+                       ? across.reduced_together(tensors, std::move(gradients))
+                       : across.scattered_together(tensors, forms, std::move(gradients), way_of(transfers));
+        });
         for (std::size_t k = 0; k < tensors.size(); ++k) {
             auto const& s = std::get<plan_step>(what_.steps[bucket.steps[k]]);
             auto const t = s.instruction.change()->tensor;

@@ -162,7 +162,8 @@ private:
             auto& line = all.here_.on(a);
             line.over.count_as(all.program_.results(o)[0]);
             if (auto const found = known.find({o, which}); found != known.end()) return found->second;
-            return known.try_emplace({o, which}, exchanged(line.ranks, rows, sent, received)).first->second;
+            auto came = through(line.ranks, lane::kernels, [&] { return exchanged(line.ranks, rows, sent, received); });
+            return known.try_emplace({o, which}, std::move(came)).first->second;
         };
     }
 
@@ -176,7 +177,8 @@ private:
         for (axis_number a = 0; a < s.axis_count(); ++a) here_.on(a).over.count_as(program_.results(o)[0]);
         auto const reduce_across = [&](wide& all) {
             for (auto a : axes)
-                if (here_.layout.mesh().size(a) > 1 && inside.is_first()) here_.on(a).ranks.all_reduce(all.flat(), how);
+                if (auto& ranks = here_.on(a).ranks; here_.layout.mesh().size(a) > 1 && inside.is_first())
+                    through(ranks, lane::kernels, [&] { ranks.all_reduce(all.flat(), how); });
         };
         if (is_inside) inside.all_reduce(mine.flat(), how);
         if (!axes.empty() && splits_inside && !is_inside) {

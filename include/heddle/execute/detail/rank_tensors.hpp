@@ -3,6 +3,7 @@
 /// @brief How ranks turn a plan's tensors from one form into another, with the devices of their groups.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/inside_exchange.hpp>
@@ -65,6 +66,21 @@ private:
 public:
     inside_exchange<Tensor, inner> inside;
 
+    /// Gives parameters, and what kernels wait for, lanes of their own where the plan is priced as if values' collectives did
+    /// not hold them up, nor they those. All ranks call it.
+    void open_lanes(plan const& what) {
+        auto const& training = what.provenance.training;
+        if (!training.interleaves() && !training.overlaps_gradients) return;
+        bool const waits = algorithm::any_of(what.steps, [](plan_step const& s) {
+            return s.instruction.is<instruction::compute>() &&
+                   !(s.step.forward_transfers.empty() && s.step.backward_transfers.empty());
+        });
+        for (auto& a : axes_) {
+            if (a.ranks.size() < 2) continue;
+            open_lane(a.ranks, lane::parameters);
+            if (waits) open_lane(a.ranks, lane::kernels);
+        }
+    }
     [[nodiscard]] std::size_t axis_count() const { return axes_.size(); }
     [[nodiscard]] axis& on(axis_number a) { return axes_[a]; }
     [[nodiscard]] axis& outermost() { return axes_.front(); }
@@ -92,7 +108,9 @@ public:
                                             uneven how) {
         auto const a = changed_axis(from, to);
         auto const turn = [&](tensor x) {
-            return on(a).over.convert(on(a).layout.view(t, from), from[a], to[a], std::move(x), how);
+            return through(on(a).ranks, lane_of(t), [&] {
+                return on(a).over.convert(on(a).layout.view(t, from), from[a], to[a], std::move(x), how);
+            });
         };
         if (!inside.is_group()) return turn(std::move(value));
         return turned(t, from[0], to[0], std::move(value),
@@ -103,7 +121,9 @@ public:
                                              tensor cotangent, uneven how) {
         auto const a = changed_axis(from, to);
         auto const turn = [&](tensor x) {
-            return on(a).over.transpose(on(a).layout.view(t, from), from[a], to[a], std::move(x), how);
+            return through(on(a).ranks, lane_of(t), [&] {
+                return on(a).over.transpose(on(a).layout.view(t, from), from[a], to[a], std::move(x), how);
+            });
         };
         if (!inside.is_group() || is_parameter(t)) return turn(std::move(cotangent));
         return turned(t, to[0], from[0], std::move(cotangent),
@@ -126,13 +146,17 @@ public:
                                            uneven how) {
         if (kept[0] != form[0]) {
             auto const read = std::exchange(form, form.with(0, kept[0]));
-            auto cut = outermost().over.transpose(outermost().layout.view(t, form), kept[0], read[0],
+            auto cut = through(outermost().ranks, lane::parameters, [&] {
+                return outermost().over.transpose(outermost().layout.view(t, form), kept[0], read[0],
                                                   std::move(cotangent), how);
+            });
             return gradient_inside(t, kept, form, std::move(cut.get()));
         }
         auto result = gradient_inside(t, kept, form, std::move(cotangent));
         if (form[0] != tensor_form::replicated()) return result;
-        return outermost().over.reduced(outermost().layout.view(t, kept), std::move(result.get()));
+        auto all = std::move(result.get());
+        return through(outermost().ranks, lane::parameters,
+                       [&] { return outermost().over.reduced(outermost().layout.view(t, kept), std::move(all)); });
     }
     /// As above, but for the outermost axis's part.
     [[nodiscard]] arriving_tensor gradient_inside(tensor_id t, product_form const& kept, product_form form,
@@ -209,6 +233,7 @@ public:
     }
 
 private:
+    [[nodiscard]] lane lane_of(tensor_id t) const { return is_parameter(t) ? lane::parameters : lane::values; }
     static std::deque<axis> lines_of(indexed_program const& p, mesh_layout const& all, Ranks& ranks) {
         std::deque<axis> axes;
         for (axis_number a = 0; a < all.mesh().axis_count(); ++a) axes.emplace_back(p, all, a, line_along(ranks, a));

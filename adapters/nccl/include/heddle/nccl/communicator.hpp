@@ -81,9 +81,10 @@ struct communicator_options {
 /// *Device memory.* Spans are of device memory, which is never read or written by the host.
 /// *Order.* Where a communicator of host memory returns once something holds, here it holds for what is enqueued on the
 /// computation stream afterwards. A collective that was started runs on the communicator's own stream, after what was
-/// enqueued on the computation stream before; `request::wait` lets what comes after wait for it. Until then its output
+/// enqueued on the computation stream before, and after what was started before it through the same lane; `request::wait`
+/// lets what comes after wait for it. Until then its output
 /// may not be used, nor its input changed. The host waits in `synchronise`, and where ranks meet for the first time: in
-/// constructors, `group`, `split`, a message between two ranks that is their first, and a collective that is the first
+/// constructors, `group`, `split`, `open`, a message between two ranks that is their first, and a collective that is the first
 /// of its kind.
 /// *Recording.* Once ranks have met, what a CUDA graph records of the computation stream may have operations of this
 /// communicator, if each is waited for before the recording ends. They are not looked after when the graph runs; `watch`
@@ -113,6 +114,20 @@ public:
     /// order of their keys; a rank without a color has none. NCCL makes them faster than groups.
     [[nodiscard]] std::optional<communicator> split(std::optional<int> color, int key);
 
+    /// Gives a lane a stream and a communicator of NCCL of its own. Without that, it is that of values.
+    void open(lane which);
+    template <class Work>
+    decltype(auto) through(lane which, Work&& work) {
+        auto const found = state_->apart.find(which);
+        struct going_back {
+            detail::link*& used;
+            detail::link* before;
+            ~going_back() { used = before; }
+        } const back{state_->used, state_->used};
+        state_->used = found == state_->apart.end() ? state_->link.get() : found->second.get();
+        return work();
+    }
+
     template <class Scalar>
     [[nodiscard]] request start_all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
         auto const what = next("all-reduce", data.size());
@@ -138,7 +153,7 @@ public:
                                          static_cast<int>(r), comm, on);
                 });
             });
-        return start(what, *state_->link, [&](detail::link& link) {
+        return start(what, link(), [&](detail::link& link) {
             std::size_t const each = largest_count(counts);
             auto const gather = [&](Scalar const* from, Scalar* to) {
                 link.enqueue(what, [&](ncclComm_t comm, cudaStream_t on) {
@@ -171,7 +186,7 @@ public:
                                       static_cast<int>(r), comm, on);
                 });
             });
-        return start(what, *state_->link, [&](detail::link& link) {
+        return start(what, link(), [&](detail::link& link) {
             std::size_t const each = largest_count(counts);
             auto const scatter = [&](Scalar const* from, Scalar* to) {
                 link.enqueue(what, [&](ncclComm_t comm, cudaStream_t on) {
@@ -262,7 +277,7 @@ private:
         std::shared_ptr<detail::started> own;
     };
     /// The messages from one rank to another. They wait until both have come.
-    struct channel {
+    struct mailbox {
         std::unique_ptr<detail::link> link;
         std::deque<message> pending;
     };
@@ -273,14 +288,17 @@ private:
         std::size_t rank = 0, ranks = 0, operations = 0, splits = 0;
         std::shared_ptr<detail::watchdog> dog{};
         std::unique_ptr<detail::link> link{};
+        /// Those of lanes that are open, and that which operations go through; null if it is that of values.
+        std::map<lane, std::unique_ptr<detail::link>> apart{};
+        detail::link* used = nullptr;
         event computed{};
         /// By sender and receiver.
-        std::map<std::pair<std::size_t, std::size_t>, channel> channels{};
+        std::map<std::pair<std::size_t, std::size_t>, mailbox> mailboxes{};
         std::map<std::vector<std::size_t>, std::size_t> groups{};
 
-        /// Begins to join the ranks of a channel, if that is possible yet. Returns whether they are joined.
-        [[nodiscard]] bool is_open(std::pair<std::size_t, std::size_t> const& between, channel& c);
-        /// Enqueues the messages of channels that are open.
+        /// Begins to join the ranks of a mailbox, if that is possible yet. Returns whether they are joined.
+        [[nodiscard]] bool is_open(std::pair<std::size_t, std::size_t> const& between, mailbox& m);
+        /// Enqueues the messages of mailboxes that are open.
         void enqueue_messages();
         ~state();
     };
@@ -288,6 +306,8 @@ private:
     communicator(store& shared, std::size_t rank, std::size_t ranks, communicator_options const& options,
                  std::string const& name, std::shared_ptr<detail::watchdog> dog);
     explicit communicator(std::shared_ptr<state> s) : state_(std::move(s)) {}
+
+    [[nodiscard]] detail::link& link() const { return state_->used ? *state_->used : *state_->link; }
 
     [[nodiscard]] detail::operation next(std::string_view name, std::size_t elements) {
         return {name, elements, static_cast<int>(rank()), static_cast<int>(size()), ++state_->operations};
@@ -325,7 +345,7 @@ private:
     /// Starts calls of NCCL, as one group.
     template <class Calls>
     [[nodiscard]] request start(detail::operation const& what, Calls&& calls) {
-        return start(what, *state_->link, [&](detail::link& link) { link.enqueue(what, calls); });
+        return start(what, link(), [&](detail::link& link) { link.enqueue(what, calls); });
     }
 
     template <class Call>
@@ -397,6 +417,12 @@ inline std::optional<communicator> communicator::split(std::optional<int> color,
     return result;
 }
 
+inline void communicator::open(lane which) {
+    if (which == lane::values || state_->apart.contains(which)) return;
+    auto const what = next("opening a lane", size());
+    state_->apart.emplace(which, std::make_unique<detail::link>(*state_->link, 0, static_cast<int>(rank()), what));
+}
+
 template <class Call>
 request communicator::start_message(detail::operation const& what, std::size_t from, std::size_t to, Call&& call) {
     if (from >= size() || to >= size())
@@ -404,7 +430,7 @@ request communicator::start_message(detail::operation const& what, std::size_t f
     auto own = std::make_shared<detail::started>();
     message m{.what = what, .computed = {}, .call = std::forward<Call>(call), .own = own};
     m.computed.record(state_->options.computation);
-    state_->channels[{from, to}].pending.push_back(std::move(m));
+    state_->mailboxes[{from, to}].pending.push_back(std::move(m));
     state_->enqueue_messages();
     auto result = make_request(own);
     result.enqueue_ = [what, own, kept = state_] {
@@ -413,25 +439,25 @@ request communicator::start_message(detail::operation const& what, std::size_t f
     return result;
 }
 
-inline bool communicator::state::is_open(std::pair<std::size_t, std::size_t> const& between, channel& c) {
-    auto const& what = c.pending.front().what;
-    if (c.link) return c.link->is_ready(what);
+inline bool communicator::state::is_open(std::pair<std::size_t, std::size_t> const& between, mailbox& m) {
+    auto const& what = m.pending.front().what;
+    if (m.link) return m.link->is_ready(what);
     auto const key = name + "/from " + std::to_string(between.first) + " to " + std::to_string(between.second);
     bool const sends = between.first == rank;
     if (sends && between.second == rank) throw error(what.text() + ": a rank sends to itself");
     if (!sends && !shared.find(key)) return false;
-    c.link = join(shared, key, sends ? 0 : 1, 2, options.time_out, what, dog);
+    m.link = join(shared, key, sends ? 0 : 1, 2, options.time_out, what, dog);
     return false;
 }
 
 inline void communicator::state::enqueue_messages() {
-    for (auto& [between, c] : channels)
-        while (!c.pending.empty() && is_open(between, c)) {
-            auto const m = std::move(c.pending.front());
-            c.pending.pop_front();
-            m.computed.hold(c.link->stream());
-            c.link->enqueue(m.what, m.call);
-            c.link->watch(m.what, m.own);
+    for (auto& [between, m] : mailboxes)
+        while (!m.pending.empty() && is_open(between, m)) {
+            auto const next = std::move(m.pending.front());
+            m.pending.pop_front();
+            next.computed.hold(m.link->stream());
+            m.link->enqueue(next.what, next.call);
+            m.link->watch(next.what, next.own);
         }
 }
 
@@ -441,7 +467,7 @@ inline communicator::state::~state() {
     try {
         link->in_time({.name = "sending messages"}, [&] {
             enqueue_messages();
-            return algorithm::all_of(channels, [](auto const& c) { return c.second.pending.empty(); });
+            return algorithm::all_of(mailboxes, [](auto const& m) { return m.second.pending.empty(); });
         });
     } catch (...) {} // NOLINT(bugprone-empty-catch)
 }
@@ -459,8 +485,9 @@ inline void communicator::synchronise() {
     communicated.record(state_->link->stream());
     state_->link->in_time(what, [&] {
         state_->enqueue_messages();
-        for (auto& [between, c] : state_->channels)
-            if (c.link) (void)c.link->is_ready(what);
+        for (auto& [between, m] : state_->mailboxes)
+            if (m.link) (void)m.link->is_ready(what);
+        for (auto& [which, apart] : state_->apart) (void)apart->is_ready(what);
         (void)state_->link->is_ready(what);
         return computed.is_past() && communicated.is_past();
     });
