@@ -135,8 +135,8 @@ struct staged_cost {
 /// What no stage before sends is the program's own. *Throws* `input_error` as `cluster_of` and `evaluate` of a plan do.
 [[nodiscard]] staged_cost evaluate(staged_plan const& p, cluster const& c);
 
-/// A plan of one stage.
-[[nodiscard]] staged_plan staged(plan p, cluster const& c);
+/// A plan of one stage, on all devices of a cluster or on some of them.
+[[nodiscard]] staged_plan staged(plan p, cluster const& c, std::vector<std::size_t> devices = {});
 
 /// Takes over what `evaluate` says. Returns whether it fits.
 bool price(staged_plan& p, cluster const& c);
@@ -424,7 +424,7 @@ HEDDLE_INLINE bool price(staged_plan& p, cluster const& c) {
     return cost.fits;
 }
 
-HEDDLE_INLINE staged_plan staged(plan p, cluster const& c) {
+HEDDLE_INLINE staged_plan staged(plan p, cluster const& c, std::vector<std::size_t> devices) {
     staged_plan result;
     static_cast<search::outcome<>&>(result) = p;
     result.provenance = p.provenance;
@@ -434,7 +434,8 @@ HEDDLE_INLINE staged_plan staged(plan p, cluster const& c) {
     if (!p.exists()) return result;
     planned_stage stage;
     stage.end = static_cast<operator_id>(p.operators.size());
-    for (std::size_t d = 0; d < result.device_count; ++d) stage.devices.push_back(d);
+    for (std::size_t d = 0; devices.empty() && d < result.device_count; ++d) stage.devices.push_back(d);
+    if (!devices.empty()) stage.devices = std::move(devices);
     stage.plan = std::move(p);
     result.stages.push_back(std::move(stage));
     price(result, c);

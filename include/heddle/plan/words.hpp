@@ -212,6 +212,7 @@ HEDDLE_INLINE std::vector<plan_word> words_of(staged_plan const& p) {
         words.push_back(
             {"left out", std::to_string(p.device_count - used) + " of " + detail::count(p.device_count, "device")});
     if (p.stages.size() == 1) {
+        if (used < p.device_count) words.push_back({"devices", detail::ranges_text(p.stages.front().devices)});
         auto of_stage = words_of(p.stages.front().plan);
         words.insert(words.end(), of_stage.begin(), of_stage.end());
         return words;

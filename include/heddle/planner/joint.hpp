@@ -117,7 +117,10 @@ public:
         plan_pipelines();
         plan_in_turns();
         plan_on_mesh();
+        find_bounds();
+        plan_on_fewer();
         certify();
+        plan_what_bounds_draft();
         return concluded();
     }
 
@@ -161,23 +164,62 @@ private:
         return std::move(best_);
     }
 
-    /// Bounds all plans of one stage and, if pipelines were looked for, all of whole layers on whole machines or in one,
-    /// where the best plan is one of these and nothing was asked for that makes other plans cheaper.
-    void certify() {
+    /// Bounds stages, if nothing was asked for that makes other plans cheaper, and time is left.
+    void find_bounds() {
         auto const& training = options_.stage.training;
         bool const is_plain = training.accumulator.name.empty() && !training.overlaps_gradients &&
                               options_.stage.pinned.empty() && cluster_.measured.empty();
-        if (!is_plain || !best_.exists() || !is_machine_by_machine(best_, places_) || until_.is_over()) return;
-        bool const has_layers = layers_.size() > 1;
-        auto const layers =
-            has_layers ? layers_ : layers_at(indexed_, {0, static_cast<operator_id>(indexed_.operators.size())});
-        stage_bounds stages(indexed_, cluster_, layers, options_.stage, until_);
-        if (!stages.exist()) return;
-        double bound = pipeline_bound(indexed_, cluster_, layers, stages, options_.sends_beside, best_.cost());
-        if (places_.machine.size() > 1) bound = std::min(bound, stages.least_in_turns());
+        if (!is_plain || !best_.exists() || until_.is_over()) return;
+        if (layers_.size() < 2) layers_ = layers_at(indexed_, {0, static_cast<operator_id>(indexed_.operators.size())});
+        stage_bounds_.emplace(program_, cluster_, layers_, options_.stage, until_);
+        if (!stage_bounds_->exist()) return;
+        bounds_.emplace(indexed_, cluster_, layers_, *stage_bounds_, options_.sends_beside);
+        for (auto const& [least, on] : bounds_->of_one_stage())
+            in_turns_.emplace_back(stage_bounds_->least_in_turns(on, best_.cost()), on);
+        std::ranges::sort(in_turns_);
+    }
+
+    /// Bounds all plans of one stage and, if pipelines were looked for, all of whole layers on whole machines or in one,
+    /// where the best plan is one of these.
+    void certify() {
+        if (!bounds_ || !is_machine_by_machine(best_, places_) || until_.is_over()) return;
+        double const bound = std::min(bounds_->least(best_.cost()), in_turns_.front().first);
         if (bound <= work_bound(indexed_, cluster_).value) return;
-        certificate_ = {bound,
-                        has_layers ? "plans of stages of whole layers, machine by machine" : "plans of one stage"};
+        certificate_ = {bound, layers_.size() > 1 ? "plans of stages of whole layers, machine by machine"
+                                                  : "plans of one stage"};
+    }
+
+    /// Plans one stage on a part of the devices where a bound says that it may be better.
+    void plan_on_fewer() {
+        if (!bounds_) return;
+        auto const plan_on = [&](auto const& sets, auto const& plan) { // on the one of which the bound is least
+            for (auto const& [least, on] : sets) {
+                if (least > worth_planning * best_.cost()) return;
+                auto const devices = bounds_->devices_of(on);
+                if (devices.size() == places_.machine.size() || devices.size() < 2) continue;
+                consider("fewer devices", [&](auto const& note) {
+                    plan(cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1)),
+                         [&](heddle::plan found) { note(staged(std::move(found), cluster_, devices)); });
+                });
+                return;
+            }
+        };
+        plan_on(bounds_->of_one_stage(), [&](cluster const& part, auto const& note) {
+            auto asked = stages_.options();
+            asked.compares_and_proves = false;
+            note(stages_.planners().one_axis(program_, part, asked));
+        });
+        plan_on(in_turns_, [&](cluster const& part, auto const& note) { note(in_turns(part)); });
+    }
+
+    /// Plans the pipelines in full that the bound is of.
+    void plan_what_bounds_draft() {
+        if (!bounds_ || layers_.size() < 2 || certificate_.bound == 0) return;
+        std::size_t planned = 0;
+        for (auto const& draft : bounds_->drafts(worth_planning * best_.cost())) {
+            if (planned++ == options_.drafts) return;
+            consider("pipeline", [&](auto const& note) { note(in_full(draft, stage_effort::all)); });
+        }
     }
 
     /// Adds what a family has, and keeps it if it is best.
@@ -229,12 +271,13 @@ private:
 
     void plan_in_turns() {
         if (!options_.stage.pinned.empty()) return;
-        consider("turns", [&](auto const& note) {
-            auto asked = stages_.options();
-            asked.training.overlaps_gradients = false;
-            double const worth_below = best_.exists() ? best_.cost() : std::numeric_limits<double>::infinity();
-            note(staged(stages_.planners().turns(program_, cluster_, asked, worth_below), cluster_));
-        });
+        consider("turns", [&](auto const& note) { note(staged(in_turns(cluster_), cluster_)); });
+    }
+    [[nodiscard]] heddle::plan in_turns(cluster const& c) {
+        auto asked = stages_.options();
+        asked.training.overlaps_gradients = false;
+        double const worth_below = best_.exists() ? best_.cost() : std::numeric_limits<double>::infinity();
+        return stages_.planners().turns(program_, c, asked, worth_below);
     }
 
     void plan_on_mesh() {
@@ -376,7 +419,8 @@ private:
         result.sends_beside = options_.sends_beside;
         auto const samples = batch_size_of(indexed_);
         if (draft.micro_batches < 1 || samples % draft.micro_batches != 0) {
-            result.reason = std::to_string(draft.micro_batches) + " micro-batches do not divide the batch";
+            result.reason = std::to_string(samples) + " samples do not make " + std::to_string(draft.micro_batches) +
+                            " equal micro-batches";
             return;
         }
         auto const& [micro, indexed] = micro_batch(draft.micro_batches);
@@ -423,6 +467,12 @@ private:
     std::map<std::vector<std::size_t>, std::pair<double, int>> corrections_;
     std::map<std::string, family_result> families_;
     std::string reason_;
+    /// What is cheaper than the best plan by less is not worth planning.
+    static constexpr double worth_planning = 0.97;
+    std::optional<stage_bounds> stage_bounds_;
+    std::optional<pipeline_bounds> bounds_;
+    /// What micro-batches in turn take at least on each set of devices, least first.
+    std::vector<std::pair<double, stage_devices>> in_turns_;
     struct {
         double bound = 0;
         std::string space;

@@ -9,7 +9,7 @@
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/program/indexed_program.hpp>
-#include <heddle/synthesis/layer_costs.hpp>
+#include <heddle/synthesis/draft_pipelines.hpp>
 #include <heddle/synthesis/stage_bounds.hpp>
 #include <heddle/theory/batch.hpp>
 
@@ -17,8 +17,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -26,260 +29,396 @@
 
 namespace heddle {
 
-/// No plan takes less time in which every stage has whole layers, on whole machines or a part of one, and stages that
-/// share a machine follow each other; whatever their number, forms, shares, meshes and micro-batches. At most `enough`
-/// is returned. docs/explanation/stages.md has the argument.
-/// *Complexity.* Linear in sets of machines times runs of layers, for each of about a hundred paces.
-[[nodiscard]] double pipeline_bound(indexed_program const& p, cluster const& c, program_layers const& layers,
-                                    stage_bounds& stages, bool sends_beside, double enough);
+/// Bounds of plans in which every stage has whole layers, on whole machines or a part of one, and stages that share a
+/// machine follow each other; whatever their number, forms, shares, meshes and micro-batches. docs/explanation/stages.md
+/// has the argument. *Lifetime:* refers to all that it is made of.
+class pipeline_bounds {
+public:
+    pipeline_bounds(indexed_program const& p, cluster const& c, program_layers const& layers, stage_bounds& stages,
+                    bool sends_beside);
+
+    /// Returns the sets of devices that a stage may have, with what a plan of one stage on each takes at least; least
+    /// first.
+    [[nodiscard]] std::vector<std::pair<double, stage_devices>> of_one_stage();
+    /// No plan takes less time. At most `enough` is returned.
+    /// *Complexity.* Linear in sets of machines times runs of layers, for each of about a hundred paces; bounds of stages
+    /// for a few numbers of micro-batches.
+    [[nodiscard]] double least(double enough);
+    /// Returns the devices of a set, of the first machines of each kind.
+    [[nodiscard]] std::vector<std::size_t> devices_of(stage_devices const& on) const;
+    /// Returns pipelines whose bounds are least, one for each number of micro-batches for which `least` bounded stages,
+    /// and below `enough`; least first.
+    [[nodiscard]] std::vector<pipeline_draft> drafts(double enough);
+
+private:
+    static constexpr double infinite = std::numeric_limits<double>::infinity();
+    /// The least seconds of all micro-batches' passes, and of these with a reduction of gradients and an update.
+    struct least_times {
+        layer_table passes, all;
+    };
+    using known_times = std::map<std::int64_t, std::vector<least_times>>; // by micro-batches, of each set of devices
+
+    /// What passes a cut and comes back: seconds for a batch at a link's bandwidth of one, and messages.
+    struct crossing {
+        double size = 0, values = 0;
+    };
+    /// By layer and number of devices used, the least sum over stages that share one machine from a layer on; and by the layer
+    /// behind the last, that of all of them.
+    struct on_machine {
+        layer_table inside;
+        std::vector<double> least;
+    };
+
+    void find_crossings(indexed_program const& p, program_layers const& layers);
+    /// Returns what stages on each set of devices take at least, parts of machines before several machines.
+    std::vector<least_times> const& known_at(std::int64_t micro_batches);
+    /// Returns what is known of the most micro-batches of no more than these.
+    [[nodiscard]] known_times::const_iterator known_up_to(std::int64_t micro_batches) const {
+        return std::prev(known_.upper_bound(micro_batches));
+    }
+
+    /// The seconds of a micro-batch at a cut, at least, as devices on one side of it see them.
+    [[nodiscard]] double between_machines(std::size_t cut, stage_devices const& on) const;
+    [[nodiscard]] double inside_machine(std::size_t cut, stage_devices const& on) const;
+    /// What a stage adds to the sum, if its pace is at most `pace_`; the times at its ends are given.
+    [[nodiscard]] double added(least_times const& times, std::size_t first, std::size_t end, double before,
+                               double after) const;
+
+    /// Assigns layers and machines for the least sum over stages of a micro-batch's time, where the slowest stage has at
+    /// most this pace. Returns the sum.
+    double assign(std::int64_t micro_batches, double pace);
+    [[nodiscard]] on_machine assign_on_machine(std::size_t kind, std::size_t from) const;
+    /// Calls `visit(devices, end, is_last, sum)` for stages of one machine from a layer on, where so many of its devices are used:
+    /// the last of these stages, or not.
+    template <class Visit>
+    void for_each_part(std::size_t kind, std::size_t first, std::size_t used, Visit&& visit) const;
+    /// Calls `visit(what, end, state, sum)` for what may come next from a layer on: one stage on a set of several machines, or,
+    /// with numbers behind those of the sets, stages of one machine of a kind.
+    template <class Visit>
+    void for_each_next(std::size_t first, std::size_t state, Visit&& visit) const;
+    /// Returns the stages that were assigned last; adds those of one machine, the last one first.
+    [[nodiscard]] std::vector<stage_draft> assigned() const;
+    void add_parts(std::size_t kind, std::size_t from, std::size_t end, std::size_t device,
+                   std::vector<stage_draft>& stages) const;
+    [[nodiscard]] std::vector<std::size_t> devices_of(stage_devices const& on, std::vector<int> const& used) const;
+    [[nodiscard]] int used_of(std::size_t state, std::size_t kind) const {
+        return static_cast<int>(state / step_[kind] % (static_cast<std::size_t>(kinds_[kind].count) + 1));
+    }
+
+    cluster const& cluster_;
+    stage_bounds& stages_;
+    std::vector<machine_kind> kinds_;
+    std::size_t layer_count_;
+    std::int64_t samples_;
+    bool sends_beside_;
+    /// Devices of one machine, those of a kind by their number, after the other; and sets of several machines.
+    std::vector<stage_devices> parts_, several_;
+    /// By kind: its first part; what one machine counts in a state; and the first device of each machine.
+    std::vector<std::size_t> first_part_, step_;
+    std::vector<std::vector<std::size_t>> machines_;
+    std::size_t states_ = 1;
+    known_times known_;
+    std::vector<crossing> crossings_;
+    double shared_ = 0;
+
+    /// What is assigned: the number of micro-batches, the pace that is allowed, what stages take; stages of one machine by
+    /// kind and first layer; and by layer and state the least sum.
+    double count_ = 1, pace_ = 0;
+    std::vector<least_times> const* times_ = nullptr;
+    std::vector<std::vector<on_machine>> on_one_;
+    layer_table sums_;
+};
 
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
 
-namespace heddle::detail {
-
-class pipeline_bounder {
-public:
-    pipeline_bounder(indexed_program const& p, cluster const& c, program_layers const& layers, stage_bounds& stages,
-                     bool sends_beside, double enough)
-        : cluster_(c), kinds_(machine_kinds(c)), layer_count_(layers.size()), sends_beside_(sends_beside),
-          enough_(enough) {
-        find_crossings(p, layers);
-        std::vector<int> none(kinds_.size());
-        for (std::size_t k = 0; k < kinds_.size(); ++k) {
-            auto machine = none;
-            machine[k] = 1;
-            parts_.emplace_back();
-            for (int d = 1; d <= kinds_[k].devices; ++d) parts_[k].push_back({{machine, d}});
-        }
-        for (auto next = none;;) { // all sets of several machines
-            std::size_t k = 0;
-            while (k < kinds_.size() && next[k] == kinds_[k].count) next[k++] = 0;
-            if (k == kinds_.size()) break;
-            ++next[k];
-            if (stage_devices const on{next}; on.machine_count() > 1) several_.push_back({on});
-        }
-        for (auto& kind : parts_)
-            for (auto& s : kind) fill(s, p, layers, stages);
-        for (auto& s : several_) fill(s, p, layers, stages);
-    }
-
-    [[nodiscard]] double bound(std::int64_t samples) {
-        double best = enough_; // of one stage, or of several
-        for (auto const& kind : parts_)
-            for (auto const& s : kind) best = std::min(best, s.least[0][layer_count_]);
-        for (auto const& s : several_) best = std::min(best, s.least[0][layer_count_]);
-        if (layer_count_ < 2) return best;
-        // Of the paces of the slowest stage between `low` and `high`.
-        using range = std::tuple<double, std::int64_t, double, double, double>; // bound, micro-batches, low, high, sum
-        std::priority_queue<range, std::vector<range>, std::greater<>> open;
-        for (std::int64_t m = 1; m <= samples; ++m)
-            if (samples % m == 0) {
-                double const sum = least_sum(m, enough_);
-                open.emplace(shared_ + sum, m, 0.0, enough_, sum);
-            }
-        while (!open.empty()) {
-            auto const [value, m, low, high, sum] = open.top();
-            open.pop();
-            if (value >= best) return best;
-            if (high - low <= 0.002 * enough_) return value;
-            double const middle = (low + high) / 2, sum_below = least_sum(m, middle);
-            open.emplace(shared_ + low + sum_below, m, low, middle, sum_below);
-            open.emplace(shared_ + middle + sum, m, middle, high, sum);
-        }
-        return best;
-    }
-
-private:
-    static constexpr double infinite = std::numeric_limits<double>::infinity();
-    using layer_table = std::vector<std::vector<double>>;
-
-    /// Devices of a stage and, by first layer and the one behind the last, its seconds of work and in all for a batch.
-    struct devices {
-        stage_devices on;
-        layer_table work{}, least{};
-    };
-    /// What passes a cut and comes back: seconds for a batch at a link's bandwidth of one, and messages.
-    struct crossing {
-        double size = 0, values = 0;
-    };
-
-    void find_crossings(indexed_program const& p, program_layers const& layers) {
-        for (auto const cut : layers.cuts) {
-            crossing here;
-            for (auto t : values_across(p, cut))
-                if (p.tensors[t].has_cotangent) here.size += 2 * p.tensors[t].info.size().value, here.values += 2;
-            crossings_.push_back(here);
-        }
-        for (auto const& t :
-             p.tensors) { // used by the first layer and by the last: by two stages, if there are several
-            if (!t.is_parameter() || !t.has_cotangent || t.consumers.empty()) continue;
-            auto const [first, last] = std::ranges::minmax(t.consumers);
-            if (layers.layer_of(first) > 0 || layers.layer_of(last) + 1 < layers.size()) continue;
-            if (auto const& link = cluster_.inter ? cluster_.inter : cluster_.intra)
-                shared_ += (t.info.size() / link->bandwidth + 2 * link->latency).value;
-        }
-    }
-
-    void fill(devices& s, indexed_program const& p, program_layers const& layers, stage_bounds& stages) {
-        auto const work = work_by_layer(s.on, p, layers);
-        s.work = s.least = layer_table(layer_count_, std::vector<double>(layer_count_ + 1));
-        for (std::size_t first = 0; first < layer_count_; ++first)
-            for (std::size_t end = first + 1; end <= layer_count_; ++end) {
-                s.work[first][end] = s.work[first][end - 1] + work[end - 1];
-                s.least[first][end] = s.work[first][end];
-                if (s.work[first][end] < enough_)
-                    s.least[first][end] = std::max(s.least[first][end], stages.least(s.on, first, end));
-            }
-    }
-
-    /// As `work_bound` has it, for each layer.
-    [[nodiscard]] std::vector<double> work_by_layer(stage_devices const& on, indexed_program const& p,
-                                                    program_layers const& layers) {
-        std::vector<double> weights;
-        std::vector<std::vector<seconds> const*> times;
-        double sum = 0;
-        for (std::size_t k = 0; k < kinds_.size(); ++k) {
-            if (on.machines[k] == 0) continue;
-            auto& of_type = times_[kinds_[k].type];
-            if (of_type.empty()) of_type = times_on(p, kinds_[k].type);
-            double all = 0;
-            for (auto const t : of_type) all += t.value;
-            times.push_back(&of_type);
-            weights.push_back((on.part > 0 ? on.part : on.machines[k] * kinds_[k].devices) / all);
-            sum += weights.back();
-            per_device_.resize(weights.size());
-            per_device_[weights.size() - 1] = 1 / all;
-        }
-        std::vector<double> work(layer_count_);
-        for (operator_id o = 0; o < p.operators.size(); ++o) {
-            double least = infinite;
-            for (std::size_t k = 0; k < times.size(); ++k)
-                least = std::min(least, (*times[k])[o].value * per_device_[k] / sum);
-            if (std::isfinite(least)) work[layers.layer_of(o)] += least;
-        }
-        return work;
-    }
-    [[nodiscard]] std::vector<seconds> times_on(indexed_program const& p, std::size_t type) const {
-        auto counted = p;
-        for (auto& t : counted.tensors) t.uses = std::min(t.uses, decltype(t.uses){1});
-        return operator_times(counted, cluster_, type);
-    }
-
-    /// The seconds of a micro-batch at a cut, at least, as devices on one side of it see them.
-    [[nodiscard]] double between_machines(std::size_t cut, stage_devices const& on) const {
-        if (cut == 0 || cut == layer_count_ || !cluster_.inter) return 0;
-        double const cards = network_cards(cluster_) * on.machine_count();
-        return crossings_[cut].values * cluster_.inter->latency.value +
-               crossings_[cut].size / count_ / cards / cluster_.inter->bandwidth.value;
-    }
-    [[nodiscard]] double inside_machine(std::size_t cut, stage_devices const& on) const {
-        return crossings_[cut].values * cluster_.intra->latency.value +
-               crossings_[cut].size / count_ / on.part / cluster_.intra->bandwidth.value;
-    }
-
-    /// What a stage adds to the sum, if its pace is at most `pace_`; the times at its ends are given.
-    [[nodiscard]] double added(devices const& s, std::size_t first, std::size_t end, double before,
-                               double after) const {
-        double const one = s.work[first][end] / count_, rest = count_ - 1;
-        double const own = s.least[first][end] - one;
-        double const pace =
-            sends_beside_ ? std::max({own, rest * before, rest * after}) : own + rest * (before + after);
-        return pace <= pace_ ? one + before : infinite;
-    }
-
-    /// Returns the least sum over stages of a micro-batch's time, where the slowest stage has at most this pace.
-    [[nodiscard]] double least_sum(std::int64_t micro_batches, double pace) {
-        count_ = static_cast<double>(micro_batches), pace_ = pace;
-        std::vector<layer_table> on_one;
-        for (auto const& kind : parts_) on_one.push_back(on_one_machine(kind));
-        std::size_t states = 1;
-        std::vector<std::size_t> step;
-        for (auto const& k : kinds_) step.push_back(states), states *= static_cast<std::size_t>(k.count) + 1;
-        auto const used_of = [&](std::size_t state, std::size_t k) {
-            return static_cast<int>(state / step[k] % (static_cast<std::size_t>(kinds_[k].count) + 1));
-        };
-        layer_table least(layer_count_ + 1, std::vector<double>(states, infinite));
-        least[0][0] = 0;
-        for (std::size_t first = 0; first < layer_count_; ++first)
-            for (std::size_t state = 0; state < states; ++state) {
-                double const so_far = least[first][state];
-                if (so_far == infinite) continue;
-                for (std::size_t k = 0; k < kinds_.size(); ++k) {
-                    if (used_of(state, k) == kinds_[k].count) continue;
-                    for (std::size_t end = first + 1; end <= layer_count_; ++end)
-                        least[end][state + step[k]] =
-                            std::min(least[end][state + step[k]], so_far + on_one[k][first][end]);
-                }
-                for (auto const& s : several_) {
-                    std::size_t to = state;
-                    bool fits = true;
-                    for (std::size_t k = 0; k < kinds_.size(); ++k) {
-                        fits = fits && used_of(state, k) + s.on.machines[k] <= kinds_[k].count;
-                        to += step[k] * static_cast<std::size_t>(s.on.machines[k]);
-                    }
-                    if (!fits) continue;
-                    double const before = between_machines(first, s.on);
-                    for (std::size_t end = first + 1; end <= layer_count_; ++end)
-                        least[end][to] = std::min(least[end][to],
-                                                  so_far + added(s, first, end, before, between_machines(end, s.on)));
-                }
-            }
-        return algorithm::min(least[layer_count_]);
-    }
-
-    /// Returns, by first layer and the one behind the last, the least sum over stages that share one machine.
-    [[nodiscard]] layer_table on_one_machine(std::vector<devices> const& parts) const {
-        std::size_t const all = parts.size();
-        layer_table least(layer_count_, std::vector<double>(layer_count_ + 1, infinite));
-        for (std::size_t from = 0; from < layer_count_; ++from) {
-            layer_table inside(layer_count_ + 1, std::vector<double>(all + 1, infinite)); // by devices used
-            inside[from][0] = 0;
-            for (std::size_t first = from; first < layer_count_; ++first)
-                for (std::size_t used = 0; used < all; ++used) {
-                    double const so_far = inside[first][used];
-                    if (so_far == infinite) continue;
-                    for (std::size_t d = 1; used + d <= all; ++d) {
-                        auto const& s = parts[d - 1];
-                        double const before =
-                            first == from ? between_machines(first, s.on) : inside_machine(first, s.on);
-                        for (std::size_t end = first + 1; end <= layer_count_; ++end) {
-                            auto& last = least[from][end];
-                            last = std::min(last, so_far + added(s, first, end, before, between_machines(end, s.on)));
-                            if (used + d == all || end == layer_count_) continue;
-                            auto& next = inside[end][used + d];
-                            next = std::min(next, so_far + added(s, first, end, before, inside_machine(end, s.on)));
-                        }
-                    }
-                }
-        }
-        return least;
-    }
-
-    cluster const& cluster_;
-    std::vector<machine_kind> kinds_;
-    std::size_t layer_count_;
-    bool sends_beside_;
-    double enough_;
-    /// By kind of machine and number of devices of one; and sets of several machines.
-    std::vector<std::vector<devices>> parts_;
-    std::vector<devices> several_;
-    std::map<std::size_t, std::vector<seconds>> times_;
-    std::vector<double> per_device_;
-    std::vector<crossing> crossings_;
-    double shared_ = 0;
-    /// The number of micro-batches, and the pace that is allowed.
-    double count_ = 1, pace_ = 0;
-};
-
-} // namespace heddle::detail
-
 namespace heddle {
 
-HEDDLE_INLINE double pipeline_bound(indexed_program const& p, cluster const& c, program_layers const& layers,
-                                    stage_bounds& stages, bool sends_beside, double enough) {
-    return detail::pipeline_bounder(p, c, layers, stages, sends_beside, enough).bound(batch_size_of(p));
+HEDDLE_INLINE pipeline_bounds::pipeline_bounds(indexed_program const& p, cluster const& c, program_layers const& layers,
+                                               stage_bounds& stages, bool sends_beside)
+    : cluster_(c), stages_(stages), kinds_(machine_kinds(c)), layer_count_(layers.size()), samples_(batch_size_of(p)),
+      sends_beside_(sends_beside), machines_(kinds_.size()) {
+    find_crossings(p, layers);
+    std::vector<int> const none(kinds_.size());
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+        auto machine = none;
+        machine[k] = 1;
+        first_part_.push_back(parts_.size());
+        for (int d = 1; d <= kinds_[k].devices; ++d) parts_.push_back({machine, d});
+        step_.push_back(states_);
+        states_ *= static_cast<std::size_t>(kinds_[k].count) + 1;
+    }
+    for (std::size_t state = 1; state < states_; ++state) { // all sets of several machines
+        stage_devices on{none};
+        for (std::size_t k = 0; k < kinds_.size(); ++k) on.machines[k] = used_of(state, k);
+        if (on.machine_count() > 1) several_.push_back(std::move(on));
+    }
+    std::size_t device = 0;
+    for (auto const& m : c.machines)
+        for (int n = 0; n < m.count; ++n, device += static_cast<std::size_t>(m.devices))
+            for (std::size_t k = 0; k < kinds_.size(); ++k)
+                if (kinds_[k].has(m)) machines_[k].push_back(device);
+}
+
+HEDDLE_INLINE void pipeline_bounds::find_crossings(indexed_program const& p, program_layers const& layers) {
+    for (auto const cut : layers.cuts) {
+        crossing here;
+        for (auto t : values_across(p, cut))
+            if (p.tensors[t].has_cotangent) here.size += 2 * p.tensors[t].info.size().value, here.values += 2;
+        crossings_.push_back(here);
+    }
+    for (auto const& t : p.tensors) { // used by the first layer and by the last: by two stages, if there are several
+        if (!t.is_parameter() || !t.has_cotangent || t.consumers.empty()) continue;
+        auto const [first, last] = std::ranges::minmax(t.consumers);
+        if (layers.layer_of(first) > 0 || layers.layer_of(last) + 1 < layers.size()) continue;
+        if (auto const& link = cluster_.inter ? cluster_.inter : cluster_.intra)
+            shared_ += (t.info.size() / link->bandwidth + 2 * link->latency).value;
+    }
+}
+
+HEDDLE_INLINE std::vector<pipeline_bounds::least_times> const& pipeline_bounds::known_at(std::int64_t micro_batches) {
+    auto const [at, is_new] = known_.try_emplace(micro_batches);
+    if (!is_new) return at->second;
+    for (auto const* sets : {&parts_, &several_})
+        for (auto const& on : *sets) {
+            auto& times = at->second.emplace_back();
+            times.all = stages_.least(on, micro_batches);
+            constexpr std::int64_t many = 4; // of which one takes next to nothing in a sum over stages
+            bool const are_alike = on.machine_count() == algorithm::max(on.machines);
+            if (!are_alike) { // a pass is priced as all of the slowest device less the longest update, which may be another's
+                times.passes = times.all;
+                for (auto& row : times.passes) algorithm::fill(row, 0.0);
+            } else if (micro_batches <= many) {
+                times.passes = stages_.least_of_passes(on, micro_batches);
+            } else {
+                times.passes = known_up_to(many)->second[at->second.size() - 1].passes;
+            }
+        }
+    return at->second;
+}
+
+HEDDLE_INLINE std::vector<std::pair<double, stage_devices>> pipeline_bounds::of_one_stage() {
+    std::vector<std::pair<double, stage_devices>> result;
+    auto const& times = known_at(1);
+    for (std::size_t n = 0; n < times.size(); ++n)
+        result.emplace_back(times[n].all[0].back(), n < parts_.size() ? parts_[n] : several_[n - parts_.size()]);
+    std::ranges::sort(result);
+    return result;
+}
+
+HEDDLE_INLINE double pipeline_bounds::least(double enough) {
+    double best = std::min(enough, of_one_stage().front().first);
+    if (layer_count_ < 2) return best;
+    // Of numbers of micro-batches, and of paces of the slowest stage between `low` and `high`; by what is known of as many
+    // micro-batches, or of fewer.
+    struct range {
+        double bound;
+        std::int64_t micro_batches, known;
+        double low, high, sum;
+        bool operator>(range const& other) const {
+            return std::tie(bound, micro_batches, low) > std::tie(other.bound, other.micro_batches, other.low);
+        }
+    };
+    std::priority_queue<range, std::vector<range>, std::greater<>> open;
+    auto const add = [&](std::int64_t m, double low, double high, double sum) {
+        open.push({shared_ + low + sum, m, known_up_to(m)->first, low, high, sum});
+    };
+    std::vector<std::int64_t> counts;
+    for (std::int64_t m = 1; m <= samples_; ++m)
+        if (samples_ % m == 0) counts.push_back(m), add(m, 0, enough, assign(m, enough));
+    while (!open.empty()) {
+        auto const [value, m, of, low, high, sum] = open.top();
+        open.pop();
+        if (value >= best) return best;
+        if (of < known_up_to(m)->first) {
+            add(m, low, high, assign(m, high));
+        } else if (high - low > 0.002 * enough) {
+            double const middle = (low + high) / 2;
+            add(m, low, middle, assign(m, middle));
+            add(m, middle, high, sum);
+        } else if (of < m) { // what fewer take is too little
+            auto const from = algorithm::lower_bound(counts, of), to = algorithm::lower_bound(counts, m);
+            known_at(*(from + (to - from + 1) / 2));
+            add(m, low, high, assign(m, high));
+        } else {
+            return value;
+        }
+    }
+    return best;
+}
+
+HEDDLE_INLINE double pipeline_bounds::between_machines(std::size_t cut, stage_devices const& on) const {
+    if (cut == 0 || cut == layer_count_ || !cluster_.inter) return 0;
+    double const cards = network_cards(cluster_) * on.machine_count();
+    return crossings_[cut].values * cluster_.inter->latency.value +
+           crossings_[cut].size / count_ / cards / cluster_.inter->bandwidth.value;
+}
+
+HEDDLE_INLINE double pipeline_bounds::inside_machine(std::size_t cut, stage_devices const& on) const {
+    return crossings_[cut].values * cluster_.intra->latency.value +
+           crossings_[cut].size / count_ / on.part / cluster_.intra->bandwidth.value;
+}
+
+HEDDLE_INLINE double pipeline_bounds::added(least_times const& times, std::size_t first, std::size_t end, double before,
+                                            double after) const {
+    double const one = times.passes[first][end - first - 1] / count_, rest = count_ - 1;
+    double const own = times.all[first][end - first - 1] - one;
+    double const pace = sends_beside_ ? std::max({own, rest * before, rest * after}) : own + rest * (before + after);
+    return pace <= pace_ ? one + before : infinite;
+}
+
+HEDDLE_INLINE double pipeline_bounds::assign(std::int64_t micro_batches, double pace) {
+    count_ = static_cast<double>(micro_batches), pace_ = pace;
+    times_ = &known_up_to(micro_batches)->second;
+    on_one_.assign(kinds_.size(), {});
+    for (std::size_t k = 0; k < kinds_.size(); ++k)
+        for (std::size_t from = 0; from < layer_count_; ++from) on_one_[k].push_back(assign_on_machine(k, from));
+    sums_.assign(layer_count_ + 1, std::vector<double>(states_, infinite));
+    sums_[0][0] = 0;
+    for (std::size_t first = 0; first < layer_count_; ++first)
+        for (std::size_t state = 0; state < states_; ++state)
+            if (sums_[first][state] < infinite)
+                for_each_next(first, state, [&](std::size_t, std::size_t end, std::size_t to, double sum) {
+                    sums_[end][to] = std::min(sums_[end][to], sum);
+                });
+    return algorithm::min(sums_[layer_count_]);
+}
+
+template <class Visit>
+void pipeline_bounds::for_each_next(std::size_t first, std::size_t state, Visit&& visit) const {
+    double const so_far = sums_[first][state];
+    for (std::size_t s = 0; s < several_.size(); ++s) {
+        auto const& on = several_[s];
+        std::size_t to = state;
+        bool fits = true;
+        for (std::size_t k = 0; k < kinds_.size(); ++k) {
+            fits = fits && used_of(state, k) + on.machines[k] <= kinds_[k].count;
+            to += step_[k] * static_cast<std::size_t>(on.machines[k]);
+        }
+        if (!fits) continue;
+        double const before = between_machines(first, on);
+        for (std::size_t end = first + 1; end <= layer_count_; ++end)
+            visit(s, end, to,
+                  so_far + added((*times_)[parts_.size() + s], first, end, before, between_machines(end, on)));
+    }
+    for (std::size_t k = 0; k < kinds_.size(); ++k)
+        for (std::size_t end = first + 1; end <= layer_count_ && used_of(state, k) < kinds_[k].count; ++end)
+            visit(several_.size() + k, end, state + step_[k], so_far + on_one_[k][first].least[end]);
+}
+
+template <class Visit>
+void pipeline_bounds::for_each_part(std::size_t kind, std::size_t first, std::size_t used, Visit&& visit) const {
+    auto const all = static_cast<std::size_t>(kinds_[kind].devices);
+    for (std::size_t d = 1; used + d <= all; ++d) {
+        auto const& on = parts_[first_part_[kind] + d - 1];
+        auto const& times = (*times_)[first_part_[kind] + d - 1];
+        double const before = used == 0 ? between_machines(first, on) : inside_machine(first, on);
+        for (std::size_t end = first + 1; end <= layer_count_; ++end) {
+            visit(d, end, true, added(times, first, end, before, between_machines(end, on)));
+            if (used + d < all && end < layer_count_)
+                visit(d, end, false, added(times, first, end, before, inside_machine(end, on)));
+        }
+    }
+}
+
+HEDDLE_INLINE pipeline_bounds::on_machine pipeline_bounds::assign_on_machine(std::size_t kind, std::size_t from) const {
+    auto const all = static_cast<std::size_t>(kinds_[kind].devices);
+    on_machine result{layer_table(layer_count_ + 1, std::vector<double>(all, infinite)),
+                      std::vector<double>(layer_count_ + 1, infinite)};
+    result.inside[from][0] = 0;
+    for (std::size_t first = from; first < layer_count_; ++first)
+        for (std::size_t used = 0; used < all; ++used)
+            if (double const so_far = result.inside[first][used]; so_far < infinite)
+                for_each_part(kind, first, used, [&](std::size_t d, std::size_t end, bool is_last, double time) {
+                    auto& sum = is_last ? result.least[end] : result.inside[end][used + d];
+                    sum = std::min(sum, so_far + time);
+                });
+    return result;
+}
+
+HEDDLE_INLINE std::vector<std::size_t> pipeline_bounds::devices_of(stage_devices const& on) const {
+    return devices_of(on, std::vector<int>(kinds_.size()));
+}
+
+HEDDLE_INLINE std::vector<std::size_t> pipeline_bounds::devices_of(stage_devices const& on,
+                                                                   std::vector<int> const& used) const {
+    std::vector<std::size_t> devices;
+    for (std::size_t k = 0; k < kinds_.size(); ++k)
+        for (int n = used[k]; n < used[k] + on.machines[k]; ++n)
+            for (int d = 0; d < (on.part > 0 ? on.part : kinds_[k].devices); ++d)
+                devices.push_back(machines_[k][static_cast<std::size_t>(n)] + static_cast<std::size_t>(d));
+    algorithm::sort(devices);
+    return devices;
+}
+
+HEDDLE_INLINE std::vector<pipeline_draft> pipeline_bounds::drafts(double enough) {
+    constexpr int paces = 40;
+    std::vector<pipeline_draft> result;
+    for (auto const& [m, times] : known_) {
+        double best = infinite, best_pace = 0;
+        for (int n = 1; n <= paces; ++n)
+            if (double const pace = enough * n / paces, all = shared_ + pace + assign(m, pace); all < best)
+                best = all, best_pace = pace;
+        if (best >= enough) continue;
+        assign(m, best_pace);
+        if (auto stages = assigned(); stages.size() > 1 || m > 1)
+            result.push_back({std::move(stages), m, seconds(best)});
+    }
+    algorithm::sort(result, {}, &pipeline_draft::estimate);
+    return result;
+}
+
+HEDDLE_INLINE std::vector<stage_draft> pipeline_bounds::assigned() const {
+    std::vector<stage_draft> stages; // the last one first
+    std::size_t end = layer_count_;
+    auto state = static_cast<std::size_t>(algorithm::min_element(sums_[end]) - sums_[end].begin());
+    while (end > 0) {
+        struct step {
+            std::size_t what, first, state;
+        };
+        std::optional<step> last;
+        for (std::size_t first = 0; first < end && !last; ++first)
+            for (std::size_t before = 0; before < states_ && !last; ++before)
+                if (sums_[first][before] < infinite)
+                    for_each_next(first, before, [&](std::size_t what, std::size_t to, std::size_t after, double sum) {
+                        if (to == end && after == state && sum <= sums_[end][state]) last = {what, first, before};
+                    });
+        std::vector<int> used;
+        for (std::size_t k = 0; k < kinds_.size(); ++k) used.push_back(used_of(last->state, k));
+        if (last->what < several_.size()) stages.push_back({last->first, end, devices_of(several_[last->what], used)});
+        else {
+            auto const k = last->what - several_.size();
+            add_parts(k, last->first, end, machines_[k][static_cast<std::size_t>(used[k])], stages);
+        }
+        end = last->first, state = last->state;
+    }
+    std::ranges::reverse(stages);
+    return stages;
+}
+
+HEDDLE_INLINE void pipeline_bounds::add_parts(std::size_t kind, std::size_t from, std::size_t end, std::size_t device,
+                                              std::vector<stage_draft>& stages) const {
+    auto const& known = on_one_[kind][from];
+    double sum = known.least[end];
+    std::size_t used_after = 0; // none: it is the last
+    while (end > from) {
+        struct step {
+            std::size_t first, used, count;
+        };
+        std::optional<step> last;
+        for (std::size_t first = from; first < end && !last; ++first)
+            for (std::size_t used = 0; used < known.inside[first].size() && !last; ++used)
+                if (double const so_far = known.inside[first][used]; so_far < infinite)
+                    for_each_part(kind, first, used, [&](std::size_t d, std::size_t to, bool is_last, double time) {
+                        bool const leads_there = is_last ? used_after == 0 : used_after == used + d;
+                        if (to == end && leads_there && so_far + time <= sum) last = {first, used, d};
+                    });
+        std::vector<std::size_t> devices(last->count);
+        std::iota(devices.begin(), devices.end(), device + last->used);
+        stages.push_back({last->first, end, std::move(devices)});
+        end = last->first, used_after = last->used, sum = known.inside[last->first][last->used];
+    }
 }
 
 } // namespace heddle

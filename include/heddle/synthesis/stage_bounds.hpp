@@ -5,15 +5,19 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cost/relaxation.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/planning_options.hpp>
 #include <heddle/synthesis/stage_programs.hpp>
+#include <heddle/theory/batch.hpp>
+#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <compare>
@@ -22,6 +26,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -31,6 +36,9 @@ namespace heddle {
 struct machine_kind {
     std::size_t type = 0;
     int devices = 1, count = 0, network_cards = 1;
+    [[nodiscard]] bool has(machine_group const& m) const {
+        return type == m.type && devices == m.devices && network_cards == m.network_cards;
+    }
 };
 /// The kinds of a cluster's machines, in the order in which they appear.
 [[nodiscard]] std::vector<machine_kind> machine_kinds(cluster const& c);
@@ -44,6 +52,9 @@ struct stage_devices {
     friend auto operator<=>(stage_devices const&, stage_devices const&) = default;
 };
 
+/// By first layer, and by the one behind the last less one: seconds.
+using layer_table = std::vector<std::vector<double>>;
+
 /// Lower bounds of the time in which layers are trained on the whole batch.
 ///
 /// Every program of a stage, on one axis or a mesh, is one on machines: a machine holds what its devices hold together.
@@ -51,21 +62,26 @@ struct stage_devices {
 /// these programs the cheapest path between two cuts is taken, each instruction at the shares that are best for it
 /// (`global_lower_bound`); what forms the stage begins and ends with is free. Devices of one machine are an axis, or a mesh
 /// of two: then either axis has half of the work, and its lines a link each.
+///
+/// What is bounded is a number of micro-batches: their kernels and collectives start as often, and work on as little at
+/// once. More take no less, so where a micro-batch cannot be cut as the batch can, the bound is one of fewer. A parameter is
+/// gathered once for all: to unshard it for each takes longer than its gradient takes to be added to, unless links carry more
+/// than memory does; then the bound is that of one.
 /// *Lifetime:* refers to all that it is made of.
 class stage_bounds {
 public:
-    stage_bounds(indexed_program const& p, cluster const& c, program_layers const& layers,
-                 planning_options const& options, search::deadline const& until);
+    stage_bounds(program const& p, cluster const& c, program_layers const& layers, planning_options const& options,
+                 search::deadline const& until);
     stage_bounds(stage_bounds const&) = delete;
 
     /// Tells whether the programs are known.
     [[nodiscard]] bool exist() const { return graph_ != nullptr; }
-    /// Returns the least seconds of the layers [first, end) on these devices: of a batch, a reduction of its gradients
-    /// and an update.
-    [[nodiscard]] double least(stage_devices const& on, std::size_t first, std::size_t end);
-    /// Returns the least seconds of the whole program in parts that take turns on all devices: no less than its work,
-    /// its collectives, and any mean of both.
-    [[nodiscard]] double least_in_turns() const;
+    /// Returns the least seconds of all micro-batches, a reduction of their gradients and an update; or of their passes alone.
+    [[nodiscard]] layer_table least(stage_devices const& on, std::int64_t micro_batches);
+    [[nodiscard]] layer_table least_of_passes(stage_devices const& on, std::int64_t micro_batches);
+    /// Returns the least seconds of the whole program where two micro-batches take turns on one axis of these devices: no
+    /// less than its work, its collectives, and any mean of both. At most `enough` is returned.
+    [[nodiscard]] double least_in_turns(stage_devices const& on, double enough);
 
 private:
     struct levels {
@@ -90,6 +106,12 @@ private:
         }
     };
 
+    /// What the instructions do for one of some micro-batches: in all, and in its passes alone.
+    struct micro_batch {
+        std::int64_t count = 1;
+        std::vector<step_work> steps{}, passes{};
+    };
+
     /// The prices on an axis.
     struct axis_prices {
         cluster devices;
@@ -97,23 +119,31 @@ private:
         multipliers weights;
         detail::least_prices prices;
 
-        axis_prices(stage_bounds const& of, axis a);
+        axis_prices(stage_bounds const& of, axis a, std::vector<step_work> const& steps, std::int64_t micro_batches);
     };
-    /// The prices of each shape, and by the layer behind the last, the bounds from each first one.
-    struct known_devices {
-        std::vector<std::vector<std::unique_ptr<axis_prices>>> shapes;
-        std::map<std::size_t, std::vector<double>> bounds;
-    };
+    using shape_prices = std::vector<std::unique_ptr<axis_prices>>;
 
+    /// Leaves uses that may be those of a stage behind: it adds their cotangents up, and sends them as one.
+    void count_uses_of_one_stage(indexed_program& p) const;
+    /// Returns what is known of so many micro-batches, or of the most below that can be cut as the batch can.
+    [[nodiscard]] micro_batch const& parts_of_batch(std::int64_t count);
     /// Returns the axes of each shape that the devices may have.
     [[nodiscard]] std::vector<std::vector<axis>> shapes_of(stage_devices const& on) const;
+    /// Returns the devices as they are.
+    [[nodiscard]] cluster single(stage_devices const& on) const;
     /// Returns so many devices of the type, each as fast as `joined` of them.
     [[nodiscard]] cluster alike(std::size_t type, int count, int joined) const;
     /// Returns how many layers before two ends are alike, level by level.
     [[nodiscard]] std::size_t alike_before(std::size_t end, std::size_t other) const;
-    [[nodiscard]] std::vector<double> bounds_by_paths(known_devices const& known, std::size_t end) const;
+    [[nodiscard]] layer_table bounds(stage_devices const& on, std::vector<step_work> const& steps,
+                                     std::int64_t micro_batches) const;
+    [[nodiscard]] std::vector<double> bounds_by_paths(std::vector<shape_prices> const& shapes, std::size_t end) const;
 
+    program const& program_;
     cluster const& cluster_;
+    program_layers const& layers_;
+    planning_options const& options_;
+    indexed_program indexed_;
     std::vector<machine_kind> kinds_;
     stage_programs programs_;
     std::vector<levels> cuts_;
@@ -124,8 +154,8 @@ private:
     std::vector<char> is_constant_;
     cut_space const* space_ = nullptr;
     cut_graph const* graph_ = nullptr;
-    std::vector<step_work> const* steps_ = nullptr;
-    std::map<stage_devices, known_devices> known_;
+    bool gathers_once_ = true;
+    std::map<std::int64_t, std::optional<micro_batch>> parts_;
 };
 
 } // namespace heddle
@@ -155,9 +185,7 @@ namespace heddle {
 HEDDLE_INLINE std::vector<machine_kind> machine_kinds(cluster const& c) {
     std::vector<machine_kind> kinds;
     for (auto const& m : c.machines) {
-        auto found = algorithm::find_if(kinds, [&](machine_kind const& k) {
-            return k.type == m.type && k.devices == m.devices && k.network_cards == m.network_cards;
-        });
+        auto found = algorithm::find_if(kinds, [&](machine_kind const& k) { return k.has(m); });
         if (found == kinds.end()) found = kinds.insert(found, {m.type, m.devices, 0, m.network_cards});
         found->count += m.count;
     }
@@ -170,14 +198,18 @@ HEDDLE_INLINE int stage_devices::machine_count() const {
     return sum;
 }
 
-HEDDLE_INLINE stage_bounds::stage_bounds(indexed_program const& p, cluster const& c, program_layers const& layers,
+HEDDLE_INLINE stage_bounds::stage_bounds(program const& given, cluster const& c, program_layers const& layers,
                                          planning_options const& options, search::deadline const& until)
-    : cluster_(c), kinds_(machine_kinds(c)), programs_(p, c, options, until) {
+    : program_(given), cluster_(c), layers_(layers), options_(options), indexed_(index_program(given)),
+      kinds_(machine_kinds(c)), programs_(indexed_, c, options, until) {
+    for (auto const& type : c.types) // two collectives of a parameter, or three times its gradient from or to memory
+        for (auto const& link : {c.intra, c.inter})
+            if (link && 3 * network_cards(c) * link->bandwidth > 2 * type.bandwidth) gathers_once_ = false;
     programs_.take_fastest();
     if (!programs_.has_bound()) return;
-    if (auto const* bounding = programs_.bounding())
-        space_ = &*bounding->space, graph_ = &bounding->graph, steps_ = &bounding->steps;
-    else space_ = &programs_.space(), graph_ = &programs_.graph(), steps_ = &programs_.steps();
+    if (auto const* bounding = programs_.bounding()) space_ = &*bounding->space, graph_ = &bounding->graph;
+    else space_ = &programs_.space(), graph_ = &programs_.graph();
+    auto const& p = indexed_;
     // By level, the layer of the operator: that of the tensor which it makes, or helps to make.
     auto const& searched = space_->program();
     std::size_t const count = searched.operators.size();
@@ -220,6 +252,23 @@ HEDDLE_INLINE cluster stage_bounds::alike(std::size_t type, int count, int joine
     return result;
 }
 
+HEDDLE_INLINE cluster stage_bounds::single(stage_devices const& on) const {
+    cluster result;
+    result.name = cluster_.name;
+    result.intra = cluster_.intra;
+    result.inter = cluster_.inter;
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+        if (on.machines[k] == 0) continue;
+        auto const& kind = kinds_[k];
+        result.machines.push_back({.type = result.types.size(),
+                                   .devices = on.part > 0 ? on.part : kind.devices,
+                                   .count = on.machines[k],
+                                   .network_cards = kind.network_cards});
+        result.types.push_back(cluster_.types[kind.type]);
+    }
+    return result;
+}
+
 HEDDLE_INLINE std::vector<std::vector<stage_bounds::axis>> stage_bounds::shapes_of(stage_devices const& on) const {
     std::vector<std::vector<axis>> shapes;
     if (on.part > 0) {
@@ -231,52 +280,109 @@ HEDDLE_INLINE std::vector<std::vector<stage_bounds::axis>> stage_bounds::shapes_
                     {{alike(type, on.part / inner, inner), 0.5}, {alike(type, inner, on.part / inner), 0.5}});
         return shapes;
     }
-    cluster machines;
-    machines.name = cluster_.name;
-    for (std::size_t k = 0; k < kinds_.size(); ++k) {
-        if (on.machines[k] == 0) continue;
-        machines.machines.push_back({.type = machines.types.size(), .count = on.machines[k]});
-        machines.types.push_back(detail::together(cluster_.types[kinds_[k].type], kinds_[k].devices));
-    }
-    machines.inter = cluster_.inter;
+    auto machines = single(on);
+    for (auto& m : machines.machines)
+        machines.types[m.type] = detail::together(std::move(machines.types[m.type]), std::exchange(m.devices, 1));
     if (machines.inter) machines.inter->bandwidth *= network_cards(cluster_);
     shapes.push_back({{std::move(machines)}});
     return shapes;
 }
 
-HEDDLE_INLINE stage_bounds::axis_prices::axis_prices(stage_bounds const& of, axis a)
+HEDDLE_INLINE stage_bounds::axis_prices::axis_prices(stage_bounds const& of, axis a,
+                                                     std::vector<step_work> const& steps, std::int64_t micro_batches)
     : devices(std::move(a.devices)), model(devices, alike_devices(devices).classes, main_type(of.programs_.program()),
-                                           of.programs_.training().reduction()),
+                                           {of.options_.training.bucket, 1.0 / static_cast<double>(micro_batches)}),
       weights{{compute_proportional(model, main_type(of.programs_.program()))},
               std::vector<double>(model.class_count(), 0.0)},
-      prices(*of.space_, *of.steps_, model, weights) {
+      prices(*of.space_, steps, model, weights) {
     for (std::size_t k = 0; k < model.class_count(); ++k) weights.time.clock[k] *= a.work * model.classes()[k].count;
 }
 
-HEDDLE_INLINE double stage_bounds::least(stage_devices const& on, std::size_t first, std::size_t end) {
-    auto& known = known_[on];
-    if (known.shapes.empty())
-        for (auto& axes : shapes_of(on)) {
-            auto& prices = known.shapes.emplace_back();
-            for (auto& a : axes) prices.push_back(std::make_unique<axis_prices>(*this, std::move(a)));
-        }
-    auto& bounds = known.bounds[end];
-    if (bounds.empty()) {
-        auto const [other, count] = models_[end];
-        if (count == 0) {
-            bounds = bounds_by_paths(known, end);
-        } else { // those before the layers that are alike are bounded by themselves
-            for (std::size_t l = 0; l < end; ++l)
-                bounds.push_back(l + count < end ? least(on, l, end - count) + least(on, other - count, other)
-                                                 : least(on, l + other - end, other));
+HEDDLE_INLINE void stage_bounds::count_uses_of_one_stage(indexed_program& p) const {
+    constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+    std::vector<std::size_t> first(p.tensors.size(), none); // the layer that has it first
+    for (auto& t : p.tensors) t.uses = 0;
+    for (operator_id o = 0; o < p.operators.size(); ++o) {
+        auto const layer = layers_.layer_of(o);
+        for (auto t : p.operators[o].results) first[t] = layer;
+        for (auto t : p.operators[o].operands) {
+            if (first[t] == none) first[t] = layer;
+            if (first[t] == layer) ++p.tensors[t].uses;
         }
     }
-    return bounds[first];
+    for (tensor_id t = 0; t < p.tensors.size(); ++t)
+        if (auto& tensor = p.tensors[t];
+            !tensor.is_source() && !tensor.consumers.empty() && layers_.layer_of(tensor.consumers.back()) > first[t])
+            ++tensor.uses;
 }
 
-HEDDLE_INLINE std::vector<double> stage_bounds::bounds_by_paths(known_devices const& known, std::size_t end) const {
+HEDDLE_INLINE stage_bounds::micro_batch const& stage_bounds::parts_of_batch(std::int64_t count) {
+    auto const [at, is_new] = parts_.try_emplace(count);
+    auto& known = at->second;
+    if (is_new && batch_size_of(indexed_) % count == 0 && (count == 1 || gathers_once_)) {
+        auto training = options_.training;
+        training.accumulated = static_cast<int>(count);
+        auto const made = [&](indexed_program part) {
+            count_uses_of_one_stage(part);
+            known = micro_batch{count, programs_.steps_for(part, training)};
+            known->passes = known->steps;
+            for (auto& s : known->passes) {
+                s.deferred_transfers.clear(), s.update_transfers.clear(), s.inside_update.clear();
+                s.deferred = {}, s.update = {};
+            }
+        };
+        try {
+            if (count == 1) made(indexed_);
+            else made(index_program(micro_batch_of(program_, training.accumulated)));
+        } catch (input_error const&) {} // that of a single sample, as a rule
+    }
+    return known ? *known : parts_of_batch(count - 1);
+}
+
+HEDDLE_INLINE layer_table stage_bounds::least(stage_devices const& on, std::int64_t micro_batches) {
+    auto const& parts = parts_of_batch(micro_batches);
+    return bounds(on, parts.steps, parts.count);
+}
+
+HEDDLE_INLINE layer_table stage_bounds::least_of_passes(stage_devices const& on, std::int64_t micro_batches) {
+    auto const& parts = parts_of_batch(micro_batches);
+    return bounds(on, parts.passes, parts.count);
+}
+
+HEDDLE_INLINE layer_table stage_bounds::bounds(stage_devices const& on, std::vector<step_work> const& steps,
+                                               std::int64_t micro_batches) const {
+    std::vector<shape_prices> shapes;
+    for (auto& axes : shapes_of(on)) {
+        auto& prices = shapes.emplace_back();
+        for (auto& a : axes) prices.push_back(std::make_unique<axis_prices>(*this, std::move(a), steps, micro_batches));
+    }
+    std::size_t const count = cuts_.size() - 1;
+    std::vector<std::vector<double>> known(count + 1); // by the layer behind the last: from each first one
+    auto const from = [&](auto const& self, std::size_t end) -> std::vector<double> const& {
+        auto& row = known[end];
+        if (row.empty()) {
+            if (auto const [other, same] = models_[end]; same == 0) {
+                row = bounds_by_paths(shapes, end);
+            } else { // those before the layers that are alike are bounded by themselves
+                auto const& there = self(self, other);
+                for (std::size_t l = 0; l < end; ++l)
+                    row.push_back(l + same < end ? self(self, end - same)[l] + there[other - same]
+                                                 : there[l + other - end]);
+            }
+        }
+        return row;
+    };
+    layer_table result(count);
+    for (std::size_t first = 0; first < count; ++first)
+        for (std::size_t end = first + 1; end <= count; ++end)
+            result[first].push_back(static_cast<double>(micro_batches) * from(from, end)[first]);
+    return result;
+}
+
+HEDDLE_INLINE std::vector<double> stage_bounds::bounds_by_paths(std::vector<shape_prices> const& shapes,
+                                                                std::size_t end) const {
     std::vector<double> bounds(end, std::numeric_limits<double>::infinity());
-    for (auto const& axes : known.shapes) {
+    for (auto const& axes : shapes) {
         std::vector<double> sums(end);
         for (auto const& a : axes) {
             search::shortest_paths const paths(*graph_, differentiated{a->prices, is_constant_}, cuts_[end].to);
@@ -301,22 +407,27 @@ HEDDLE_INLINE std::size_t stage_bounds::alike_before(std::size_t end, std::size_
     return count;
 }
 
-HEDDLE_INLINE double stage_bounds::least_in_turns() const {
+HEDDLE_INLINE double stage_bounds::least_in_turns(stage_devices const& on, double enough) {
+    auto const& parts = parts_of_batch(2);
+    double best = 0;
     auto const mean = [&](double work) { // concave in the weight of work
-        auto on = cluster_;
-        for (auto* link : {&on.intra, &on.inter})
+        auto devices = single(on);
+        for (auto* link : {&devices.intra, &devices.inter})
             if (*link) (*link)->latency *= 1 - work, (*link)->bandwidth = (*link)->bandwidth / (1 - work);
-        axis_prices const known(*this, {std::move(on), work});
-        return search::paths_to_goal(*graph_, differentiated{known.prices, is_constant_}).to_goal();
+        axis_prices const known(*this, {std::move(devices), work}, parts.steps, parts.count);
+        double const found = static_cast<double>(parts.count) *
+                             search::paths_to_goal(*graph_, differentiated{known.prices, is_constant_}).to_goal();
+        best = std::max(best, found);
+        return found;
     };
-    double low = 0, high = 0.999, best = 0;
-    for (int round = 0; round < 8; ++round) {
-        double const left = low + (high - low) / 3, right = high - (high - low) / 3, at_left = mean(left),
-                     at_right = mean(right);
-        best = std::max({best, at_left, at_right});
-        (at_left < at_right ? low : high) = at_left < at_right ? left : right;
+    double low = 0, high = 0.999;
+    (void)mean(high);
+    for (int round = 0; round < 8 && best < enough; ++round) {
+        double const left = low + (high - low) / 3, right = high - (high - low) / 3;
+        if (mean(left) < mean(right)) low = left;
+        else high = right;
     }
-    return best;
+    return std::min(best, enough);
 }
 
 } // namespace heddle

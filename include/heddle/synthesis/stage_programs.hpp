@@ -77,6 +77,10 @@ public:
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
     /// Returns the steps of the instructions met.
     [[nodiscard]] std::vector<step_work> const& steps() const { return steps_; }
+    /// Returns the steps of the bounding programs or, if there are none, of `graph()`, where the given program has other
+    /// extents and is trained so.
+    [[nodiscard]] std::vector<step_work> steps_for(indexed_program const& given,
+                                                   training_options const& training) const;
     [[nodiscard]] device_types const& types() const { return types_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
 
@@ -179,8 +183,11 @@ private:
     void add_batch_forms(form_table& forms) const;
     /// Some forms of tensors, and those in which the fastest and the smallest of the bounding programs have them.
     [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table forms);
-    /// The costs of an instruction of the searched program.
-    [[nodiscard]] step_work step_of(instruction const& i) const;
+    /// The costs of an instruction of the searched program, or of the bounding programs, for a given program.
+    [[nodiscard]] step_work step_of(instruction const& i, indexed_program const& given,
+                                    training_options const& training) const;
+    [[nodiscard]] step_work step_of(loosened_program const& loose, instruction i, indexed_program const& given,
+                                    training_options const& training) const;
 
     heddle::cluster const& cluster_;
     planning_options const& options_;
@@ -212,17 +219,24 @@ HEDDLE_INLINE cut_graph stage_programs::explore(instruction_filter allowed, std:
     auto graph = search::explore(
         space_, [&] { return until_.is_over() ? std::min(options_.width, width_in_haste) : options_.width; },
         width_after);
-    while (steps_.size() < space_.instructions().size()) {
-        auto const& i = space_.instructions()[steps_.size()];
-        steps_.push_back(step_of(i));
-    }
+    while (steps_.size() < space_.instructions().size())
+        steps_.push_back(step_of(space_.instructions()[steps_.size()], given(), options_.training));
     return graph;
 }
 
-HEDDLE_INLINE step_work stage_programs::step_of(instruction const& i) const {
+HEDDLE_INLINE std::vector<step_work> stage_programs::steps_for(indexed_program const& given,
+                                                               training_options const& training) const {
+    std::vector<step_work> steps;
+    for (auto const& i : (bounding_ ? *bounding_->space : space_).instructions())
+        steps.push_back(bounding_ ? step_of(bounding_->program, i, given, training) : step_of(i, given, training));
+    return steps;
+}
+
+HEDDLE_INLINE step_work stage_programs::step_of(instruction const& i, indexed_program const& given,
+                                                training_options const& training) const {
     auto const there = searched_.in_given(i);
     if (!there) return {};
-    step_work s = make_step(given(), *there, options_.training);
+    step_work s = make_step(given, *there, training);
     auto const* const compute = i.as<instruction::compute>();
     if (!compute || !s.share.is_split()) return s;
     auto const& op = program().operators[compute->op];
@@ -328,29 +342,31 @@ HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruct
                              options_.training.interleaves(), until_))
         return nullptr;
     auto const& loose = result->program;
-    for (auto const& i : result->space->instructions()) {
-        auto& s = result->steps.emplace_back();
-        auto of_given = i;
-        auto* const change = of_given.change();
-        std::vector<tensor_id> tensors; // in place of which its costs name others
-        if (change) {
-            if (loose.is_free(change->tensor)) continue;
-            tensors.push_back(change->tensor);
-            change->tensor = loose.of(change->tensor);
-        } else {
-            tensors = loose.program().operators[i.as<instruction::compute>()->op].operands;
-        }
-        s = step_of(of_given);
-        auto const replace = [&](share_ref& ref) {
-            if (!ref.is_split()) return;
-            for (auto t : tensors)
-                if (loose.is_late(t) && loose.of(t) == ref.tensor) ref.tensor = t;
-        };
-        replace(s.share);
-        for_each_transfer(s, [&](transfer& t) { replace(t.from), replace(t.to); });
-    }
+    for (auto const& i : result->space->instructions())
+        result->steps.push_back(step_of(loose, i, given(), options_.training));
     result->links.emplace(loose, *result->space);
     return result;
+}
+
+HEDDLE_INLINE step_work stage_programs::step_of(loosened_program const& loose, instruction i,
+                                                indexed_program const& given, training_options const& training) const {
+    std::vector<tensor_id> tensors; // in place of which its costs name others
+    if (auto* const change = i.change()) {
+        if (loose.is_free(change->tensor)) return {};
+        tensors.push_back(change->tensor);
+        change->tensor = loose.of(change->tensor);
+    } else {
+        tensors = loose.program().operators[i.as<instruction::compute>()->op].operands;
+    }
+    auto s = step_of(i, given, training);
+    auto const replace = [&](share_ref& ref) {
+        if (!ref.is_split()) return;
+        for (auto t : tensors)
+            if (loose.is_late(t) && loose.of(t) == ref.tensor) ref.tensor = t;
+    };
+    replace(s.share);
+    for_each_transfer(s, [&](transfer& t) { replace(t.from), replace(t.to); });
+    return s;
 }
 
 HEDDLE_INLINE void stage_programs::add_forms(bounding_programs const& bounding, move_list const& path,

@@ -472,9 +472,10 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
                 bool const is_on_both = s.devices.front() < on_first && s.devices.back() >= on_first;
                 return !is_on_both || s.devices.size() == devices;
             })) {
-            stage_bounds stages(indexed, c, layers, options.stage, until);
+            stage_bounds stages(p, c, layers, options.stage, until);
             REQUIRE(stages.exist());
-            double const bound = pipeline_bound(indexed, c, layers, stages, options.sends_beside, 2 * plan.cost());
+            pipeline_bounds bounds(indexed, c, layers, stages, options.sends_beside);
+            double const bound = bounds.least(2 * plan.cost());
             CHECK(bound <= plan.cost() * (1 + 1e-9));
             above_work += bound > 1.1 * work;
             ++bounded;
