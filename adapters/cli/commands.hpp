@@ -63,6 +63,8 @@ struct plan_arguments {
     bool sends_beside = false;
     /// Whether the best of each family is shown with where its time goes.
     bool compare = false;
+    /// For the loss of how many machines there are plans too.
+    int spare = 0;
     std::optional<std::int64_t> batch;
     std::string element_type;
     bool json = false, times = true, details = false;

@@ -69,6 +69,9 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     auto* const joint = command.add_option_group("joint", "Options of the planner joint");
     joint->add_flag("--sends-beside", plan.sends_beside, "Stages compute while they send to each other");
     joint->add_flag("--compare", plan.compare, "Show where the time of the best of each family goes");
+    joint->add_option("--spare", plan.spare, "Plan for the loss of up to N machines too, into files beside --out")
+        ->type_name("N")
+        ->check(CLI::Range(1, 3));
 
     auto* const hap = command.add_option_group("hap", "Options of the planner hap");
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");

@@ -235,6 +235,7 @@
 #include <heddle/execute/shrink_stages.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/size.hpp>
+#include <heddle/execute/spare_plans.hpp>
 #include <heddle/execute/stage_links.hpp>
 #include <heddle/execute/stage_rank.hpp>
 #include <heddle/execute/staged_layout.hpp>

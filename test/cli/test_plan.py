@@ -268,6 +268,28 @@ class Plan(CommandLine):
             machine["grouped"] = True
         self.assertEqual(json.loads(run("plan", "--model", MODEL, "--cluster", self.write("grouped.json", grouped), "--json").stdout)["provenance"]["planner"], "hap")
 
+    def test_spare_plans(self):
+        """For each machine that may be lost there is a plan, which is the one for the others."""
+        model, out = ("--model", "examples/models/vgg19.json.gz"), self.path / "plan.json"
+        cluster = json.loads(pathlib.Path("examples/clusters/v100x2_p100x6.json").read_text())
+        planned = run("plan", *model, "--cluster", "examples/clusters/v100x2_p100x6.json", "--spare", 1, "--out", out, "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+        summary = json.loads(planned.stdout)
+        groups = len(cluster["machines"])
+        self.assertEqual(sorted(spare["lost"] for spare in summary["spares"]), sorted([int(g == n) for g in range(groups)] for n in range(groups)))
+        for spare in summary["spares"]:
+            lost = spare["lost"].index(1)
+            left = json.loads(json.dumps(cluster))
+            left["machines"][lost]["count"] = left["machines"][lost].get("count", 1) - 1
+            left["machines"] = [machine for machine in left["machines"] if machine.get("count", 1) > 0]
+            priced = run("cost", "--plan", self.path / f"plan.lost-{'-'.join(map(str, spare['lost']))}.json", "--cluster", self.write("left.json", left), "--json")
+            self.assertAlmostEqual(json.loads(priced.stdout)["cost"], spare["seconds"], delta=1e-9 * spare["seconds"])
+            self.assertTrue(0 <= spare["received"] <= spare["stored"])
+            self.assertGreaterEqual(spare["received"], spare["from_checkpoint"])
+        table = run("plan", *model, "--cluster", "examples/clusters/v100x2_p100x6.json", "--spare", 1, "--no-times").stdout
+        self.assertRegex(table, r"machines lost +seconds +stages +stored +moves +from a checkpoint\n")
+        self.assertLessEqual(max(map(len, table.splitlines())), 80)
+
     def pipeline(self, *arguments, status=0):
         """What `heddle plan --json` prints, and the plan it writes."""
         out = self.path / "pipeline.json"
