@@ -49,7 +49,7 @@ struct spare_plan {
 ///
 /// Machines of a group are alike, so plans are told apart by how many of each group are lost. Which of those left takes which
 /// place in the plan is chosen so that devices keep most of what they have.
-/// *Reference.* Ditto section 6.3 has a library of templates for pipelines; here any plan of stages is in it.
+/// Ditto keeps a library of pipeline templates for this (`template_library`); here plans are of any stages.
 class spare_plans {
 public:
     /// What is lost, by group of machines; and the plan for the others, which does not exist where nothing fits.
