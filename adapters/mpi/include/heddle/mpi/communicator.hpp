@@ -273,10 +273,10 @@ private:
                   detail::pieces received) {
         r.sent_ = std::move(sent);
         r.received_ = std::move(received);
-        start(r, [&](MPI_Request* request) {
+        start(r, [&](MPI_Request* started) {
             return MPI_Ialltoallv(from.data(), r.sent_.counts.data(), r.sent_.begins.data(), detail::datatype<Scalar>(),
                                   into.data(), r.received_.counts.data(), r.received_.begins.data(),
-                                  detail::datatype<Scalar>(), comm(), request);
+                                  detail::datatype<Scalar>(), comm(), started);
         });
     }
     /// Gives an operation room for elements that are not the caller's.
