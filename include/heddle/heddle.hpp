@@ -28,7 +28,7 @@
 
 #include <heddle/balance/ratio_problem.hpp>
 
-#include <heddle/pipeline/pipeline_figures.hpp>
+#include <heddle/synthesis/price_pipeline.hpp>
 
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>

@@ -3,6 +3,8 @@
 #include "access.hpp"
 
 #include <heddle/clp/all.hpp>
+#include <heddle/execute/interpreter.hpp>
+#include <heddle/execute/size.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/mpi/all.hpp>
 

@@ -212,14 +212,23 @@ private:
         plan_on(in_turns_, [&](cluster const& part, auto const& note) { note(in_turns(part)); });
     }
 
-    /// Plans the pipelines in full that the bound is of.
+    /// Plans the pipelines that the bound is of, and the best of them in full.
     void plan_what_bounds_draft() {
         if (!bounds_ || layers_.size() < 2 || certificate_.bound == 0) return;
-        std::size_t planned = 0;
-        for (auto const& draft : bounds_->drafts(worth_planning * best_.cost())) {
-            if (planned++ == options_.drafts) return;
-            consider("pipeline", [&](auto const& note) { note(in_full(draft, stage_effort::all)); });
-        }
+        consider("pipeline", [&](auto const& note) {
+            pipeline_draft const* best = nullptr;
+            double least = std::numeric_limits<double>::infinity();
+            auto const drafts = bounds_->drafts(worth_planning * best_.cost());
+            for (std::size_t n = 0; n < std::min(drafts.size(), options_.drafts) && !until_.is_over(); ++n) {
+                auto found = in_full(drafts[n], stage_effort::one_axis);
+                if (found.exists() && found.cost() < least) {
+                    least = found.cost();
+                    best = &drafts[n];
+                }
+                note(std::move(found));
+            }
+            if (best) note(in_full(*best, stage_effort::all));
+        });
     }
 
     /// Adds what a family has, and keeps it if it is best.
