@@ -14,10 +14,19 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace heddle::cli {
 
 namespace {
+
+/// What was checked of a plan is not said anew of each stage.
+std::vector<std::string> short_claims(staged_plan const& p, bool has_cluster) {
+    auto claims = claims_of(p, has_cluster);
+    if (std::erase_if(claims, [](auto const& c) { return c.starts_with("pipeline.plan."); }) > 0)
+        claims.emplace_back("and those of its stages' plans");
+    return claims;
+}
 
 std::string shape_of(staged_plan const& p) {
     return std::to_string(p.stages.size()) + " stages, " + std::to_string(p.micro_batches) + " micro-batches";
@@ -68,7 +77,7 @@ int run_verify_stages(verify_arguments const& arguments, std::string const& text
         if (figures)
             print_extent(on ? "priced again: every second and byte is as planned"
                             : "memory, counts, ratios and status agree with the steps",
-                         claims_of(p, on.has_value()));
+                         short_claims(p, on.has_value()));
         if (ran) print_pieces(*ran);
         if (ran && ran->at_once && ran->is_shrunk)
             std::cout << "run with smaller dimensions: " << shape_of(ran->at_once->plan) << ", the shares "

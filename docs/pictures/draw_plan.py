@@ -41,7 +41,7 @@ def timeline(plan, events, top):
         y = top + n * ROW
         types = stage["plan"]["devices"]
         parts += [
-            text(MARGIN, y + 11, f"{len(types)} × {types[0]}", weight="bold"),
+            text(MARGIN, y + 11, ", ".join(f"{types.count(t)} × {t}" for t in dict.fromkeys(types)), weight="bold"),
             text(MARGIN, y + 25, f'operators {stage["first"]} to {stage["end"] - 1}', 11),
         ]
         for e in events:
