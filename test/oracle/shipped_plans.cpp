@@ -115,8 +115,10 @@ TEST_CASE("plans of shipped models hold on the shipped cluster of 2 V100 and 6 P
 TEST_CASE("plans of all kinds of shipped models are priced from their files as planned, and none is dearer than a "
           "family's best") {
     int pipelines = 0;
-    for (auto const& [name, on] :
-         {std::pair("vgg19", "v100x8_p100x24"), {"vit_2", "p100x4"}, {"vit_2", "v100x4_nvlink"}}) {
+    for (auto const& [name, on] : {std::pair("vgg19", "v100x8_p100x24"),
+                                   {"vgg19", "v100x2_p100x6"},
+                                   {"vit_2", "p100x4"},
+                                   {"vit_2", "v100x4_nvlink"}}) {
         CAPTURE(name);
         CAPTURE(on);
         auto const model = json::read_model("examples/models/" + std::string(name) + ".json.gz").program;
