@@ -107,7 +107,7 @@ HEDDLE_INLINE double whole_buckets::bound() {
                     if (least + by.price + rest > most_) continue;
                     for (auto const& l : here[n])
                         if (auto next = extended(l, by); next.closed + rest <= most_)
-                            insert(there[link.to], std::move(next));
+                            insert(there[link.to], next);
                 }
             }
         }
@@ -158,7 +158,7 @@ HEDDLE_INLINE bool whole_buckets::dominates(label const& a, label const& b) cons
 HEDDLE_INLINE void whole_buckets::insert(std::vector<label>& labels, label l) const {
     if (algorithm::any_of(labels, [&](label const& other) { return dominates(other, l); })) return;
     std::erase_if(labels, [&](label const& other) { return dominates(l, other); });
-    if (labels.size() < front_) return labels.push_back(std::move(l));
+    if (labels.size() < front_) return labels.push_back(l);
     double least = std::numeric_limits<double>::infinity();
     std::size_t best = 0;
     for (std::size_t n = 0; n < labels.size(); ++n) {
@@ -168,7 +168,7 @@ HEDDLE_INLINE void whole_buckets::insert(std::vector<label>& labels, label l) co
     }
     l = joined(labels[best], l);
     std::erase_if(labels, [&](label const& other) { return dominates(l, other); });
-    labels.push_back(std::move(l));
+    labels.push_back(l);
 }
 
 HEDDLE_INLINE whole_buckets::label whole_buckets::joined(label a, label const& b) const {
