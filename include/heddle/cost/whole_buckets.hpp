@@ -106,8 +106,7 @@ HEDDLE_INLINE double whole_buckets::bound() {
                 for (auto const& by : ways_over(level, segment.bundles[link.bundle])) {
                     if (least + by.price + rest > most_) continue;
                     for (auto const& l : here[n])
-                        if (auto next = extended(l, by); next.closed + rest <= most_)
-                            insert(there[link.to], next);
+                        if (auto next = extended(l, by); next.closed + rest <= most_) insert(there[link.to], next);
                 }
             }
         }

@@ -143,7 +143,8 @@ TEST_CASE("so do micro-batches that take turns, with lanes for parameters and fo
     using test::P, test::S0, test::S1;
     t.read(x, S1).read(w, S0).compute({S1, S0}, {S1}).compute({S1}, {S1});
     t.convert(y, S1, S0).convert(x, S1, S0).compute({S0, S0}, {S0}).compute({S0}, {P});
-    for (std::size_t const ranks : {std::size_t{2}, std::size_t{3}}) compare(t.single_device(), t.planned_in_turn(ranks), ranks);
+    for (std::size_t const ranks : {std::size_t{2}, std::size_t{3}})
+        compare(t.single_device(), t.planned_in_turn(ranks), ranks);
 }
 
 TEST_CASE("so do plans of device groups") {
