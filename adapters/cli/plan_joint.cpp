@@ -30,10 +30,9 @@ namespace {
 
 /// Returns the text of a plan's file. One stage with the whole batch on all devices is a plan as any other.
 std::string text_of(staged_plan const& plan, plan_arguments const& arguments) {
-    bool const is_plain =
-        plan.stages.size() == 1 && plan.micro_batches == 1 && plan.stages.front().devices.size() == plan.device_count;
-    return is_plain ? json::write_plan(plan.stages.front().plan, {.times = arguments.times})
-                    : json::write_plan(plan, {.times = arguments.times});
+    bool const is_on_all = plan.stages.front().devices.size() == plan.device_count;
+    return plan.is_plain() && is_on_all ? json::write_plan(plan.stages.front().plan, {.times = arguments.times})
+                                        : json::write_plan(plan, {.times = arguments.times});
 }
 
 /// What has to move after a loss, whichever machines of a group are lost: the most of it.

@@ -62,8 +62,7 @@ training read_training(std::string const& plan, std::string const& model) {
     else if (json::has_stages(text, plan)) take(json::parse_staged_plan(text, plan));
     else take(json::parse_plan(text, plan));
     // One stage that computes the whole batch is the plain case.
-    if (auto const* const staged = std::get_if<staged_plan>(&result.planned);
-        staged && staged->stages.size() == 1 && staged->micro_batches == 1)
+    if (auto const* const staged = std::get_if<staged_plan>(&result.planned); staged && staged->is_plain())
         result.planned = heddle::plan(staged->stages.front().plan);
     result.plan_digest = json::digest(text);
     return result;

@@ -63,7 +63,7 @@ namespace heddle::test {
         cuts.push_back(static_cast<operator_id>(random.between(static_cast<int>(cuts.back()) + 1, last - 1)));
     cuts.push_back(static_cast<operator_id>(last));
     made.stages.resize(cuts.size() - 1);
-    if (made.stages.size() == 1 && made.micro_batches == 1) return std::nullopt; // no more than a plan
+    if (made.is_plain()) return std::nullopt; // no more than a plan
     for (std::size_t s = 0; s + 1 < cuts.size(); ++s) made.stages[s].first = cuts[s], made.stages[s].end = cuts[s + 1];
     auto const parts = parts_of(p, made);
     for (std::size_t n = 0; n < parts.size(); ++n) {

@@ -136,10 +136,6 @@ namespace heddle::detail {
 /// Returns what two parts have in common.
 [[nodiscard]] tensor_part intersection(tensor_part const& first, tensor_part const& second);
 
-} // namespace heddle::detail
-
-namespace heddle::detail {
-
 HEDDLE_INLINE std::vector<std::size_t> best_assignment(std::vector<std::vector<double>> const& gains) {
     constexpr double infinite = std::numeric_limits<double>::infinity();
     std::size_t const n = gains.size();
@@ -174,14 +170,10 @@ HEDDLE_INLINE std::vector<std::size_t> best_assignment(std::vector<std::vector<d
     return column;
 }
 
-HEDDLE_INLINE std::vector<place_range> common_places(std::vector<place_range> const& first,
-                                                     std::vector<place_range> const& second) {
+HEDDLE_INLINE std::vector<place_range> common_places(std::span<place_range const> first,
+                                                     std::span<place_range const> second) {
     std::vector<place_range> result;
-    for (auto a = first.begin(), b = second.begin(); a != first.end() && b != second.end();) {
-        extent const begin = std::max(a->begin, b->begin), end = std::min(a->begin + a->count, b->begin + b->count);
-        if (begin < end) result.push_back({begin, end - begin});
-        ++(a->begin + a->count == end ? a : b);
-    }
+    for (auto const& r : common_ranges(first, second)) result.push_back({r.begin, r.count});
     return result;
 }
 
@@ -190,7 +182,7 @@ HEDDLE_INLINE std::vector<place_range> other_places(std::vector<place_range> con
     std::vector<place_range> result;
     for (auto const& r : of) {
         extent begin = r.begin;
-        for (auto const& gap : common_places({r}, left_out)) {
+        for (auto const& gap : common_ranges(std::span(&r, 1), left_out)) {
             if (gap.begin > begin) result.push_back({begin, gap.begin - begin});
             begin = gap.begin + gap.count;
         }
@@ -262,8 +254,7 @@ HEDDLE_INLINE void spare_plans::add(program const& p, entry e) {
         if (e.plan.device_count != device)
             throw input_error("plan for a loss", "is for " + std::to_string(e.plan.device_count) +
                                                      " devices, expected " + std::to_string(device));
-        bool const is_whole = e.plan.stages.size() == 1 && e.plan.micro_batches == 1;
-        auto ranks = is_whole ? stored_parts_of(p, e.plan.stages.front().plan) : stored_parts_of(p, e.plan);
+        auto ranks = e.plan.is_plain() ? stored_parts_of(p, e.plan.stages.front().plan) : stored_parts_of(p, e.plan);
         std::size_t rank = 0;
         for (auto const& s : e.plan.stages)
             for (auto d : s.devices) made.parts[d] = std::move(ranks[rank++]);

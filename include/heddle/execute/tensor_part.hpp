@@ -43,9 +43,9 @@ struct tensor_part {
 
 namespace detail {
 
-/// A range of places that two parts have in common, as each of them counts its places.
+/// A range of places that two parts have in common: where it begins, and as each of them counts its places.
 struct common_range {
-    extent in_first = 0, in_second = 0, count = 0;
+    extent begin = 0, in_first = 0, in_second = 0, count = 0;
 };
 
 /// Returns what the places of one dimension have in common, ascending.
@@ -141,7 +141,8 @@ HEDDLE_INLINE std::vector<common_range> common_ranges(std::span<place_range cons
         auto const &a = first[i], &b = second[k];
         extent const begin = std::max(a.begin, b.begin);
         extent const end = std::min(a.begin + a.count, b.begin + b.count);
-        if (begin < end) result.push_back({of_first + begin - a.begin, of_second + begin - b.begin, end - begin});
+        if (begin < end)
+            result.push_back({begin, of_first + begin - a.begin, of_second + begin - b.begin, end - begin});
         if (a.begin + a.count == end) of_first += a.count, ++i;
         else of_second += b.count, ++k;
     }
