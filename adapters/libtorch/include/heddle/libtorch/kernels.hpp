@@ -6,7 +6,6 @@
 #include <heddle/libtorch/detail/layer_kernels.hpp>
 #include <heddle/libtorch/tensor.hpp>
 
-#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
 namespace heddle::libtorch {

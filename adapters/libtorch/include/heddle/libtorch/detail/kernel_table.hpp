@@ -12,6 +12,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
@@ -66,7 +67,7 @@ template <class Function>
 /// a place.
 [[nodiscard]] inline gradient_list differentiate(operator_kernel const& kernel, joined_call const& call,
                                                  tensor_list const& x, tensor_list const& g) {
-    at::AutoGradMode const records(true);
+    c10::AutoGradMode const records(true);
     tensor_list leaves, outputs, cotangents;
     for (auto const& t : x) leaves.push_back(t.detach().requires_grad_(true));
     auto const results = kernel.forward(call, leaves);

@@ -309,22 +309,22 @@ inline void add_recurrent_kernels(kernel_table& table) {
     layers("rnn_tanh", 1,
            [=](tensor const& x, tensor_list const& h, tensor_list const& w, bool biased, extent depth, bool both,
                bool batch_first) {
-               return list(at::rnn_tanh(x, h[0], w, biased, depth, 0, at::GradMode::is_enabled(), both, batch_first));
+               return list(at::rnn_tanh(x, h[0], w, biased, depth, 0, c10::GradMode::is_enabled(), both, batch_first));
            });
     layers("rnn_relu", 1,
            [=](tensor const& x, tensor_list const& h, tensor_list const& w, bool biased, extent depth, bool both,
                bool batch_first) {
-               return list(at::rnn_relu(x, h[0], w, biased, depth, 0, at::GradMode::is_enabled(), both, batch_first));
+               return list(at::rnn_relu(x, h[0], w, biased, depth, 0, c10::GradMode::is_enabled(), both, batch_first));
            });
     layers("gru", 1,
            [=](tensor const& x, tensor_list const& h, tensor_list const& w, bool biased, extent depth, bool both,
                bool batch_first) {
-               return list(at::gru(x, h[0], w, biased, depth, 0, at::GradMode::is_enabled(), both, batch_first));
+               return list(at::gru(x, h[0], w, biased, depth, 0, c10::GradMode::is_enabled(), both, batch_first));
            });
     layers("lstm", 2,
            [=](tensor const& x, tensor_list const& h, tensor_list const& w, bool biased, extent depth, bool both,
                bool batch_first) {
-               return list(at::lstm(x, h, w, biased, depth, 0, at::GradMode::is_enabled(), both, batch_first));
+               return list(at::lstm(x, h, w, biased, depth, 0, c10::GradMode::is_enabled(), both, batch_first));
            });
 }
 
