@@ -3,6 +3,7 @@
 /// @brief How fast a device of libtorch computes the operators of models.
 #pragma once
 
+#include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/algorithm.hpp>
 #include <heddle/cluster/fit.hpp>
 #include <heddle/execute/kernel.hpp>
@@ -54,7 +55,7 @@ inline void synchronise() { (void)tensor(tensor_shape{}).number(); }
 /// Returns the median seconds of a call.
 inline double seconds_of(std::function<void()> const& call) {
     using clock = std::chrono::steady_clock;
-    constexpr double enough = 0.02;
+    constexpr double enough = 0.005;
     auto const timed = [&](int times) {
         synchronise();
         auto const begun = clock::now();
@@ -189,5 +190,12 @@ inline plan plan_of_one(indexed_program const& indexed) {
     for (auto const& i : undivided_program(indexed)) p.steps.push_back({i, make_step(indexed, i, {}), {}});
     return p;
 }
+
+/// Shares in proportion to speed, for which no library is needed.
+struct proportional_solver {
+    ratio_solution solve(ratio_problem const& p) const {
+        return {p.fits(p.preferred), p.preferred, p.objective(p.preferred)};
+    }
+};
 
 } // namespace heddle::bench

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
 // What one device of libtorch computes, and how fast: arithmetic of all kernels and of plans beside the reference,
 // rates of operator classes with errors on shapes that were left out, and iterations beside what is predicted of them.
-// Usage: one_gpu cpu|cuda SEEDS BATCH MODEL...   It prints the parts of a page, and returns 1
-// if something in them is wrong, 2 if they are not whole. run.sh builds and calls it.
+// Usage: one_gpu cpu|cuda SEEDS BATCH SAMPLES MODEL...   It prints the parts of a page, writes what operators took to
+// the file SAMPLES, as heddle fit reads it, and returns 1 if something is wrong, 2 if the page is not whole. run.sh
+// builds and calls it.
+#include "arithmetic.hpp"
 #include "device_rates.hpp"
 #include "staged_communicator.hpp"
 
-#include <heddle/libtorch/kernels.hpp>
-
 #include <heddle/cluster/fit.hpp>
-#include <heddle/execute/devices.hpp>
-#include <heddle/execute/eigen_kernels.hpp>
-#include <heddle/execute/prove.hpp>
+#include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/execute/shrink_stages.hpp>
-#include <heddle/execute/stage_rank.hpp>
-#include <heddle/execute/staged_layout.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/names.hpp>
+#include <heddle/json/samples.hpp>
+#include <heddle/libtorch/kernels.hpp>
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
@@ -26,29 +24,14 @@
 #include <heddle/planner/joint.hpp>
 #include <heddle/theory/rescale.hpp>
 
-#include <support/catalogue_programs.hpp>
-#include <support/device_groups.hpp>
-#include <support/interleaved_plans.hpp>
-#include <support/pipelines.hpp>
-#include <support/random_plans.hpp>
-#include <support/random_stages.hpp>
-
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <functional>
-#include <map>
-#include <mutex>
-#include <optional>
-#include <set>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -60,104 +43,18 @@ using namespace heddle::bench;
 
 // ---- arithmetic
 
-/// The single device by the reference kernels, with which ranks compare what they have computed.
-class expected_of {
-public:
-    expected_of(program const& p, std::uint64_t seed) : sources_(random_sources<double>(p, seed)) {
-        static eigen_kernels<double> const reference;
-        expected_ = run_on_random_sources(p, sources_, reference, seed);
-        for (auto const& [t, gradient] : expected_.gradients) gradients_.emplace(t, gradient.second);
-        builder_.emplace(p, expected_, result_);
-    }
-    template <class Rank>
-    void run(Rank& rank) {
-        auto const mine = rank.run(rank.place(sources_));
-        double const loss = rank.whole_loss(mine);
-        auto const wanted = rank.place(gradients_);
-        std::scoped_lock const guard(lock_);
-        builder_->compare_loss(loss);
-        builder_->compare_gradients(mine.gradients, wanted);
-    }
-    [[nodiscard]] proof const& result() {
-        if (!(result_.worst_error <= 1e-10)) builder_->fail(result_.worst_tensor + " differs");
-        return result_;
-    }
-
-private:
-    source_values<double> sources_, gradients_;
-    iteration_result<double> expected_;
-    proof result_;
-    std::optional<heddle::detail::proof_builder> builder_;
-    std::mutex lock_;
-};
-
-libtorch::kernels<double> const& kernels() {
-    static libtorch::kernels<double> const all;
-    return all;
-}
-
-/// What was run of a kind, what of that was wrong, and the largest error.
-struct shown {
-    char const* what;
-    std::size_t run = 0, wrong = 0;
-    double worst = 0;
-
-    void fail(std::string const& problem) {
-        ++wrong;
-        std::fprintf(stderr, "%s: %s\n", what, problem.c_str());
-    }
-    void run_plan(program const& p, plan const& how, std::uint64_t seed = 1) {
-        auto const indexed = index_for(p, how);
-        on_ranks(p, ranks_of(how), seed, [&](staged_communicator& world, expected_of& expected) {
-            on_device<double>(how, world, [&](auto& mine) {
-                interpreter rank(p, indexed, how, mine, kernels(), seed);
-                expected.run(rank);
-            });
-        });
-    }
-    void run_stages(program const& p, staged_plan const& how, std::uint64_t seed = 1) {
-        if (how.is_plain()) return run_plan(p, how.stages.front().plan, seed);
-        staged_layout const layout(p, how);
-        on_ranks(p, layout.ranks(), seed, [&](staged_communicator& world, expected_of& expected) {
-            on_stage<libtorch::tensor<double>>(layout, world, [&](auto& here) {
-                interpreter rank(p, layout.indexed(layout.stage_of(world.rank())), here, kernels(), seed);
-                expected.run(rank);
-            });
-        });
-    }
-    void run_pipeline(program const& p, pipeline_plan const& how, std::uint64_t seed = 1) {
-        auto const indexed = index_program(p);
-        auto const split = split_along_batch(indexed);
-        pipeline_layout const layout(indexed, how, split);
-        on_ranks(p, layout.ranks(), seed, [&](staged_communicator& world, expected_of& expected) {
-            stage_rank<libtorch::tensor<double>, staged_communicator> here(indexed, split, layout, world);
-            interpreter rank(p, indexed, here, kernels(), seed);
-            expected.run(rank);
-        });
-    }
-
-private:
+/// Threads that share the device; what they exchange goes through the host.
+struct sharing_threads {
     template <class Work>
-    void on_ranks(program const& p, std::size_t ranks, std::uint64_t seed, Work&& work) {
-        expected_of expected(p, seed);
+    static void run(std::size_t ranks, Work&& work) {
         run_ranks(ranks, [&](in_process_communicator& threads) {
             libtorch::device_scope const here(device);
             staged_communicator world(threads);
-            work(world, expected);
+            work(world);
         });
-        auto const& found = expected.result();
-        ++run;
-        worst = std::max(worst, found.worst_error);
-        if (!found) fail("seed " + std::to_string(seed) + ": " + found.problem);
     }
 };
-
-/// Shares in proportion to speed, for which no library is needed.
-struct proportional_solver {
-    ratio_solution solve(ratio_problem const& p) const {
-        return {p.fits(p.preferred), p.preferred, p.objective(p.preferred)};
-    }
-};
+using shown_here = shown<sharing_threads>;
 
 /// Three devices of three speeds.
 cluster uneven_cluster() {
@@ -175,15 +72,15 @@ cluster uneven_cluster() {
 }
 
 /// Plans models by all planners, and runs the plans with smaller dimensions.
-void run_planned(std::vector<named_program> const& models, std::vector<shown>& all) {
-    shown hap{"plans of HAP"}, hidup{"plans of HiDup"}, amp{"plans of AMP"}, ditto{"plans of Ditto"},
+void run_planned(std::vector<named_program> const& models, std::vector<shown_here>& all) {
+    shown_here hap{"plans of HAP"}, hidup{"plans of HiDup"}, amp{"plans of AMP"}, ditto{"plans of Ditto"},
         any{"plans of all kinds"};
     auto const c = uneven_cluster();
     auto const limited = [](planning_options o) {
         o.synthesis.search.limits.labels = o.last_search.limits.labels = 500;
         return o;
     };
-    auto const run = [](shown& of, program const& p, auto const& how) {
+    auto const run = [](shown_here& of, program const& p, auto const& how) {
         if (!how.exists()) return of.fail("there is no plan: " + how.reason);
         auto const small = shrink(p, how);
         if constexpr (std::is_same_v<decltype(how), plan const&>) of.run_plan(small.program, small.plan);
@@ -205,48 +102,20 @@ void run_planned(std::vector<named_program> const& models, std::vector<shown>& a
 
 /// Returns whether nothing is wrong.
 bool arithmetic(std::uint64_t seeds, std::vector<named_program> const& models) {
-    shown programs{"programs on one rank"}, plans{"plans of uneven shards"}, groups{"plans of device groups"},
-        turns{"micro-batches in turn"}, pipelines{"pipelines"}, stages{"stages on lines, meshes and groups"};
-    std::set<std::string> kinds;
-    for (std::uint64_t seed = 1; turns.run < seeds && seed <= 100 * seeds; ++seed) {
-        test::random_source random(seed);
-        auto const grown = test::find_catalogue_program(random, random.between(1, 5));
-        if (!grown) continue;
-        auto const& p = *grown;
-        if (int const count = test::divisor_of_batch(p, random); count > 0) {
-            auto const part = index_program(micro_batch_of(p, count));
-            auto const ranks = static_cast<std::size_t>(random.between(2, 4));
-            turns.run_plan(
-                p, test::interleaved(test::random_plan(part, ranks, random), part, {.micro_batches = count}, random),
-                seed);
-        }
-        if (seed > seeds) continue;
-        for (operator_id o = 0; o < p.operator_count(); ++o) kinds.insert(p.kind(o));
-        auto const indexed = index_program(p);
-        programs.run_plan(p, test::random_plan(indexed, 1, random), seed);
-        plans.run_plan(p, test::random_plan(indexed, static_cast<std::size_t>(random.between(2, 4)), random), seed);
-        auto const grouped = test::random_grouped_case(seed);
-        groups.run_plan(grouped.program, grouped.plan, seed);
-        auto const pipeline = test::pipeline_of(p, {0, p.operator_count() / 2, p.operator_count()}, 1 + seed % 2,
-                                                1 + static_cast<std::int64_t>(seed % 3));
-        if (p.operator_count() > 1 && verify(p, pipeline)) pipelines.run_pipeline(p, pipeline, seed);
-        if (auto const staged = test::random_stages(p, 6, random)) stages.run_stages(p, *staged, seed);
-    }
-    std::vector<shown> all{programs, plans, groups, turns, pipelines, stages};
+    auto [all, kinds] = run_random<sharing_threads>(seeds);
     run_planned(models, all);
     std::printf("\n## Arithmetic\n\nLoss and gradients in float64 beside the reference kernels on the CPU: random "
                 "programs, of %zu kinds of operators, and plans on ranks that share the device; and what the planners "
-                "make, on three devices of three speeds, of the models below, with smaller dimensions.\n\n"
-                "| what | run | wrong | largest relative error |\n|---|---:|---:|---:|\n",
-                kinds.size());
-    for (auto const& one : all) std::printf("| %s | %zu | %zu | %.1e |\n", one.what, one.run, one.wrong, one.worst);
-    return std::all_of(all.begin(), all.end(), [](shown const& one) { return one.wrong == 0; });
+                "make, on three devices of three speeds, of the models below, with smaller dimensions.\n\n",
+                kinds);
+    return print(all);
 }
 
 // ---- time
 
-void time_models(extent batch, std::vector<named_program> const& models) {
+void time_models(extent batch, std::filesystem::path const& samples, std::vector<named_program> const& models) {
     auto const all = sampled(batch, models);
+    json::write_file_atomically(samples, json::to_text(all.samples()));
     auto const report = fit_samples(all.samples());
     std::printf(
         "\n## Rates of operator classes\n\nOperators of the models below with half, all and twice the batch, forward "
@@ -303,16 +172,16 @@ void time_models(extent batch, std::vector<named_program> const& models) {
 } // namespace
 
 int main(int count, char** arguments) {
-    if (count < 5) {
-        std::fputs("usage: one_gpu cpu|cuda SEEDS BATCH MODEL...\n", stderr);
+    if (count < 6) {
+        std::fputs("usage: one_gpu cpu|cuda SEEDS BATCH SAMPLES MODEL...\n", stderr);
         return 2;
     }
     try {
         if (std::string_view(arguments[1]) == "cuda") device = at::Device(at::kCUDA, 0);
         libtorch::device_scope const here(device);
-        auto const models = read_models({arguments + 4, arguments + count});
+        auto const models = read_models({arguments + 5, arguments + count});
         bool const is_right = arithmetic(std::strtoull(arguments[2], nullptr, 10), models);
-        time_models(std::strtoll(arguments[3], nullptr, 10), models);
+        time_models(std::strtoll(arguments[3], nullptr, 10), arguments[4], models);
         return is_right ? 0 : 1;
     } catch (std::exception const& e) {
         std::fprintf(stderr, "one_gpu: %s\n", e.what());

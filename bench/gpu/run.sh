@@ -5,19 +5,24 @@
 #   bench/gpu/run.sh                                on the first GPU of this machine
 #   bench/gpu/run.sh --device cpu --out page.md     a dry run of the same code on the CPU, with small sizes
 #
-# With two or more GPUs it measures what they do together too; a dry run does so with two threads.
-# Options: --seeds N random programs; --include FOLDER, which may be given several times, where headers are.
+# With two or more GPUs it measures what they do together too; a dry run does so with two threads. --share N lets N ranks
+# use fewer GPUs in turn, for arithmetic alone; it needs NCCL 2.30 or newer, which LD_PRELOAD may name.
+# Options: --seeds N random programs; --include FOLDER, which may be given several times, where headers are; --samples
+# FILE for what operators took, as heddle fit reads it; --programs FOLDER keeps what is built and does not build it again.
 # Needs a C++20 compiler (CXX), a Python with torch (PYTHON), headers of Boost, Eigen 3, nlohmann/json and zlib, and
 # what LDFLAGS may say of where zlib is; for several GPUs headers of CUDA, which the wheels of torch bring, and NCCL.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
-device=cuda out= includes= seeds=
+device=cuda out= includes= seeds= samples= programs= share=
 while [ $# -gt 0 ]; do
     case $1 in
     --device) device=$2 && shift 2 ;;
     --include) includes="$includes -isystem $2" && shift 2 ;;
     --out) out=$2 && shift 2 ;;
     --seeds) seeds=$2 && shift 2 ;;
+    --samples) samples=$2 && shift 2 ;;
+    --programs) programs=$2 && shift 2 ;;
+    --share) share=$2 && shift 2 ;;
     *)
         echo "run.sh: unknown option $1" >&2
         exit 2
@@ -72,6 +77,8 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+programs=${programs:-$work}
+mkdir -p "$programs"
 gpus=0
 [ "$device" = cpu ] || gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
 # The wheels of torch have headers and libraries of CUDA and NCCL beside it.
@@ -86,27 +93,33 @@ toolkit=${CUDA_HOME:-/usr/local/cuda}
 [ "$cuda" ] || cuda="-isystem $toolkit/include -L$toolkit/lib64 -Wl,-rpath,$toolkit/lib64 -lnccl -lcudart"
 build() { # NAME FLAG...
     program=$1 && shift
+    [ ! -x "$programs/$program" ] || return 0
     # shellcheck disable=SC2086
     ${CXX:-g++} -std=c++20 -O2 -DNDEBUG -ffp-contract=off -I"$root/include" -I"$root/adapters/json/include" \
         -I"$root/adapters/libtorch/include" -I"$root/adapters/nccl/include" -I"$root/test" $includes $flags \
-        "$root/bench/gpu/$program.cpp" -o "$work/$program" ${LDFLAGS:-} "$@" $libraries -lz -pthread
+        "$root/bench/gpu/$program.cpp" -o "$programs/$program" ${LDFLAGS:-} "$@" $libraries -lz -pthread
 }
+several=$gpus
+if [ "$device" = cpu ]; then several=2; elif [ "$share" ]; then several=$share; fi
 build one_gpu
 if [ "$device" = cpu ]; then
     build several_gpus
-elif [ "$gpus" -ge 2 ]; then
+elif [ "$several" -ge 2 ]; then
     # shellcheck disable=SC2086
     build several_gpus -DHEDDLE_HAS_CUDA $cuda
 fi
 
 for m in $models; do set -- "$@" "$root/examples/models/$m.json.gz"; done
 status=0
-"$work/one_gpu" "$device" "$seeds" "$batch" "$@" >"$work/one.md" || status=$?
+"$programs/one_gpu" "$device" "$seeds" "$batch" "${samples:-$work/samples.csv}" "$@" >"$work/one.md" || status=$?
 [ $status -le 1 ] || exit $status # else the page says what is wrong
-several=
-if [ "$device" = cpu ]; then several=2; elif [ "$gpus" -ge 2 ]; then several=$gpus; fi
-if [ "$several" ]; then
-    "$work/several_gpus" "$device" "$several" $((2 * batch)) "$@" >"$work/several.md"
+if [ "$several" -ge 2 ]; then
+    # Ranks that share a GPU must not wait for each other where CUDA serialises: as kernels are loaded, or in its queues.
+    [ -z "$share" ] || export NCCL_MULTI_RANK_GPU_ENABLE=1 CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32
+    of_several=0
+    "$programs/several_gpus" "$device" "$several" $((seeds / 5)) $((2 * batch)) "$@" >"$work/several.md" || of_several=$?
+    [ $of_several -le 1 ] || exit $of_several
+    [ $of_several -eq 0 ] || status=1
 fi
 
 {
@@ -126,9 +139,9 @@ fi
     echo
     echo "## Several GPUs"
     echo
-    if [ "$several" ]; then
-        cat "$work/several.md"
-    else
+    [ "$several" -lt 2 ] || cat "$work/several.md"
+    if [ "$device" = cuda ] && [ "$gpus" -lt 2 ]; then
+        [ "$several" -lt 2 ] || echo
         for part in "NCCL's collectives" "Plans on several GPUs" "Overlap of micro-batches that take turns" "Interference"; do
             echo "- $part: not measured, as there are fewer than two GPUs."
         done

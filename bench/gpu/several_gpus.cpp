@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // What several devices of libtorch do together: collectives, plans beside their predicted times, what micro-batches that
 // take turns hide, and how computation and communication slow each other.
-// Usage: several_gpus cpu|cuda RANKS BATCH MODEL...   It prints the parts of a page. Ranks are threads, on the CPU in a
-// dry run or, built with HEDDLE_HAS_CUDA, each on a GPU of its own. run.sh builds and calls it.
+// Usage: several_gpus cpu|cuda RANKS SEEDS BATCH MODEL...   It prints the parts of a page, and returns 1 if something in
+// them is wrong, 2 if they are not whole. Ranks are threads, on the CPU in a dry run or, built with HEDDLE_HAS_CUDA, on
+// the GPUs in turn: where there are fewer GPUs than ranks, only arithmetic is shown. run.sh builds and calls it.
+#include "arithmetic.hpp"
 #include "device_rates.hpp"
 
 #include <heddle/execute/devices.hpp>
@@ -26,6 +28,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -44,6 +47,15 @@ namespace {
 using namespace heddle;
 using namespace heddle::bench;
 
+/// How many GPUs there are.
+std::size_t gpus() {
+#ifdef HEDDLE_HAS_CUDA
+    return static_cast<std::size_t>(c10::cuda::device_count());
+#else
+    return 0;
+#endif
+}
+
 /// Runs `work(communicator)` on as many ranks. *Throws* the first exception that left `work`.
 template <class Work>
 void on_ranks(std::size_t ranks, Work const& work) {
@@ -58,7 +70,7 @@ void on_ranks(std::size_t ranks, Work const& work) {
             for (std::size_t r = 0; r < ranks; ++r)
                 all.emplace_back([&, r] {
                     try {
-                        auto const number = static_cast<c10::DeviceIndex>(r);
+                        auto const number = static_cast<c10::DeviceIndex>(r % gpus());
                         c10::cuda::set_device(number);
                         auto const computation = c10::cuda::getStreamFromPool(false, number);
                         c10::cuda::setCurrentCUDAStream(computation);
@@ -84,6 +96,26 @@ void on_ranks(std::size_t ranks, Work const& work) {
         work(world);
     });
 }
+
+// ---- arithmetic
+
+struct ranks_of_this_machine {
+    template <class Work>
+    static void run(std::size_t ranks, Work const& work) {
+        on_ranks(ranks, work);
+    }
+};
+
+/// Returns whether nothing is wrong.
+bool arithmetic(std::uint64_t seeds) {
+    auto const [all, kinds] = run_random<ranks_of_this_machine>(seeds);
+    std::printf("\n### Arithmetic\n\nLoss and gradients in float64 beside the reference kernels on the CPU: random "
+                "programs, of %zu kinds of operators, and random plans on up to six ranks%s.\n\n",
+                kinds, device.is_cuda() ? " that exchange through NCCL, on the GPUs in turn" : "");
+    return print(all);
+}
+
+// ---- time
 
 /// Returns the largest of the ranks' numbers, on all of them, when all have come.
 template <class World>
@@ -232,13 +264,6 @@ private:
     std::size_t rank_, size_;
 };
 
-/// Shares in proportion to speed, which are equal here.
-struct proportional_solver {
-    ratio_solution solve(ratio_problem const& p) const {
-        return {p.fits(p.preferred), p.preferred, p.objective(p.preferred)};
-    }
-};
-
 struct seconds_of_plan {
     double whole = 0, computation = 0;
 };
@@ -345,8 +370,8 @@ void interference(std::size_t ranks, extent width, std::size_t most) {
 } // namespace
 
 int main(int count, char** arguments) {
-    if (count < 5) {
-        std::fputs("usage: several_gpus cpu|cuda RANKS BATCH MODEL...\n", stderr);
+    if (count < 6) {
+        std::fputs("usage: several_gpus cpu|cuda RANKS SEEDS BATCH MODEL...\n", stderr);
         return 2;
     }
     try {
@@ -355,13 +380,15 @@ int main(int count, char** arguments) {
         else at::set_num_threads(1);
         libtorch::device_scope const here(device);
         auto const ranks = static_cast<std::size_t>(std::strtoull(arguments[2], nullptr, 10));
-        auto const batch = std::strtoll(arguments[3], nullptr, 10);
+        bool const is_right = arithmetic(std::strtoull(arguments[3], nullptr, 10));
+        if (is_gpu && gpus() < ranks) return is_right ? 0 : 1; // what shares a GPU says nothing of time
+        auto const batch = std::strtoll(arguments[4], nullptr, 10);
         auto const most = std::size_t{1} << (is_gpu ? 28 : 18);
         auto const fits = collectives(ranks, most);
         uneven_gathers(ranks, most);
-        time_plans(ranks, batch, fits, read_models({arguments + 4, arguments + count}));
+        time_plans(ranks, batch, fits, read_models({arguments + 5, arguments + count}));
         interference(ranks, is_gpu ? 4096 : 128, most);
-        return 0;
+        return is_right ? 0 : 1;
     } catch (std::exception const& e) {
         std::fprintf(stderr, "several_gpus: %s\n", e.what());
         return 2;
