@@ -63,6 +63,7 @@ staged_step random_staged_step(random_source& random, std::size_t classes) {
         return random.chance(chance) ? static_cast<double>(random.between(1, 9)) : 0.0;
     };
     s.once = random.chance(0.4);
+    s.waits = !s.once && random.chance(0.3);
     if (s.once && random.chance(0.5)) s.transient = 1;
     s.forward_transfer = number(0.4);
     s.backward_transfer = number(0.4);
@@ -98,8 +99,11 @@ duplex::label label_of(duplex const& clock, staged_list const& steps) {
 std::string text(staged_list const& steps) {
     std::ostringstream out;
     for (auto const& [s, begins] : steps) {
-        out << (begins ? "| " : "  ") << (s.once ? s.transient > 0 ? "unsharded " : "once " : "") << "transfers "
-            << s.forward_transfer << ' ' << s.backward_transfer << ' ' << s.deferred << ", forward";
+        out << (begins ? "| " : "  ")
+            << (s.waits  ? "waits "
+                : s.once ? s.transient > 0 ? "unsharded " : "once "
+                         : "")
+            << "transfers " << s.forward_transfer << ' ' << s.backward_transfer << ' ' << s.deferred << ", forward";
         for (double v : s.forward) out << ' ' << v;
         out << ", backward";
         for (double v : s.backward) out << ' ' << v;
@@ -111,17 +115,28 @@ std::string text(staged_list const& steps) {
 /// What one direction of one stage consists of.
 struct stage {
     double transfer = 0, urgent = 0, patient = 0, again = 0;
+    /// What kernels wait for, the work before the last of that, and the rest.
+    double waits = 0, awaited = 0;
     per_class work;
+
+    [[nodiscard]] double computation() const { return awaited + std::ranges::max(work); }
+    void wait(double seconds) {
+        if (seconds == 0) return;
+        awaited = computation();
+        std::ranges::fill(work, 0.0);
+        waits += seconds;
+    }
 };
 
 /// A network that carries what a slot has to, and in the rest of the slot what may wait.
 class explicit_schedule {
 public:
     double now = 0;
-    /// Runs a slot: computation beside collectives; what may wait and is ready follows them.
-    void slot(double computation, double collectives) {
+    /// Runs a slot: computation beside collectives; what may wait and is ready follows them. Nothing is beside what kernels
+    /// wait for.
+    void slot(double computation, double collectives, double waits = 0) {
         double const length = std::max(computation, collectives);
-        now += length;
+        now += length + waits;
         pending_ = std::max(0.0, pending_ - (length - collectives));
     }
     void add(double patient) { pending_ += patient; }
@@ -144,9 +159,11 @@ double explicit_seconds(staged_list const& steps, std::size_t classes, int count
     };
     open();
     for (auto const& [s, begins] : steps) {
-        if (begins || (!s.once && computes && (s.forward_transfer > 0 || s.backward_transfer > 0))) open();
+        bool const has_transfers = s.forward_transfer > 0 || s.backward_transfer > 0;
+        if (begins || (!s.once && !s.waits && computes && has_transfers)) open();
         auto& [f, b] = stages.back();
-        if (!s.once) f.transfer += s.forward_transfer, b.transfer += s.backward_transfer;
+        if (s.waits) f.wait(s.forward_transfer), b.wait(s.backward_transfer), computes = computes || has_transfers;
+        else if (!s.once) f.transfer += s.forward_transfer, b.transfer += s.backward_transfer;
         else if (s.transient > 0) f.urgent += s.forward_transfer, b.urgent += s.backward_transfer;
         else f.patient += s.forward_transfer, b.again += s.backward_transfer;
         b.patient += s.deferred;
@@ -157,36 +174,37 @@ double explicit_seconds(staged_list const& steps, std::size_t classes, int count
         refresh += s.refresh;
     }
     update = std::ranges::max(updates);
-    auto const most = [](per_class const& x) { return std::ranges::max(x); };
     std::size_t const last = stages.size() - 1;
     // Forward, a parameter comes when the network was free; if it comes too late, it takes time of its own.
     double now = 0, free = 0;
     for (std::size_t i = 0; i <= last; ++i) {
         auto const& f = stages[i][0];
-        auto const slot = [&](double computation, double collectives) {
-            now += std::max(computation, collectives);
+        auto const slot = [&](double computation, double collectives, double waits) {
+            now += std::max(computation, collectives) + waits;
             free += std::max(0.0, computation - collectives);
         };
-        slot(i > 0 ? most(stages[i - 1][0].work) : 0, f.transfer + f.urgent);
+        slot(i > 0 ? stages[i - 1][0].computation() : 0, f.transfer + f.urgent, i > 0 ? stages[i - 1][0].waits : 0);
         double const early = std::min(free, f.patient);
         free -= early;
         now += f.patient - early;
-        for (int j = 1; j < count; ++j) slot(most(f.work), f.transfer);
-        slot(count * turn, 0);
+        for (int j = 1; j < count; ++j) slot(f.computation(), f.transfer, f.waits);
+        slot(count * turn, 0, 0);
     }
     double between = 0;
     for (std::size_t k = 0; k < classes; ++k)
         between = std::max(between, stages[last][0].work[k] + stages[last][1].work[k]);
-    now += std::max(between, stages[last][1].again + most(stages[last][1].work));
+    auto const& [f, b] = stages[last];
+    now += std::max(f.awaited + between + b.awaited, b.again + b.computation()) + f.waits + b.waits;
     // Backward: gradients wait for a free network.
     explicit_schedule run;
     for (std::size_t i = last + 1; i-- > 0;) {
-        auto const& b = stages[i][1];
-        if (i < last) run.slot(most(b.work), stages[i + 1][1].transfer + stages[i + 1][1].urgent);
+        auto const& back = stages[i][1];
+        if (i < last) run.slot(back.computation(), stages[i + 1][1].transfer + stages[i + 1][1].urgent, back.waits);
         for (int j = 2; j <= count; ++j)
-            run.slot(most(b.work), b.transfer + (j == count && i > 0 ? stages[i - 1][1].again : 0));
+            run.slot(back.computation(), back.transfer + (j == count && i > 0 ? stages[i - 1][1].again : 0),
+                     back.waits);
         run.slot(count * turn, 0);
-        run.add(b.patient);
+        run.add(back.patient);
     }
     run.slot(0, stages[0][1].transfer + stages[0][1].urgent);
     run.drain();
@@ -366,17 +384,7 @@ TEST_CASE("under duplex weighted costs are a bound, and two sums are not enough"
         double rest = 0;
         CAPTURE(seed);
         for (std::size_t n = steps.size() + 1; n-- > 0;) {
-            if (n < steps.size()) {
-                auto const& s = steps[n].cost;
-                double const times = s.once ? 1 : count;
-                bool const stays = s.once && s.transient == 0;
-                rest += (stays ? w.forward.patient : w.forward.network) * times * s.forward_transfer +
-                        (stays ? w.again() : w.backward.network) * times * s.backward_transfer;
-                rest += w.backward.patient * s.deferred + s.refresh;
-                for (std::size_t k = 0; k < classes; ++k)
-                    rest += w.clock[k] *
-                            (times * (w.forward.work * s.forward[k] + w.backward.work * s.backward[k]) + s.update[k]);
-            }
+            if (n < steps.size()) rest += w.price(steps[n].cost, n, count);
             auto const part = label_of(clock, {steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(n)});
             CHECK(clock.relaxed(part, w, n) + rest <= total * (1 + 1e-12) + 1e-12);
         }

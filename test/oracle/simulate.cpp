@@ -51,6 +51,21 @@ bool is_in_order(timeline const& t) {
     return true;
 }
 
+/// Tells whether a device does nothing else while its kernels wait for others.
+bool waits_alone(timeline const& t, plan const& what) {
+    auto const waits = [&](timeline_event const& e) {
+        return what.steps[e.step].step.waits && e.transfer && e.when != timeline_event::phase::gradient &&
+               e.when != timeline_event::phase::update;
+    };
+    return std::ranges::none_of(t.events, [&](auto const& w) {
+        return waits(w) && std::ranges::any_of(t.events, [&](auto const& e) {
+                   double const both =
+                       std::min(w.start + w.duration, e.start + e.duration) - std::max(w.start, e.start);
+                   return &e != &w && e.device == w.device && both > 1e-9 * t.total;
+               });
+    });
+}
+
 double work_of(timeline const& t) {
     double sum = 0;
     for (auto const& e : t.events) sum += e.duration;
@@ -60,7 +75,7 @@ double work_of(timeline const& t) {
 } // namespace
 
 TEST_CASE("with barriers a simulation takes as long as the recurrence says, without never longer") {
-    int faster = 0, overlapping = 0;
+    int faster = 0, overlapping = 0, waiting = 0;
     for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
         auto const [machines, what] = random_case(seed, true);
         double const expected = evaluate(what, machines).time.total();
@@ -71,11 +86,17 @@ TEST_CASE("with barriers a simulation takes as long as the recurrence says, with
         CHECK(work_of(strict) == doctest::Approx(work_of(free)).epsilon(1e-9));
         CHECK(is_in_order(strict));
         CHECK(is_in_order(free));
+        for (auto const* t : {&strict, &free}) CHECK(waits_alone(*t, what));
+        waiting += std::ranges::any_of(what.steps, [](auto const& s) {
+            return s.step.waits && !s.step.forward_transfers.empty() && !s.step.backward_transfers.empty();
+        });
         faster += free.total < strict.total * (1 - 1e-6);
         overlapping += overlap_of(free, 0).ratio() > 0.1;
     }
     CHECK(faster > 200);
     CHECK(overlapping > 200);
+    MESSAGE(waiting << " programs whose kernels wait");
+    CHECK(waiting > 20);
 }
 
 TEST_CASE("interference slows what runs side by side, and nothing else") {

@@ -20,9 +20,10 @@ namespace heddle {
 /// The ratio problem of a program in micro-batches that take turns, near some ratios, of one segment. `model` has one
 /// class per device type, without groups.
 ///
-/// Every slot of `duplex` is a maximum of work and network, so each becomes a stage of the problem. At `ratios`,
-/// patient collectives may make the network ready last at some stage; up to that stage the problem counts the network
-/// instead of the slots. The objective is never above the recurrence's time, and is equal to it where the network
+/// Every slot of `duplex` is a maximum of work and network, so each becomes a stage of the problem. Work with what kernels
+/// wait for in between is a sum of maxima: where it takes longer than the network at `ratios`, each becomes a stage.
+/// At `ratios`, patient collectives may make the network ready last at some stage; up to that stage the problem counts the
+/// network instead of the slots. The objective is never above the recurrence's time, and is equal to it where the network
 /// decides up to the same stage. If that holds at the problem's solution too, no ratios are better. (What is gathered
 /// again at the turn counts at every type's own ratio, which is less than at the largest.)
 [[nodiscard]] ratio_problem make_interleaved_ratio_problem(program_steps const& program, cost_model const& model,
@@ -38,10 +39,13 @@ inline stage_work operator+(stage_work a, stage_work const& b) { return a += b; 
 /// pieces.
 convex_pieces as_maximum(stage_work const& work);
 
-/// One direction of a program in stages, per type. The time of the network is the same for all types: it is taken at
-/// the largest ratio.
+/// The work of each type, of which the longest counts.
+using work_by_type = std::vector<stage_work>;
+
+/// One direction of a program in stages. Kernels wait between the parts of the work. The time of the network is the same for
+/// all types: it is taken at the largest ratio.
 struct side_curves {
-    std::vector<stage_work> work;
+    std::vector<work_by_type> work;
     stage_work transfer, urgent, patient, again;
 };
 
@@ -61,14 +65,24 @@ private:
     /// A number of slots, each with the work of one micro-batch beside the collectives of another.
     struct weighted_slot {
         double weight = 1;
-        std::vector<stage_work> work;
+        std::vector<work_by_type> work;
         stage_work network;
-        [[nodiscard]] double at(std::span<double const> ratios) const;
     };
 
+    /// Returns the seconds of parts of work one after the other.
+    [[nodiscard]] double time_of(std::vector<work_by_type> const& parts) const;
+    [[nodiscard]] double time_of(weighted_slot const& s) const {
+        return s.weight * std::max(time_of(s.work), s.network.at(algorithm::max(ratios_)));
+    }
     static stage_work most_of(stage_work const& a, stage_work const& b);
+    static work_by_type together(std::vector<work_by_type> const& parts);
+    /// Adds the longer of two, which is one stage unless it has several parts.
+    void add_longer(double weight, std::vector<work_by_type> const& a, std::vector<work_by_type> const& b,
+                    ratio_problem& into) const;
     /// The network's time grows with the largest ratio, so it may be counted at every type's own ratio.
-    static void add_slot(weighted_slot const& s, ratio_problem& into);
+    void add_slot(weighted_slot const& s, ratio_problem& into) const {
+        if (s.weight > 0) add_longer(s.weight, s.work, {work_by_type(types_, s.network)}, into);
+    }
     static void add_network(stage_work const& curve, ratio_problem& into) {
         into.transfers.push_back({as_maximum(curve)});
     }
@@ -79,7 +93,7 @@ private:
     /// The curves of the forward and the backward pass, by stage.
     std::vector<std::pair<side_curves, side_curves>> stages_;
     std::vector<stage_work> update_;
-    stage_work refresh_;
+    stage_work waits_, refresh_;
     bool computes_ = false;
 };
 
@@ -119,7 +133,7 @@ HEDDLE_INLINE stages_in_turn::stages_in_turn(std::size_t types, training_options
 }
 
 HEDDLE_INLINE void stages_in_turn::begin_stage() {
-    side_curves const empty{std::vector<stage_work>(types_), {}, {}, {}, {}};
+    side_curves const empty{{work_by_type(types_)}, {}, {}, {}, {}};
     stages_.push_back({empty, empty});
     computes_ = false;
 }
@@ -127,14 +141,20 @@ HEDDLE_INLINE void stages_in_turn::begin_stage() {
 HEDDLE_INLINE void stages_in_turn::take(step_work const& s, step_part part, std::vector<transfer_work> transfers,
                                         ratio_problem&) {
     bool const is_forward = part == step_part::forward, is_backward = part == step_part::backward;
-    if (computes_ && !s.once && (is_forward || is_backward)) begin_stage();
+    bool const waits = s.waits && (is_forward || is_backward);
+    if (computes_ && !s.once && !waits && (is_forward || is_backward)) begin_stage();
     stage_work sum;
     for (auto& t : transfers)
         if (t.pieces.size() == 1) sum.straight += t.pieces.front();
         else sum.bent.push_back(std::move(t.pieces));
     auto& [f, b] = stages_.back();
     bool const is_unsharded = s.transient.value > 0;
-    if (is_forward) (!s.once ? f.transfer : is_unsharded ? f.urgent : f.patient) += sum;
+    if (waits) {
+        waits_ += sum;
+        auto& parts = (is_forward ? f : b).work;
+        if (algorithm::any_of(parts.back(), [](auto const& w) { return w.at(1) > 0; })) parts.emplace_back(types_);
+        computes_ = true;
+    } else if (is_forward) (!s.once ? f.transfer : is_unsharded ? f.urgent : f.patient) += sum;
     else if (is_backward) (!s.once ? b.transfer : is_unsharded ? b.urgent : b.again) += sum;
     else (part == step_part::deferred ? b.patient : refresh_) += sum;
 }
@@ -147,7 +167,8 @@ HEDDLE_INLINE void stages_in_turn::take(step_work const& s, step_part part, std:
     auto const works = [](local_work const& k) { return k.launches || k.kernels_beside > 0; };
     computes_ = computes_ || (!s.once && (works(s.forward) || works(s.backward)));
     auto& [f, b] = stages_.back();
-    (part == step_part::forward ? f : b).work[t] += times(s.once ? 1.0 / training_.micro_batches : 1, work.in_lines());
+    (part == step_part::forward ? f : b).work.back()[t] +=
+        times(s.once ? 1.0 / training_.micro_batches : 1, work.in_lines());
 }
 
 HEDDLE_INLINE void stages_in_turn::finish(ratio_problem& into) {
@@ -163,7 +184,7 @@ HEDDLE_INLINE void stages_in_turn::finish(ratio_problem& into) {
         auto const rest_of = [&](std::size_t i) {
             return times(k - 1, side(i).transfer) + (i > 0 ? side(i - 1).again : stage_work{});
         };
-        side_curves const nothing{std::vector<stage_work>(types_), {}, {}, {}, {}};
+        side_curves const nothing{{work_by_type(types_)}, {}, {}, {}, {}};
         for (std::size_t i = 0; i < stages_.size(); ++i) {
             auto const &now = side(i), &before = i > 0 ? side(i - 1) : nothing;
             stage_work const first = now.transfer + now.urgent;
@@ -177,10 +198,10 @@ HEDDLE_INLINE void stages_in_turn::finish(ratio_problem& into) {
         double slot_time = 0, network_time = 0;
         for (std::size_t i = 0; i < stages_.size(); ++i) {
             double const ready = network_time + networks[i].at(algorithm::max(ratios_)),
-                         begun = slot_time + slots[i][0].at(ratios_);
+                         begun = slot_time + time_of(slots[i][0]);
             if (ready > begun) decides = i;
             slot_time = std::max(ready, begun);
-            slot_time += slots[i][1].at(ratios_) + slots[i][2].at(ratios_);
+            slot_time += time_of(slots[i][1]) + time_of(slots[i][2]);
             network_time += (networks[i] + rest_of(i)).at(algorithm::max(ratios_));
             into.constant += k * training_.turn.value;
             slot_time += k * training_.turn.value;
@@ -199,16 +220,30 @@ HEDDLE_INLINE void stages_in_turn::finish(ratio_problem& into) {
     // At the turn each type does its work of both directions, unless gathering again and then the backward work takes
     // longer.
     auto const& [f, b] = stages_.back();
-    auto& turn = into.stages.emplace_back();
-    for (std::size_t t = 0; t < types_; ++t) turn.push_back(most_of(f.work[t] + b.work[t], b.again + b.work[t]));
+    auto turn = f.work, again = b.work;
+    for (std::size_t t = 0; t < types_; ++t) turn.back()[t] += b.work.back()[t], again.back()[t] += b.again;
+    turn.insert(turn.end(), b.work.begin(), b.work.end() - 1);
+    add_longer(1, turn, again, into);
     into.stages.push_back(update_);
+    add_network(times(k, waits_), into);
     add_network(refresh_, into);
 }
 
-HEDDLE_INLINE double stages_in_turn::weighted_slot::at(std::span<double const> ratios) const {
-    double most = network.at(algorithm::max(ratios));
-    for (std::size_t t = 0; t < work.size(); ++t) most = std::max(most, work[t].at(ratios[t]));
-    return weight * most;
+HEDDLE_INLINE double stages_in_turn::time_of(std::vector<work_by_type> const& parts) const {
+    double sum = 0;
+    for (auto const& part : parts) {
+        double most = 0;
+        for (std::size_t t = 0; t < types_; ++t) most = std::max(most, part[t].at(ratios_[t]));
+        sum += most;
+    }
+    return sum;
+}
+
+HEDDLE_INLINE work_by_type stages_in_turn::together(std::vector<work_by_type> const& parts) {
+    work_by_type sum = parts.front();
+    for (auto part = parts.begin() + 1; part != parts.end(); ++part)
+        for (std::size_t t = 0; t < sum.size(); ++t) sum[t] += (*part)[t];
+    return sum;
 }
 
 HEDDLE_INLINE stage_work stages_in_turn::most_of(stage_work const& a, stage_work const& b) {
@@ -217,10 +252,19 @@ HEDDLE_INLINE stage_work stages_in_turn::most_of(stage_work const& a, stage_work
     return {{}, {std::move(pieces)}};
 }
 
-HEDDLE_INLINE void stages_in_turn::add_slot(weighted_slot const& s, ratio_problem& into) {
-    if (s.weight == 0) return;
-    auto& stage = into.stages.emplace_back();
-    for (auto const& work : s.work) stage.push_back(most_of(times(s.weight, work), times(s.weight, s.network)));
+HEDDLE_INLINE void stages_in_turn::add_longer(double weight, std::vector<work_by_type> const& a,
+                                              std::vector<work_by_type> const& b, ratio_problem& into) const {
+    auto const& longer = time_of(a) > time_of(b) ? a : b;
+    auto const add = [&](auto const& of_type) {
+        auto& stage = into.stages.emplace_back();
+        for (std::size_t t = 0; t < types_; ++t) stage.push_back(times(weight, of_type(t)));
+    };
+    if (longer.size() > 1) {
+        for (auto const& part : longer) add([&](std::size_t t) { return part[t]; });
+    } else {
+        auto const one = together(a), other = together(b);
+        add([&](std::size_t t) { return most_of(one[t], other[t]); });
+    }
 }
 
 } // namespace heddle::detail

@@ -28,8 +28,8 @@ struct axiom_options {
 
 namespace detail {
 
-/// Makes priced steps as a program may have them: collectives with and without work, and collectives of parameters once
-/// for all micro-batches.
+/// Makes priced steps as a program may have them: computations, some of which wait for what they exchange, collectives, and
+/// collectives of parameters once for all micro-batches.
 class random_step_costs {
 public:
     explicit random_step_costs(std::uint64_t seed) : engine_(seed) {}
@@ -49,6 +49,8 @@ public:
         auto s = nothing(classes);
         if (chance(0.5)) {
             for (std::size_t k = 0; k < classes; ++k) s.forward[k] = cost(), s.backward[k] = cost();
+            s.waits = chance(0.3);
+            if (s.waits) s.forward_transfer = cost(), s.backward_transfer = cost();
             return s;
         }
         s.once = chance(0.4); // of a parameter

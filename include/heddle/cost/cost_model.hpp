@@ -87,8 +87,8 @@ struct step_cost {
     double transient = 0;
     /// The transfers after the update.
     double refresh = 0;
-    /// See `step`.
-    bool once = false;
+    /// See `step_work`.
+    bool once = false, waits = false;
 };
 
 /// Tracks the most bytes that come and go in a program: the copies unsharded for one operator and, beside them, their
@@ -286,6 +286,7 @@ public:
         cost.refresh *= part_of_update_;
         cost.transient = s.transient.value;
         cost.once = s.once;
+        cost.waits = s.waits;
         bool const split = s.share.is_split();
         share_vector const* const share = split ? &shares(s.share) : nullptr;
         for (std::size_t k = 0; k < class_count(); ++k) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
 /// @brief The accumulator of HiDup's cost model: micro-batches take turns, and one communicates while another computes.
-/// of another.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -50,6 +49,10 @@ struct forward_duplex {
 /// not. What is gathered again for the backward pass of a stage comes in the slot before it. At the turn from forward
 /// to backward the last micro-batch computes, then the first, with no barrier.
 ///
+/// A computation may exchange something while it runs, such as statistics of rows. Its kernels wait for that, in the slot of
+/// their micro-batch, and the network has nothing else then; so its time adds to the slots and to the network alike,
+/// whatever runs beside. All devices have done what comes before: c is a sum of maxima over the devices.
+///
 /// Without p and u, and with one class, this is `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, and the
 /// total is a + c + b.
 class duplex {
@@ -65,12 +68,16 @@ public:
         /// Numbers of the open stage: the collectives of one micro-batch; those of parameters that run at once, and
         /// those that may wait; and what must be gathered before its computation in the other direction.
         double transfer = 0, urgent = 0, patient = 0, again = 0;
+        /// Of its computation, what comes before the last that kernels wait for, and the rest.
+        double awaited = 0;
         per_class work;
+        [[nodiscard]] double computation() const { return awaited + algorithm::max(work); }
     };
     struct label {
         side forward, backward;
         per_class update;
-        double refresh = 0;
+        /// The seconds of what kernels wait for, of all micro-batches; what follows the update.
+        double waits = 0, refresh = 0;
         /// Tells whether the open stage has computed something.
         bool computes = false;
     };
@@ -85,7 +92,7 @@ public:
 
     /// Tells whether a step's collectives need what the open stage computes, so that the step begins the next stage.
     [[nodiscard]] static bool ends_stage(label const& l, step_cost const& s) {
-        return l.computes && !s.once && (s.forward_transfer != 0 || s.backward_transfer != 0);
+        return l.computes && !s.once && !s.waits && (s.forward_transfer != 0 || s.backward_transfer != 0);
     }
 
     void extend(label& l, step_cost const& s) const;
@@ -125,6 +132,9 @@ public:
 private:
     void close(side& s) const;
 
+    /// Makes kernels of all micro-batches wait.
+    void wait(label& l, side& s, double transfer) const;
+
     [[nodiscard]] double behind(side const& a, side const& b) const;
 
     std::size_t class_count_;
@@ -146,7 +156,7 @@ HEDDLE_INLINE void forward_duplex::extend(label& l, double communication, double
 
 HEDDLE_INLINE duplex::label duplex::initial() const {
     per_class const zero(class_count_, 0.0);
-    return {{0, 0, 0, 0, 0, 0, 0, 0, zero}, {0, 0, 0, 0, 0, 0, 0, 0, zero}, zero, 0, false};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, zero}, {0, 0, 0, 0, 0, 0, 0, 0, 0, zero}, zero, 0, 0, false};
 }
 
 HEDDLE_INLINE void duplex::close(label& l) const {
@@ -162,6 +172,9 @@ HEDDLE_INLINE void duplex::extend(label& l, step_cost const& s) const {
         (is_unsharded ? l.forward.urgent : l.forward.patient) += s.forward_transfer;
         (is_unsharded ? l.backward.urgent : l.backward.again) += s.backward_transfer;
         part = 1.0 / count_;
+    } else if (s.waits) {
+        wait(l, l.forward, s.forward_transfer);
+        wait(l, l.backward, s.backward_transfer);
     } else {
         if (ends_stage(l, s)) close(l);
         l.forward.transfer += s.forward_transfer;
@@ -180,25 +193,26 @@ HEDDLE_INLINE void duplex::extend(label& l, step_cost const& s) const {
 HEDDLE_INLINE double duplex::total(label const& l) const {
     double turn = 0;
     for (std::size_t k = 0; k < class_count_; ++k) turn = std::max(turn, l.forward.work[k] + l.backward.work[k]);
-    turn = std::max(turn, l.backward.again + algorithm::max(l.backward.work));
+    turn = std::max(l.forward.awaited + turn + l.backward.awaited, l.backward.again + l.backward.computation());
     label end = l;
     close(end);
-    return end.forward.slots + turn + end.backward.slots + algorithm::max(l.update) + l.refresh;
+    return end.forward.slots + turn + end.backward.slots + l.waits + algorithm::max(l.update) + l.refresh;
 }
 
 HEDDLE_INLINE bool duplex::dominates(label const& a, label const& b) const {
     if (a.computes != b.computes) return false; // a collective would end one stage and not the other
     return behind(a.forward, b.forward) + behind(a.backward, b.backward) + most_above(a.update, b.update) +
-               (a.refresh - b.refresh) <=
+               (a.waits - b.waits) + (a.refresh - b.refresh) <=
            0;
 }
 
 HEDDLE_INLINE double duplex::relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
-    double sum = l.refresh + w.again() * (l.forward.again + l.backward.again) + 2 * count_ * turn_;
+    double sum = l.waits + l.refresh + w.again() * (l.forward.again + l.backward.again) + 2 * count_ * turn_;
     for (std::size_t k = 0; k < w.clock.size(); ++k)
         sum += w.clock[k] *
                (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
     auto const add = [&](side const& s, direction_weights const& d) {
+        sum += d.work * count_ * s.awaited;
         double const first = s.transfer + s.urgent;
         sum += (1 - d.patient) * s.slots + d.patient * (s.network + s.patient) + d.work * s.last +
                d.network * (count_ * s.transfer + s.urgent + s.ahead);
@@ -211,19 +225,27 @@ HEDDLE_INLINE double duplex::relaxed(label const& l, relaxation_weights const& w
 }
 
 HEDDLE_INLINE void duplex::close(side& s) const {
-    double const computation = algorithm::max(s.work), first = s.transfer + s.urgent;
+    double const computation = s.computation(), first = s.transfer + s.urgent;
     s.slots = std::max(s.slots + std::max(s.last, first), s.network + first + s.patient);
     s.slots +=
         (count_ - 2) * std::max(s.transfer, computation) + std::max(s.transfer + s.ahead, computation) + count_ * turn_;
     s.network += first + s.patient + (count_ - 1) * s.transfer + s.ahead;
     s.last = computation;
     s.ahead = s.again;
-    s.transfer = s.urgent = s.patient = s.again = 0;
+    s.transfer = s.urgent = s.patient = s.again = s.awaited = 0;
     algorithm::fill(s.work, 0.0);
 }
 
+HEDDLE_INLINE void duplex::wait(label& l, side& s, double transfer) const {
+    if (transfer == 0) return;
+    s.awaited = s.computation();
+    algorithm::fill(s.work, 0.0);
+    l.waits += count_ * transfer;
+    l.computes = true;
+}
+
 HEDDLE_INLINE double duplex::behind(side const& a, side const& b) const {
-    double const transfer = a.transfer - b.transfer, computation = most_above(a.work, b.work),
+    double const transfer = a.transfer - b.transfer, computation = a.awaited - b.awaited + most_above(a.work, b.work),
                  ahead = a.ahead - b.ahead;
     double const first = transfer + a.urgent - b.urgent, all = a.network - b.network + first + a.patient - b.patient;
     double const slots = std::max(a.slots - b.slots + std::max(a.last - b.last, first), all) +

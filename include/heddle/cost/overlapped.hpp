@@ -2,7 +2,6 @@
 /// @file
 /// @brief The accumulator of gradient overlap: it is `serial`, but the collectives of parameter gradients have a
 /// channel of their own.
-/// own.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>

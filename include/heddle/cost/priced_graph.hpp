@@ -41,10 +41,11 @@ struct path_cost {
 using bucket_kinds = std::uint32_t;
 
 /// Seconds of a move's transfers: of either direction; of parameters that are kept, which may run earlier; of
-/// parameters that are gathered again; of gradients; and after the update.
+/// parameters that are gathered again; of gradients; and of those that nothing runs beside, which kernels wait for or
+/// which follow the update.
 struct move_transfers {
-    double forward = 0, backward = 0, early = 0, again = 0, gradients = 0, refresh = 0;
-    [[nodiscard]] double total() const { return forward + backward + early + again + gradients + refresh; }
+    double forward = 0, backward = 0, early = 0, again = 0, gradients = 0, alone = 0;
+    [[nodiscard]] double total() const { return forward + backward + early + again + gradients + alone; }
 };
 
 /// A gradient's kind of bucket and its bytes.
@@ -311,10 +312,11 @@ private:
                 }
                 double const times = cost.once ? 1 : training_.micro_batches;
                 bool const stays = cost.once && cost.transient == 0; // or is gathered again
-                (stays ? p.transfers.early : p.transfers.forward) += times * cost.forward_transfer;
-                (stays ? p.transfers.again : p.transfers.backward) += times * cost.backward_transfer;
-                p.transfers.gradients += cost.deferred;
-                p.transfers.refresh += cost.refresh;
+                auto& t = p.transfers;
+                (cost.waits ? t.alone : stays ? t.early : t.forward) += times * cost.forward_transfer;
+                (cost.waits ? t.alone : stays ? t.again : t.backward) += times * cost.backward_transfer;
+                t.gradients += cost.deferred;
+                t.alone += cost.refresh;
                 momentary.add(space_.instructions()[i].type(), cost);
                 for (std::size_t k = 0; k < classes; ++k) {
                     work_[at + k] += times * cost.forward[k];

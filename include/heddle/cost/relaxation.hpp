@@ -95,7 +95,7 @@ HEDDLE_INLINE double weighted_price(move_price const& move, multipliers const& w
     if (weights.begun && (move.small_buckets & ~*weights.begun)) return std::numeric_limits<double>::infinity();
     double const backward = w.backward.work * move.backward_weight(side);
     double sum = w.forward.network * t.forward + w.forward.patient * t.early + w.backward.network * t.backward +
-                 w.again() * t.again + w.backward.patient * side.gradients * t.gradients + t.refresh;
+                 w.again() * t.again + w.backward.patient * side.gradients * t.gradients + t.alone;
     for (std::size_t k = 0; k < move.work.size(); ++k)
         sum += w.clock[k] * (w.forward.work * move.work[k] + move.update[k] + backward * move.backward_work[k]) +
                weights.memory[k] * move.memory[k];

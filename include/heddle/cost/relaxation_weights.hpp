@@ -130,9 +130,14 @@ HEDDLE_INLINE double relaxation_weights::price(step_cost const& s, std::size_t l
     auto const side = at(level);
     double const times = s.once ? 1 : micro_batches;
     bool const stays = s.once && s.transient == 0; // a parameter's: it may come earlier, or is gathered again
-    double sum = (stays ? forward.patient : forward.network) * times * s.forward_transfer + s.refresh +
-                 (stays ? again() : backward.network) * times * s.backward_transfer +
-                 backward.patient * side.gradients * s.deferred;
+    double const ahead = s.waits ? 1
+                         : stays ? forward.patient
+                                 : forward.network,
+                 behind = s.waits ? 1
+                          : stays ? again()
+                                  : backward.network;
+    double sum = s.refresh + backward.patient * side.gradients * s.deferred + ahead * times * s.forward_transfer +
+                 behind * times * s.backward_transfer;
     for (std::size_t k = 0; k < clock.size(); ++k)
         sum += clock[k] *
                (times * (forward.work * s.forward[k] + backward.work * side.backward * s.backward[k]) + s.update[k]);

@@ -523,7 +523,8 @@ HEDDLE_INLINE void leave_groups(step_work& s) {
 HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, int count, double part, step_work& s) {
     s.transient *= 2;
     auto const* const read = i.as<instruction::read>();
-    if (i.is<instruction::compute>() || !p.tensors[i.change()->tensor].is_parameter()) {
+    s.waits = i.is<instruction::compute>();
+    if (s.waits || !p.tensors[i.change()->tensor].is_parameter()) {
         s.saved = static_cast<double>(count) * s.saved;
         auto const factors = s.deferred_transfers; // each micro-batch gathers its own
         for (int n = 1; n < count; ++n)

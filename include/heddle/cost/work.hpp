@@ -111,6 +111,9 @@ struct step_work {
     bytes transient;
     /// The step belongs to a parameter: it is done once for all micro-batches and needs no activation.
     bool once = false;
+    /// Of micro-batches that take turns: kernels wait for the step's transfers, which are statistics of rows or rows that
+    /// the data send somewhere, so nothing is computed and nothing else is sent meanwhile.
+    bool waits = false;
     /// Tells whether the deferred collectives carry gradients, not their factors.
     [[nodiscard]] bool reduces_gradients() const { return !deferred.launches; }
     friend bool operator==(step_work const&, step_work const&) = default;

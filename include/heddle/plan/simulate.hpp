@@ -11,8 +11,9 @@
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
 
+#include <boost/container/small_vector.hpp>
+
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cmath>
 #include <cstddef>
@@ -50,9 +51,10 @@ namespace detail {
 /// The simulation of one iteration.
 ///
 /// Devices and the network each have their jobs in the order of the slots of `duplex`. The computation of a micro-batch
-/// in a stage needs its collectives there; in the stage after, the collectives need the computation. Parameters to
-/// gather and gradients to reduce run when the network is free, and give way to others; only a parameter that its stage
-/// would have to wait for has a place in the order.
+/// in a stage needs its collectives there; in the stage after, the collectives need the computation. What kernels wait for
+/// has its place in the work: the network takes it when all devices have come to it, and what else it does gives way.
+/// Parameters to gather and gradients to reduce run when the network is free, and give way to others; only a parameter that
+/// its stage would have to wait for has a place in the order.
 class interleaved_run {
 public:
     interleaved_run(std::size_t devices, int count, double turn, simulation_options const& options)
@@ -67,7 +69,7 @@ public:
         /// The number of the work's kernels, which are taken to be equally long.
         int kernels = 1;
     };
-    /// A stage in one direction; see `duplex`.
+    /// A stage in one direction; see `duplex`. Its work has what kernels wait for in between.
     struct stage_side {
         std::vector<piece> work, transfers, urgent, patient, again;
     };
@@ -80,13 +82,13 @@ public:
 
 private:
     static constexpr std::size_t none = ~std::size_t{0};
+    using counters = boost::container::small_vector<std::size_t, 4>;
     struct job {
         piece const* what;
         phase when;
         std::size_t micro_batch, slot;
-        /// The counters of jobs to be done before this one; and the one that this job is counted in.
-        std::array<std::size_t, 2> needs{none, none};
-        std::size_t counter = none;
+        /// The counters of jobs to be done before this one; and those that this job is counted in.
+        counters needs{}, counted{};
         bool may_wait = false;
         double left = 0;
         /// The seconds of each kernel, if this is work; the moment at which it starts, if this is a collective between
@@ -100,8 +102,9 @@ private:
     };
 
     std::size_t new_counter();
+    /// Makes jobs of the work of a stage, with what its kernels wait for, which follow the work that was added before.
     void add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot,
-                  std::array<std::size_t, 2> needs, std::size_t counter);
+                  counters const& needs, std::size_t counter);
     void add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch,
                        std::size_t slot, std::size_t need, std::size_t counter, bool may_wait = false);
     void add(std::vector<job>& into, job j);
@@ -111,7 +114,7 @@ private:
     void lay_out(std::vector<stage> const& stages);
 
     [[nodiscard]] bool is_ready(job const& j) const;
-    /// Returns what the network does now: the next job in its order, or else one that may wait.
+    /// Returns what the network does now: what kernels wait for, or else the next job in its order, or one that may wait.
     job* network_job();
 
     void record(job const& j, std::size_t device, double start, double end);
@@ -130,10 +133,13 @@ private:
     std::size_t count_;
     double turn_;
     std::vector<queue> queues_;
-    queue network_, gradients_;
+    queue network_, waits_, gradients_;
     std::vector<std::size_t> counters_;
     std::vector<slot_state> slots_;
     std::size_t slot_ = 0, waiting_ = 0;
+    /// The counters of the work that was added last, by device, and of what kernels waited for last.
+    std::vector<std::size_t> last_work_;
+    std::size_t held_ = none;
     std::optional<double> opens_at_;
     double now_ = 0;
     std::vector<double> updated_;
@@ -182,12 +188,37 @@ HEDDLE_INLINE std::size_t interleaved_run::new_counter() {
 }
 
 HEDDLE_INLINE void interleaved_run::add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch,
-                                             std::size_t slot, std::array<std::size_t, 2> needs, std::size_t counter) {
-    for (auto const& p : pieces)
-        for (std::size_t d = 0; d < queues_.size(); ++d)
-            if (p.seconds[d] > 0)
-                add(queues_[d].jobs,
-                    {&p, when, micro_batch, slot, needs, counter, false, p.seconds[d], p.seconds[d] / p.kernels});
+                                             std::size_t slot, counters const& needs, std::size_t counter) {
+    auto const needed = [&] {
+        auto all = needs;
+        all.push_back(held_);
+        return all;
+    };
+    auto section = new_counter(); // of work without a wait
+    for (auto const& p : pieces) {
+        if (!p.transfer) {
+            for (std::size_t d = 0; d < queues_.size(); ++d) {
+                if (p.seconds[d] <= 0) continue;
+                last_work_[d] = section;
+                add(queues_[d].jobs, {&p,
+                                      when,
+                                      micro_batch,
+                                      slot,
+                                      needed(),
+                                      {counter, section},
+                                      false,
+                                      p.seconds[d],
+                                      p.seconds[d] / p.kernels});
+            }
+        } else if (p.seconds[0] > 0) {
+            auto before = needed();
+            before.insert(before.end(), last_work_.begin(), last_work_.end());
+            held_ = new_counter();
+            section = new_counter();
+            add(waits_.jobs,
+                {&p, when, micro_batch, slot, before, {counter, held_}, false, p.seconds[0] + options_.wait.value});
+        }
+    }
 }
 
 HEDDLE_INLINE void interleaved_run::add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when,
@@ -195,14 +226,14 @@ HEDDLE_INLINE void interleaved_run::add_transfers(std::vector<job>& into, std::v
                                                   std::size_t counter, bool may_wait) {
     for (auto const& p : pieces)
         if (p.seconds[0] > 0)
-            add(into,
-                {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0] + options_.wait.value});
+            add(into, {&p, when, micro_batch, slot, {need}, {counter}, may_wait, p.seconds[0] + options_.wait.value});
 }
 
 HEDDLE_INLINE void interleaved_run::add(std::vector<job>& into, job j) {
-    if (j.counter != none) ++counters_[j.counter];
+    for (auto c : j.counted)
+        if (c != none) ++counters_[c];
     if (j.when != phase::gradient) ++slots_[j.slot].left; // a slot does not wait for gradients
-    into.push_back(j);
+    into.push_back(std::move(j));
 }
 
 HEDDLE_INLINE std::size_t interleaved_run::new_slot(double turns) {
@@ -213,13 +244,14 @@ HEDDLE_INLINE std::size_t interleaved_run::new_slot(double turns) {
 HEDDLE_INLINE void interleaved_run::lay_out(std::vector<stage> const& stages) {
     std::size_t const last = stages.size() - 1, k = count_;
     updated_.assign(queues_.size(), 0.0);
+    last_work_.assign(queues_.size(), none);
     std::vector<std::size_t> computed(k, none), arrived(k, none);
     auto const new_counters = [&](std::vector<std::size_t>& list) {
         for (auto& c : list) c = new_counter();
     };
     // What is still to be placed of a stage's computation: that of the last micro-batch, which goes into the first slot
     // of the next stage.
-    std::array<std::size_t, 2> open_needs{none, none};
+    counters open_needs;
     std::size_t open_counter = none;
     for (std::size_t i = 0; i <= last; ++i) {
         auto const& s = stages[i].forward;
@@ -277,6 +309,9 @@ HEDDLE_INLINE bool interleaved_run::is_ready(job const& j) const {
 }
 
 HEDDLE_INLINE interleaved_run::job* interleaved_run::network_job() {
+    auto& w = waits_;
+    while (w.next < w.jobs.size() && w.jobs[w.next].left <= 0) ++w.next;
+    if (w.next < w.jobs.size() && is_ready(w.jobs[w.next])) return &w.jobs[w.next];
     auto& [jobs, next] = network_;
     while (next < jobs.size() && jobs[next].left <= 0) ++next;
     if (next < jobs.size() && (jobs[next].may_wait || is_ready(jobs[next]))) return &jobs[next];
@@ -307,7 +342,8 @@ HEDDLE_INLINE void interleaved_run::record(job const& j, std::size_t device, dou
 
 HEDDLE_INLINE void interleaved_run::finish(job& j) {
     j.left = 0;
-    if (j.counter != none) --counters_[j.counter];
+    for (auto c : j.counted)
+        if (c != none) --counters_[c];
     if (j.when != phase::gradient) --slots_[j.slot].left;
 }
 
@@ -412,13 +448,19 @@ HEDDLE_INLINE timeline simulate(plan const& p, cluster const& c, simulation_opti
         };
         auto& [forward, backward] = stages.back();
         bool const is_unsharded = s.transient.value > 0;
-        add(!s.once ? forward.transfers : is_unsharded ? forward.urgent : forward.patient, s.forward_transfers);
-        add(!s.once ? backward.transfers : is_unsharded ? backward.urgent : backward.again, s.backward_transfers);
+        std::vector<run::piece> work_back{part(price.backward, s.backward)};
+        if (s.waits) {
+            add(forward.work, s.forward_transfers);
+            add(work_back, s.backward_transfers);
+        } else {
+            add(!s.once ? forward.transfers : is_unsharded ? forward.urgent : forward.patient, s.forward_transfers);
+            add(!s.once ? backward.transfers : is_unsharded ? backward.urgent : backward.again, s.backward_transfers);
+        }
         if (!s.reduces_gradients()) add(backward.patient, s.deferred_transfers);
         else if (!s.deferred_transfers.empty())
             add_one(backward.patient, 0, s.deferred_transfers[0].kind, gradients[n].seconds, gradients[n].payload);
         forward.work.push_back(part(price.forward, s.forward));
-        backward.work.insert(backward.work.begin(), part(price.backward, s.backward));
+        backward.work.insert(backward.work.begin(), work_back.begin(), work_back.end());
         updates.push_back({n, {}, {price.update.begin(), price.update.end()}});
         add(refreshes, s.update_transfers);
     }

@@ -154,33 +154,59 @@ TEST_CASE("a micro-batch computes beside the collectives of the other") {
     auto const y = t.add("mul", {x, w}, {8, 6});
     t.finish(t.add("sum", {t.add("relu", {y}, {8, 6})}, {}));
     t.read(x, S1).read(w, S0).compute({S1, S0}, {S1}).convert(y, S1, S0).compute({S0}, {S0}).compute({S0}, {P});
-    auto what = t.planned({0.5, 0.5});
     auto const& p = t.single_device();
-    std::vector<instruction> list;
-    for (auto const& s : what.steps) list.push_back(s.instruction);
-    auto const part = index_program(micro_batch_of(p, 2));
-    what = test::plan_of(part, list, {{0.5, 0.5}},
-                         [](atom_class const& c) { return apportion(c.atoms, std::vector<double>{0.5, 0.5}); });
-    what.provenance.training.micro_batches = 2;
-    for (auto& s : what.steps) s.step = make_step(part, s.instruction, what.provenance.training);
-    CHECK(done(p, what) == script{"mul",
-                                  "start all_to_all 1", // of the first, beside the computation of the second
-                                  "mul",
-                                  "start all_to_all 2", // of the second, beside that of the first
-                                  "wait all_to_all 1",
-                                  "relu",
-                                  "sum",
-                                  "wait all_to_all 2",
-                                  "relu",
-                                  "sum",
-                                  "sum*",
-                                  "relu*",
-                                  "start all_to_all 3", // of the first, beside that of the second
-                                  "sum*",
-                                  "relu*",
-                                  "start all_to_all 4",
-                                  "wait all_to_all 3",
-                                  "mul*",
-                                  "wait all_to_all 4",
-                                  "mul*"});
+    CHECK(done(p, t.planned_in_turn(2)) ==
+          script{"mul",
+                 "start all_to_all 1", // of the first, beside the computation of the second
+                 "mul",
+                 "start all_to_all 2", // of the second, beside that of the first
+                 "wait all_to_all 1",
+                 "relu",
+                 "sum",
+                 "wait all_to_all 2",
+                 "relu",
+                 "sum",
+                 "sum*",
+                 "relu*",
+                 "start all_to_all 3", // of the first, beside that of the second
+                 "sum*",
+                 "relu*",
+                 "start all_to_all 4",
+                 "wait all_to_all 3",
+                 "mul*",
+                 "wait all_to_all 4",
+                 "mul*"});
+}
+
+TEST_CASE("a kernel waits for statistics of rows when its micro-batch has its turn, with nothing beside") {
+    test::trap t;
+    auto const x = t.input({8, 6}), w = t.weight({6});
+    auto const y = t.add("mul", {x, w}, {8, 6});
+    t.finish(t.add("sum", {t.add("softmax", {y}, {8, 6}, {test::number(1)})}, {}));
+    t.read(x, S1).read(w, S0).compute({S1, S0}, {S1}).compute({S1}, {S1}).compute({S1}, {P});
+    auto const& p = t.single_device();
+    CHECK(done(p, t.planned_in_turn(2)) == script{"mul",
+                                                  "softmax",
+                                                  "start all_reduce 1",
+                                                  "wait all_reduce 1",
+                                                  "start all_reduce 2",
+                                                  "wait all_reduce 2",
+                                                  "sum",
+                                                  "mul", // the second, after all of that
+                                                  "softmax",
+                                                  "start all_reduce 3",
+                                                  "wait all_reduce 3",
+                                                  "start all_reduce 4",
+                                                  "wait all_reduce 4",
+                                                  "sum",
+                                                  "sum*",
+                                                  "softmax*",
+                                                  "start all_reduce 5",
+                                                  "wait all_reduce 5",
+                                                  "mul*",
+                                                  "sum*",
+                                                  "softmax*",
+                                                  "start all_reduce 6",
+                                                  "wait all_reduce 6",
+                                                  "mul*"});
 }

@@ -25,7 +25,8 @@ struct turns {
 
 /// A plan's steps are in order if there is one micro-batch. Otherwise they run as `simulate` has them: the collectives
 /// of a stage are started for a micro-batch when it has computed the stage before, and then another micro-batch
-/// computes. Parameters are gathered a stage ahead, those that are kept, or for the second micro-batch's computation.
+/// computes; what a kernel waits for is part of what it computes. Parameters are gathered a stage ahead, those that are
+/// kept, or for the second micro-batch's computation.
 [[nodiscard]] turns turns_of(plan const& p);
 
 } // namespace heddle::detail
@@ -56,13 +57,14 @@ HEDDLE_INLINE turns turns_of(plan const& p) {
         auto const works = [](local_work const& w) { return w.launches || w.kernels_beside > 0; };
         bool const begins = forced != p.stages.end() && *forced == n;
         if (begins) ++forced;
-        bool const is_collective = !s.once && !(s.forward_transfers.empty() && s.backward_transfers.empty());
+        bool const communicates = !s.once && !(s.forward_transfers.empty() && s.backward_transfers.empty()),
+                   is_collective = communicates && !s.waits;
         if (begins || (is_collective && computes)) {
             stages.emplace_back();
             computes = false;
         }
         auto& now = stages.back();
-        computes = computes || (!s.once && (works(s.forward) || works(s.backward)));
+        computes = computes || (!s.once && (works(s.forward) || works(s.backward))) || (communicates && s.waits);
         bool const drops = i.is<instruction::reshard>();
         if (s.once && !drops) (s.transient.value > 0 ? now.momentary : now.kept).push_back(n);
         else now.work.push_back(n);

@@ -543,8 +543,11 @@ private:
             s.step.stored = read_holding(e, "stored");
             s.step.saved = read_holding(e, "saved");
             s.step.transient = bytes(optional_number(e, "transient"));
-            s.step.once = plan_.provenance.training.interleaves() && s.instruction.change() &&
-                          plan_.tensors[s.instruction.change()->tensor].role == tensor_role::parameter;
+            if (plan_.provenance.training.interleaves()) {
+                auto const* const change = s.instruction.change();
+                s.step.waits = !change;
+                s.step.once = change && plan_.tensors[change->tensor].role == tensor_role::parameter;
+            }
             if (auto const saved = e.find("saved_tensors"))
                 saved->for_each([&](element const& pair) {
                     std::size_t const axes = plan_.inner_sizes.size() + 1;
