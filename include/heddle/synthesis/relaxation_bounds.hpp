@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -31,6 +32,21 @@ struct relaxation_bounds {
     double least_added = std::numeric_limits<double>::infinity();
     /// Is set if some program met on the way does not fit into memory.
     bool memory_binds = false;
+
+    /// Adds bounds from other weights: the relaxations of both are kept, the tightest first.
+    void join(relaxation_bounds other) {
+        if (other.lower_bound > lower_bound) {
+            std::swap(lower_bound, other.lower_bound);
+            std::swap(tightest, other.tightest);
+        }
+        std::ranges::move(other.tightest, std::back_inserter(tightest));
+        if (other.cost.seconds < cost.seconds) {
+            cost = std::move(other.cost);
+            path = std::move(other.path);
+        }
+        least_added = std::min(least_added, other.least_added);
+        memory_binds |= other.memory_binds;
+    }
 };
 
 namespace detail {
@@ -240,7 +256,8 @@ private:
 /// towards the class that works longest; those of gradients that overlap by moving weight to the level that ends last;
 /// that of memory by a price that rises while the path does not fit and falls while it does, by ever smaller factors,
 /// and that shifts towards the class that is fullest. It starts from given weights, such as those of other shares, or
-/// from even ones. Every path met is evaluated as a program; while bound and cost differ, so are some programs that
+/// from even ones; from both if micro-batches take turns, as weights of directions go far and a few rounds do not lead
+/// from one to the other: a search that sees the relaxations of both is misled by neither. Every path met is evaluated as a program; while bound and cost differ, so are some programs that
 /// join two of them. If there are small buckets, and they follow the backward pass, all of this is done for every set
 /// of them that a program may have. When time is over no further round begins, but the first always runs.
 /// *Complexity.* Linear in the graph, per round.
@@ -249,9 +266,14 @@ template <time_accumulator Accumulator = serial>
                                                std::optional<multipliers> const& start = {},
                                                search::deadline const& until = search::deadline()) {
     constexpr double infinite = std::numeric_limits<double>::infinity();
-    if (priced.small_bucket_count() == 0 || Accumulator::relaxation != relaxation_kind::clocks)
-        return detail::bound_improver<Accumulator>(priced, start, {}, infinite).run(rounds, until);
+    constexpr auto kind = Accumulator::relaxation;
     relaxation_bounds result;
+    if (priced.small_bucket_count() == 0 || kind != relaxation_kind::clocks) {
+        result = detail::bound_improver<Accumulator>(priced, start, {}, infinite).run(rounds, until);
+        if (start && kind == relaxation_kind::directions)
+            result.join(detail::bound_improver<Accumulator>(priced, {}, {}, infinite).run(rounds, until));
+        return result;
+    }
     double lower_bound = infinite;
     std::optional<multipliers> weights;
     for (bucket_kinds left = bucket_kinds{1} << priced.small_bucket_count(); left-- > 0;) {
