@@ -72,7 +72,11 @@ if [ -d "$torch/include/ATen" ]; then
 else # the system's own
     flags="-isystem /usr/include/torch/csrc/api/include"
 fi
-[ "$device" = cpu ] || libraries="-Wl,--no-as-needed $libraries -ltorch_cuda -lc10_cuda"
+if [ "$device" = cuda ]; then
+    flags="$flags -DHEDDLE_LIBTORCH_HAS_CUDA"
+    libraries="-Wl,--no-as-needed $libraries -ltorch_cuda -lc10_cuda"
+fi
+export TORCH_CPP_LOG_LEVEL=ERROR # libtorch warns of what random programs do
 [ -d /usr/include/eigen3 ] && flags="$flags -isystem /usr/include/eigen3"
 
 work=$(mktemp -d)
@@ -91,13 +95,27 @@ done
 # Other torches use those of the system.
 toolkit=${CUDA_HOME:-/usr/local/cuda}
 [ "$cuda" ] || cuda="-isystem $toolkit/include -L$toolkit/lib64 -Wl,-rpath,$toolkit/lib64 -lnccl -lcudart"
+compile() { # SOURCE FLAG...
+    source=$1 && shift
+    # shellcheck disable=SC2086
+    ${CXX:-g++} -std=c++20 -O2 -DNDEBUG -ffp-contract=off -DHEDDLE_COMPILED -I"$root/include" \
+        -I"$root/adapters/json/include" -I"$root/adapters/libtorch/include" -I"$root/adapters/nccl/include" \
+        -I"$root/test" $includes $flags "$@" -c "$root/$source.cpp" -o "$work/$(basename "$source").o"
+}
 build() { # NAME FLAG...
     program=$1 && shift
     [ ! -x "$programs/$program" ] || return 0
+    # The library and the program, at once: the one is compiled for the first program, and there for the others.
+    others=
+    if [ ! -f "$work/compiled.o" ]; then
+        compile adapters/compiled/compiled -DHEDDLE_COMPILING & others="$others $!"
+        compile adapters/compiled/kernels & others="$others $!"
+    fi
+    compile "bench/gpu/$program" "$@"
+    for other in $others; do wait "$other"; done
     # shellcheck disable=SC2086
-    ${CXX:-g++} -std=c++20 -O2 -DNDEBUG -ffp-contract=off -I"$root/include" -I"$root/adapters/json/include" \
-        -I"$root/adapters/libtorch/include" -I"$root/adapters/nccl/include" -I"$root/test" $includes $flags \
-        "$root/bench/gpu/$program.cpp" -o "$programs/$program" ${LDFLAGS:-} "$@" $libraries -lz -pthread
+    ${CXX:-g++} "$work/$program.o" "$work/compiled.o" "$work/kernels.o" -o "$programs/$program" ${LDFLAGS:-} "$@" \
+        $libraries -lz -pthread
 }
 several=$gpus
 if [ "$device" = cpu ]; then several=2; elif [ "$share" ]; then several=$share; fi

@@ -20,6 +20,22 @@ template <class Function>
     } catch (c10::Error const& e) { call.fail(e.what_without_backtrace()); }
 }
 
+/// Lets kernels take operands of 16 bits on a GPU whose results libtorch computes in float and rounds once.
+inline void take_16_bits(kernel_table& table) {
+    for (char const* kind : {"linear",  "matmul",
+                             "mm",      "bmm",
+                             "mv",      "dot",
+                             "einsum",  "transpose",
+                             "permute", "t",
+                             "getattr", "expand",
+                             "add",     "sub",
+                             "mul",     "relu",
+                             "gelu",    "dropout",
+                             "conv1d",  "conv2d",
+                             "conv3d",  "scaled_dot_product_attention"})
+        table.at(kind).takes_16_bits = true;
+}
+
 } // namespace detail
 
 /// Holds kernels on tensors of libtorch by the kind of an operator. A kind without a kernel is computed from its rule if
@@ -29,7 +45,7 @@ template <class Function>
 /// do not wait for it, except that `grouped_mm` reads on the host where runs end, and that a part with scattered
 /// positions sends them to the device. Places out of range are errors of libtorch where all places are held, and nothing
 /// elsewhere. Results may share memory with operands, until one of them is changed. If `Scalar` has 16 bits, each
-/// operator computes in float, and what it makes is rounded.
+/// operator computes in float, and what it makes is rounded; on a GPU attention rounds its scores too, and its weights.
 ///
 /// *Throws* `input_error`, naming the operator, for an operator without a kernel, for tensors of wrong shapes, and for
 /// errors of libtorch.
@@ -54,6 +70,7 @@ public:
         detail::add_window_kernels(table_);
         detail::add_attention_kernels(table_);
         detail::add_recurrent_kernels(table_);
+        detail::take_16_bits(table_);
     }
 
     /// Adds a kernel of the user's own, or replaces one.
@@ -68,7 +85,7 @@ public:
         auto const& kernel = find(call);
         return detail::checked(call, [&] {
             std::vector<tensor> results;
-            auto const made = run(call, kernel, operands_of(call, operands));
+            auto const made = run(call, kernel, operands_of(call, kernel, operands));
             for (std::size_t r = 0; r < made.size(); ++r) results.emplace_back(made[r], type_of(call, r));
             return results;
         });
@@ -81,11 +98,11 @@ public:
         auto const call = joined(given);
         auto const& kernel = find(call);
         return detail::checked(call, [&] {
-            auto const x = operands_of(call, operands);
+            auto const x = operands_of(call, kernel, operands);
             tensor_list y, g;
-            for (auto const* r : results) y.push_back(r ? computed_with(*r) : at::Tensor());
+            for (auto const* r : results) y.push_back(r ? computed_with(*r, kernel) : at::Tensor());
             for (std::size_t r = 0; r < cotangents.size(); ++r)
-                g.push_back(cotangents[r] ? computed_with(*cotangents[r])
+                g.push_back(cotangents[r] ? computed_with(*cotangents[r], kernel)
                                           : at::zeros(call.result_shape(r), options_for(x)));
             auto const gradients =
                 kernel.backward ? kernel.backward(call, x, y, g)
@@ -102,7 +119,9 @@ public:
 private:
     using wide = wide_of<tensor>;
 
-    [[nodiscard]] static at::Tensor computed_with(tensor const& x) { return x.value().to(wide::type); }
+    [[nodiscard]] static at::Tensor computed_with(tensor const& x, operator_kernel const& kernel) {
+        return kernel.takes_16_bits && x.value().is_cuda() ? x.value() : x.value().to(wide::type);
+    }
     /// A call that was made by hand has results of floating-point numbers.
     [[nodiscard]] static element_type type_of(kernel_call const& call, std::size_t result) {
         return result < call.result_types.size() ? call.result_types[result] : element_type::float32;
@@ -130,11 +149,12 @@ private:
         }
         return y;
     }
-    [[nodiscard]] static tensor_list operands_of(kernel_call const& call, tensor_span operands) {
+    [[nodiscard]] static tensor_list operands_of(kernel_call const& call, operator_kernel const& kernel,
+                                                 tensor_span operands) {
         if (operands.size() != call.operands.size()) call.fail("has another number of operands than its rule");
         tensor_list x;
         for (std::size_t k = 0; k < operands.size(); ++k) {
-            x.push_back(computed_with(*operands[k]));
+            x.push_back(computed_with(*operands[k], kernel));
             if (x.back().sizes() != call.operand_shape(k))
                 call.fail("operand " + std::to_string(k) + " is not of the shape that is held of it");
         }

@@ -12,6 +12,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#ifdef HEDDLE_LIBTORCH_HAS_CUDA
+#include <ATen/cuda/jiterator.h>
+#endif
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -45,6 +48,8 @@ struct operator_kernel {
     std::function<tensor_list(joined_call const&, tensor_list const&)> forward;
     std::function<gradient_list(joined_call const&, tensor_list const&, tensor_list const&, tensor_list const&)>
         backward{};
+    /// Tells that on a GPU operands of 16 bits are taken as they are, as libtorch computes in float and rounds once.
+    bool takes_16_bits = false;
 };
 
 namespace detail {
@@ -176,6 +181,24 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
 
 // ---- random draws, by integers: a number depends on its key alone, see heddle/execute/random.hpp
 
+#ifdef HEDDLE_LIBTORCH_HAS_CUDA
+/// Does what `unit_bits` does in one kernel, which libtorch compiles when it is first called.
+[[nodiscard]] inline at::Tensor unit_bits_on_cuda(at::Tensor const& n, std::uint64_t state) {
+    static std::string const code = R"(
+        template <typename T> T unit_bits(T n, T state) {
+            typedef unsigned long long bits;
+            auto mixed = [](bits x) {
+                x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+                x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+                return x ^ (x >> 31);
+            };
+            bits const gamma = 0x9e3779b97f4a7c15ull, s = bits(state);
+            return T(mixed(mixed(bits(n) * gamma + s + gamma) + s) >> 11);
+        })";
+    return at::cuda::CompileAndLaunchKernel(code, "unit_bits", 1, {n}, {static_cast<std::int64_t>(state)}, false)[0];
+}
+#endif
+
 [[nodiscard]] inline at::Tensor shifted_right(at::Tensor const& x, int by) {
     return x.bitwise_right_shift(by).bitwise_and(static_cast<std::int64_t>(~std::uint64_t{0} >> by));
 }
@@ -188,14 +211,20 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
     return x.bitwise_xor(shifted_right(x, 31));
 }
 
-/// Returns the 53 bits of which `random_unit` makes its number.
+/// Returns for each number n the 53 bits of which `random_unit` makes its number, of a key in this state.
+[[nodiscard]] inline at::Tensor unit_bits(at::Tensor const& n, std::uint64_t state) {
+    using search::golden_gamma;
+#ifdef HEDDLE_LIBTORCH_HAS_CUDA
+    if (n.is_cuda()) return unit_bits_on_cuda(n, state);
+#endif
+    auto const first = mixed_bits(n.mul(as_signed(golden_gamma)).add(as_signed(state + golden_gamma)));
+    return shifted_right(mixed_bits(first.add(as_signed(state))), 11);
+}
 [[nodiscard]] inline at::Tensor unit_bits(kernel_call const& call, at::Tensor const& n) {
     using search::golden_gamma, search::mix_bits;
     refuse_recording(call, "draws random numbers, which would be the same in every iteration");
     auto const key = call.random;
-    std::uint64_t const state = mix_bits(key.seed + golden_gamma) ^ mix_bits(key.stream * golden_gamma + 1);
-    auto const first = mixed_bits(n.mul(as_signed(golden_gamma)).add(as_signed(state + golden_gamma)));
-    return shifted_right(mixed_bits(first.add(as_signed(state))), 11);
+    return unit_bits(n, mix_bits(key.seed + golden_gamma) ^ mix_bits(key.stream * golden_gamma + 1));
 }
 [[nodiscard]] inline at::Tensor random_units(kernel_call const& call, at::Tensor const& n) {
     return unit_bits(call, n).to(at::kDouble).mul(0x1p-53);
@@ -204,11 +233,12 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
     auto const radius = (random_units(call, n * 2).neg().log1p() * -2).sqrt();
     return radius * (random_units(call, n * 2 + 1) * (2 * std::numbers::pi)).cos();
 }
-/// Returns the factors of dropout of elements of these numbers.
-[[nodiscard]] inline at::Tensor dropout_factors(kernel_call const& call, at::Tensor const& n, double p,
-                                                at::TensorOptions const& options) {
-    auto const is_kept = unit_bits(call, n) >= static_cast<std::int64_t>(std::ceil(p * 0x1p53));
-    return is_kept.to(options) * (p < 1 ? 1 / (1 - p) : 0);
+/// Tells which elements, by their numbers, dropout keeps, and multiplies those of `x`.
+[[nodiscard]] inline at::Tensor is_kept(kernel_call const& call, at::Tensor const& n, double p) {
+    return unit_bits(call, n) >= static_cast<std::int64_t>(std::ceil(p * 0x1p53));
+}
+[[nodiscard]] inline at::Tensor dropped(at::Tensor const& x, at::Tensor const& kept, double p) {
+    return x * kept * (p < 1 ? 1 / (1 - p) : 0);
 }
 
 // ---- statistics

@@ -226,13 +226,15 @@ inline void add_window_kernels(kernel_table& table) {
     auto const q = spread(0), k = spread(1), v = spread(2);
     double const scale = call.number("scale", 1 / std::sqrt(static_cast<double>(q.size(-1))));
     auto scores = at::matmul(q * scale, k.transpose(-1, -2));
+    if (scores.element_size() == 2) scores = scores.to(at::kFloat);
     extent const rows = scores.size(-2), columns = scores.size(-1);
     if (call.flag("is_causal")) {
         auto const options = q.options().dtype(at::kLong);
         scores = masked(scores, at::arange(columns, options) <= at::arange(rows, options).unsqueeze(-1), true);
     }
-    if (auto const mask = call.operand("mask")) scores = masked(scores, spread(*mask), call.flag("mask_is_boolean"));
-    auto weights = weights_of(scores);
+    auto const mask = call.operand("mask");
+    if (mask) scores = masked(scores, spread(*mask), call.flag("mask_is_boolean"));
+    auto weights = mask ? weights_of(scores) : scores.softmax(-1); // only a mask leaves a row empty
     if (double const p = call.number("p", 0); p > 0) {
         auto whole = call.whole_shape(result);
         auto part = call.results[0];
@@ -240,9 +242,9 @@ inline void add_window_kernels(kernel_table& table) {
         whole.end()[-1] = columns;
         part.end()[-2] = part.end()[-1] = std::nullopt;
         auto const numbers = whole_numbers(whole, part, q.device()).reshape(weights.sizes());
-        weights = weights * dropout_factors(call, numbers, p, q.options());
+        weights = dropped(weights, is_kept(call, numbers, p), p);
     }
-    return at::matmul(weights, v).reshape(call.result_shape(0));
+    return at::matmul(weights.to(v.scalar_type()), v).reshape(call.result_shape(0));
 }
 
 inline void add_attention_kernels(kernel_table& table) {

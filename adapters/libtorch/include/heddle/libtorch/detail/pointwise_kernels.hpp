@@ -119,6 +119,10 @@ inline void add_functions(kernel_table& table) {
     with("gelu", [](kernel_call const& call, tensor const& x) {
         return at::gelu(x, call.flag("approximate") ? "tanh" : "none");
     });
+    table["gelu"].backward = [](kernel_call const& call, tensor_list const& x, tensor_list const&,
+                                tensor_list const& g) {
+        return gradient_list{at::gelu_backward(g[0], x[0], call.flag("approximate") ? "tanh" : "none")};
+    };
     with("elu", [](kernel_call const& call, tensor const& x) { return at::elu(x, call.number("alpha", 1)); });
     with("celu", [](kernel_call const& call, tensor const& x) { // libtorch's has a float for 1 / alpha
         double const alpha = call.number("alpha", 1);
@@ -217,23 +221,22 @@ inline void add_broadcast_kernels(kernel_table& table) {
 /// Computes dropout, and sources, which are on the thread's device.
 inline void add_random_kernels(kernel_table& table) {
     /// Draws a number for each place of the first `drawn` dimensions; if the call does not say, for each element.
-    auto const dropped = [](kernel_call const& call, at::Tensor const& x) {
+    auto const dropout = [](kernel_call const& call, at::Tensor const& x) {
         double const p = call.number("p", 0.5);
         if (p == 0) return x.alias();
         tensor_shape const whole = call.whole_shape(call.rule->results[0]);
         auto const drawn = static_cast<std::ptrdiff_t>(call.number("drawn", static_cast<double>(whole.size())));
         auto const& part = call.results[0];
-        auto factors = dropout_factors(
+        auto kept = is_kept(
             call,
-            whole_numbers({whole.begin(), whole.begin() + drawn}, {part.begin(), part.begin() + drawn}, x.device()), p,
-            x.options());
-        while (factors.dim() < x.dim()) factors = factors.unsqueeze(-1);
-        return x * factors;
+            whole_numbers({whole.begin(), whole.begin() + drawn}, {part.begin(), part.begin() + drawn}, x.device()), p);
+        while (kept.dim() < x.dim()) kept = kept.unsqueeze(-1);
+        return dropped(x, kept, p);
     };
     for (char const* kind : {"dropout", "dropout1d", "dropout2d", "dropout3d", "stochastic_depth"})
-        table[kind] = {[=](kernel_call const& call, tensor_list const& x) { return tensor_list{dropped(call, x[0])}; },
+        table[kind] = {[=](kernel_call const& call, tensor_list const& x) { return tensor_list{dropout(call, x[0])}; },
                        [=](kernel_call const& call, tensor_list const&, tensor_list const&, tensor_list const& g) {
-                           return gradient_list{dropped(call, g[0])}; // linear with a fixed mask
+                           return gradient_list{dropout(call, g[0])}; // linear with a fixed mask
                        }};
     table["bernoulli"] = one_result([](kernel_call const& call, tensor_list const& x) {
         return random_units(call, result_numbers(call, x[0].device())) < x[0].detach();

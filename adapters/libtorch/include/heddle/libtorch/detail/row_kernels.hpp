@@ -6,6 +6,8 @@
 #include <heddle/execute/detail/norm_kernels.hpp>
 #include <heddle/libtorch/detail/pointwise_kernels.hpp>
 
+#include <tuple>
+
 namespace heddle::libtorch::detail {
 
 // ---- softmax
@@ -27,9 +29,12 @@ namespace heddle::libtorch::detail {
                 return tensor_list{softmax_of(call, x[0], static_cast<extent>(axis_of(call)), logarithm)};
             },
             [=](joined_call const& call, tensor_list const&, tensor_list const& y, tensor_list const& g) {
-                auto const sum =
-                    combined(call, 2, reduction::sum,
-                             (logarithm ? g[0] : g[0] * y[0]).sum(static_cast<extent>(axis_of(call)), true));
+                auto const axis = static_cast<extent>(axis_of(call));
+                if (!call.combine_rows)
+                    return gradient_list{logarithm
+                                             ? at::_log_softmax_backward_data(g[0], y[0], axis, y[0].scalar_type())
+                                             : at::_softmax_backward_data(g[0], y[0], axis, y[0].scalar_type())};
+                auto const sum = combined(call, 2, reduction::sum, (logarithm ? g[0] : g[0] * y[0]).sum(axis, true));
                 return gradient_list{logarithm ? g[0] - y[0].exp() * sum : y[0] * (g[0] - sum)};
             }};
 }
@@ -110,6 +115,39 @@ struct normalised {
     }
 };
 
+/// The norm of rows that are the last dimensions, which libtorch computes at once where no row is on several ranks.
+class trailing_norm {
+public:
+    trailing_norm(joined_call const& call, tensor_list const& x) : x_(x), extra_(call) {
+        auto const rows = heddle::detail::trailing_norm_shape(call).runs;
+        auto const dims = static_cast<std::size_t>(algorithm::count(rows, 1));
+        shape_ = x[0].sizes().slice(rows.size() - dims);
+        std::tie(result_, mean_, scale_) =
+            at::native_layer_norm(x[0], shape_, of(extra_.weight), of(extra_.bias), call.number("eps", 1e-5));
+    }
+    [[nodiscard]] at::Tensor const& result() const { return result_; }
+    [[nodiscard]] gradient_list gradients(at::Tensor const& g) const {
+        auto const [dx, dweight, dbias] =
+            at::native_layer_norm_backward(g, x_[0], shape_, mean_, scale_, of(extra_.weight), of(extra_.bias),
+                                           {true, extra_.weight.has_value(), extra_.bias.has_value()});
+        gradient_list result(x_.size());
+        result[0] = dx;
+        if (extra_.weight) result[*extra_.weight] = dweight;
+        if (extra_.bias) result[*extra_.bias] = dbias;
+        return result;
+    }
+
+private:
+    [[nodiscard]] c10::optional<at::Tensor> of(std::optional<std::size_t> operand) const {
+        return operand ? c10::optional<at::Tensor>(x_[*operand]) : c10::nullopt;
+    }
+
+    tensor_list const& x_;
+    heddle::detail::norm_operands extra_;
+    at::IntArrayRef shape_;
+    at::Tensor result_, mean_, scale_;
+};
+
 /// A norm whose shape is `shape_of(call)`.
 template <class Shape>
 [[nodiscard]] operator_kernel norm_kernel(Shape shape_of, bool centred = true) {
@@ -142,7 +180,17 @@ inline void add_norm_kernels(kernel_table& table) {
     using heddle::detail::channel_norm_shape, heddle::detail::trailing_norm_shape;
     table["softmax"] = softmax_kernel(false);
     table["log_softmax"] = softmax_kernel(true);
-    table["layer_norm"] = norm_kernel(trailing_norm_shape);
+    auto const apart = norm_kernel(trailing_norm_shape);
+    auto const is_apart = [](joined_call const& call) {
+        return call.combine_rows || algorithm::count(trailing_norm_shape(call).runs, 1) == 0;
+    };
+    table["layer_norm"] = {
+        [=](joined_call const& call, tensor_list const& x) {
+            return is_apart(call) ? apart.forward(call, x) : tensor_list{trailing_norm(call, x).result()};
+        },
+        [=](joined_call const& call, tensor_list const& x, tensor_list const& y, tensor_list const& g) {
+            return is_apart(call) ? apart.backward(call, x, y, g) : trailing_norm(call, x).gradients(g[0]);
+        }};
     table["rms_norm"] = norm_kernel(trailing_norm_shape, false);
     table["batch_norm"] = norm_kernel([](joined_call const& call) { return channel_norm_shape(call, true, 0); });
     table["instance_norm"] = norm_kernel([](joined_call const& call) { return channel_norm_shape(call, false, 0); });
@@ -289,7 +337,9 @@ public:
     }
 
     [[nodiscard]] at::Tensor backward(at::Tensor const& g) const {
-        auto dx = at::zeros_like(logs_);
+        auto const factor = is_mean() ? g / divisor_ : g;
+        auto const of_samples = [&](at::Tensor const& x) { return (x * factor).unsqueeze(axis()); };
+        at::Tensor dx;
         if (of_scores_) {
             auto sums = share_;
             if (smoothing_ > 0) {
@@ -297,14 +347,12 @@ public:
                            static_cast<double>(classes_);
                 sums = sums + (counts_.defined() ? all * counts_ : all);
             }
-            dx = logs_.exp() * sums.unsqueeze(axis());
-        }
-        if (smoothing_ > 0) dx = dx - smooth_shares();
+            dx = logs_.exp().mul_(of_samples(sums));
+        } else dx = at::zeros_like(logs_);
+        if (smoothing_ > 0) dx -= smooth_shares() * (factor.dim() == 0 ? factor : factor.unsqueeze(axis()));
         if (!places_->is_empty)
-            dx = dx.scatter_add(axis(), places_->place.unsqueeze(axis()),
-                                places_->held_of(share_).unsqueeze(axis()).neg());
-        auto const factor = is_mean() ? g / divisor_ : g;
-        return dx * (factor.dim() == 0 ? factor : factor.unsqueeze(axis()));
+            dx.scatter_add_(axis(), places_->place.unsqueeze(axis()), of_samples(places_->held_of(share_)).neg());
+        return dx;
     }
 
 private:
