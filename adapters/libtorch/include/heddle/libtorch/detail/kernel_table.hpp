@@ -110,7 +110,10 @@ template <class Function>
 
 /// Returns the number in the whole tensor of every element of a part.
 [[nodiscard]] inline at::Tensor whole_numbers(tensor_shape const& whole, held_part const& part, at::Device device) {
-    at::Tensor numbers = at::zeros({}, at::TensorOptions(at::kLong).device(device));
+    auto const options = at::TensorOptions(at::kLong).device(device);
+    if (algorithm::none_of(part, [](auto const& held) { return held.has_value(); }))
+        return at::arange(heddle::count_elements(whole), options).reshape(whole);
+    at::Tensor numbers = at::zeros({}, options);
     for (std::size_t d = 0; d < whole.size(); ++d)
         numbers = numbers.unsqueeze(-1) * whole[d] + positions(part[d], whole[d], device);
     return numbers;
@@ -233,12 +236,12 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
     auto const radius = (random_units(call, n * 2).neg().log1p() * -2).sqrt();
     return radius * (random_units(call, n * 2 + 1) * (2 * std::numbers::pi)).cos();
 }
-/// Tells which elements, by their numbers, dropout keeps, and multiplies those of `x`.
+/// Tells which elements, by their numbers, dropout keeps, and multiplies those of `x`; `kept` may broadcast.
 [[nodiscard]] inline at::Tensor is_kept(kernel_call const& call, at::Tensor const& n, double p) {
     return unit_bits(call, n) >= static_cast<std::int64_t>(std::ceil(p * 0x1p53));
 }
 [[nodiscard]] inline at::Tensor dropped(at::Tensor const& x, at::Tensor const& kept, double p) {
-    return x * kept * (p < 1 ? 1 / (1 - p) : 0);
+    return at::native_dropout_backward(x, kept, p < 1 ? 1 / (1 - p) : 0);
 }
 
 // ---- statistics

@@ -195,60 +195,121 @@ inline void add_window_kernels(kernel_table& table) {
 
 /// Attention over the last two dimensions, for each place of the indices of the others. An operand that lacks one of
 /// these indices broadcasts.
-[[nodiscard]] inline at::Tensor dot_product(kernel_call const& call, tensor_list const& x) {
-    auto const& rule = *call.rule;
-    contraction const contract(call);
-    auto const& result = rule.results[0];
-    std::vector<std::uint16_t> leading;
-    for (auto d = result.begin(); d != result.end() - 2; ++d) leading.insert(leading.end(), d->begin(), d->end());
-    /// Returns an operand with a dimension for each leading index.
-    auto const spread = [&](std::size_t k) {
-        auto const& access = rule.operands[k];
-        tensor_shape dims;
-        std::vector<std::uint16_t> own;
-        for (auto d = access.begin(); d != access.end() - 2; ++d)
-            for (auto i : *d) {
-                own.push_back(i);
-                dims.push_back(contract.size(i));
+class attention {
+public:
+    attention(kernel_call const& call, tensor_list const& x)
+        : call_(call), x_(x), mask_(call.operand("mask")), p_(call.number("p", 0)) {
+        contraction const contract(call);
+        auto const& result = call.rule->results[0];
+        std::vector<std::uint16_t> leading;
+        for (auto d = result.begin(); d != result.end() - 2; ++d) leading.insert(leading.end(), d->begin(), d->end());
+        for (auto i : leading) result_shape_.push_back(contract.size(i));
+        result_shape_.insert(result_shape_.end(), {x[0].size(-2), x[2].size(-1)});
+        for (std::size_t k = 0; k < x.size(); ++k)
+            spread_.emplace_back(contract, call.rule->operands[k], leading, x[k]);
+        scale_ = call.number("scale", 1 / std::sqrt(static_cast<double>(x[0].size(-1))));
+        weights_ = weights_of_rows();
+        if (p_ > 0) kept_ = is_kept(call, numbers_of_weights(), p_);
+    }
+
+    [[nodiscard]] at::Tensor result() const {
+        return at::matmul(in_type(dropped_here(weights_)), v()).reshape(call_.result_shape(0));
+    }
+    [[nodiscard]] gradient_list gradients(at::Tensor const& of_result) const {
+        auto const g = of_result.reshape(result_shape_);
+        auto const of_weights =
+            dropped_here(at::sum_to(at::matmul(g, v().transpose(-1, -2)), weights_.sizes()).to(weights_.scalar_type()));
+        auto const of_scores = at::_softmax_backward_data(of_weights, weights_, -1, weights_.scalar_type());
+        auto const g_scores = in_type(of_scores);
+        gradient_list all(x_.size());
+        all[0] = spread_[0].gathered(at::matmul(g_scores, k()) * scale_, x_[0]);
+        all[1] = spread_[1].gathered(at::matmul(g_scores.transpose(-1, -2), q()) * scale_, x_[1]);
+        all[2] = spread_[2].gathered(at::matmul(in_type(dropped_here(weights_)).transpose(-1, -2), g), x_[2]);
+        if (mask_ && !call_.flag("mask_is_boolean")) all[*mask_] = spread_[*mask_].gathered(of_scores, x_[*mask_]);
+        return all;
+    }
+
+private:
+    /// An operand with a dimension for each leading index, of size 1 if it lacks that.
+    struct spread_operand {
+        std::vector<extent> order, lacks;
+        at::Tensor value;
+
+        spread_operand(contraction const& contract, indexed_access const& access,
+                       std::vector<std::uint16_t> const& leading, at::Tensor const& x) {
+            std::vector<std::uint16_t> own;
+            tensor_shape dims;
+            for (auto d = access.begin(); d != access.end() - 2; ++d)
+                for (auto i : *d) {
+                    own.push_back(i);
+                    dims.push_back(contract.size(i));
+                }
+            auto const rank = static_cast<extent>(own.size());
+            dims.insert(dims.end(), {x.size(-2), x.size(-1)});
+            for (std::size_t n = 0; n < leading.size(); ++n) {
+                auto const at = algorithm::find(own, leading[n]);
+                if (at != own.end()) order.push_back(at - own.begin());
+                else lacks.push_back(static_cast<extent>(n));
             }
-        auto const rank = static_cast<extent>(own.size());
-        dims.insert(dims.end(), {x[k].size(-2), x[k].size(-1)});
-        auto view = x[k].reshape(dims);
-        std::vector<extent> order;
-        for (auto i : leading)
-            if (auto const at = algorithm::find(own, i); at != own.end()) order.push_back(at - own.begin());
-        order.insert(order.end(), {rank, rank + 1});
-        view = view.permute(order);
-        for (std::size_t n = 0; n < leading.size(); ++n)
-            if (algorithm::find(own, leading[n]) == own.end()) view = view.unsqueeze(static_cast<extent>(n));
-        return view;
+            order.insert(order.end(), {rank, rank + 1});
+            value = x.reshape(dims).permute(order);
+            for (auto n : lacks) value = value.unsqueeze(n);
+        }
+        /// Returns the operand's cotangent from that of the value, which may have been broadcast.
+        [[nodiscard]] at::Tensor gathered(at::Tensor g, at::Tensor const& x) const {
+            g = at::sum_to(g, value.sizes());
+            for (auto n = lacks.rbegin(); n != lacks.rend(); ++n) g = g.squeeze(*n);
+            std::vector<extent> back(order.size());
+            for (std::size_t n = 0; n < order.size(); ++n)
+                back[static_cast<std::size_t>(order[n])] = static_cast<extent>(n);
+            return g.permute(back).reshape(x.sizes());
+        }
     };
-    auto const q = spread(0), k = spread(1), v = spread(2);
-    double const scale = call.number("scale", 1 / std::sqrt(static_cast<double>(q.size(-1))));
-    auto scores = at::matmul(q * scale, k.transpose(-1, -2));
-    if (scores.element_size() == 2) scores = scores.to(at::kFloat);
-    extent const rows = scores.size(-2), columns = scores.size(-1);
-    if (call.flag("is_causal")) {
-        auto const options = q.options().dtype(at::kLong);
-        scores = masked(scores, at::arange(columns, options) <= at::arange(rows, options).unsqueeze(-1), true);
+
+    [[nodiscard]] at::Tensor const& q() const { return spread_[0].value; }
+    [[nodiscard]] at::Tensor const& k() const { return spread_[1].value; }
+    [[nodiscard]] at::Tensor const& v() const { return spread_[2].value; }
+    [[nodiscard]] at::Tensor in_type(at::Tensor const& x) const { return x.to(x_[0].scalar_type()); }
+    [[nodiscard]] at::Tensor dropped_here(at::Tensor const& x) const {
+        return kept_.defined() ? dropped(x, kept_, p_) : x;
     }
-    auto const mask = call.operand("mask");
-    if (mask) scores = masked(scores, spread(*mask), call.flag("mask_is_boolean"));
-    auto weights = mask ? weights_of(scores) : scores.softmax(-1); // only a mask leaves a row empty
-    if (double const p = call.number("p", 0); p > 0) {
-        auto whole = call.whole_shape(result);
-        auto part = call.results[0];
-        whole.end()[-2] = rows;
-        whole.end()[-1] = columns;
+    /// Returns the weights before dropout; of scores of 16 bits in float.
+    [[nodiscard]] at::Tensor weights_of_rows() const {
+        auto scores = at::matmul(q() * scale_, k().transpose(-1, -2));
+        if (scores.element_size() == 2) scores = scores.to(at::kFloat);
+        if (call_.flag("is_causal")) {
+            auto const options = scores.options().dtype(at::kLong);
+            scores = masked(scores,
+                            at::arange(scores.size(-1), options) <= at::arange(scores.size(-2), options).unsqueeze(-1),
+                            true);
+        }
+        if (!mask_) return scores.softmax(-1); // only a mask leaves a row empty
+        return weights_of(masked(scores, spread_[*mask_].value, call_.flag("mask_is_boolean")));
+    }
+    [[nodiscard]] at::Tensor numbers_of_weights() const {
+        auto whole = call_.whole_shape(call_.rule->results[0]);
+        auto part = call_.results[0];
+        whole.end()[-2] = weights_.size(-2);
+        whole.end()[-1] = weights_.size(-1);
         part.end()[-2] = part.end()[-1] = std::nullopt;
-        auto const numbers = whole_numbers(whole, part, q.device()).reshape(weights.sizes());
-        weights = dropped(weights, is_kept(call, numbers, p), p);
+        return whole_numbers(whole, part, weights_.device()).reshape(weights_.sizes());
     }
-    return at::matmul(weights.to(v.scalar_type()), v).reshape(call.result_shape(0));
-}
+
+    kernel_call const& call_;
+    tensor_list const& x_;
+    std::optional<std::size_t> mask_;
+    double p_, scale_ = 1;
+    tensor_shape result_shape_;
+    std::vector<spread_operand> spread_;
+    at::Tensor weights_, kept_;
+};
 
 inline void add_attention_kernels(kernel_table& table) {
-    table["scaled_dot_product_attention"] = one_result(dot_product);
+    table["scaled_dot_product_attention"] = {
+        [](kernel_call const& call, tensor_list const& x) { return tensor_list{attention(call, x).result()}; },
+        [](kernel_call const& call, tensor_list const& x, tensor_list const&, tensor_list const& g) {
+            return attention(call, x).gradients(g[0]);
+        }};
 }
 
 // ---- recurrent layers
