@@ -324,9 +324,9 @@ HEDDLE_INLINE stage_bounds::micro_batch const& stage_bounds::parts_of_batch(std:
         training.accumulated = static_cast<int>(count);
         auto const made = [&](indexed_program part) {
             count_uses_of_one_stage(part);
-            known = micro_batch{count, programs_.steps_for(part, training)};
-            known->passes = known->steps;
-            for (auto& s : known->passes) {
+            known = micro_batch{count, programs_.steps_for(part, training),
+                                programs_.steps_for(part, training, stage_programs::gradients::from_factors)};
+            for (auto& s : known->passes) { // also gradients that a plan takes from factors are put together once
                 s.deferred_transfers.clear(), s.update_transfers.clear(), s.inside_update.clear();
                 s.deferred = {}, s.update = {};
             }

@@ -77,10 +77,11 @@ public:
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
     /// Returns the steps of the instructions met.
     [[nodiscard]] std::vector<step_work> const& steps() const { return steps_; }
+    enum class gradients { as_computed, from_factors };
     /// Returns the steps of the bounding programs or, if there are none, of `graph()`, where the given program has other
-    /// extents and is trained so.
-    [[nodiscard]] std::vector<step_work> steps_for(indexed_program const& given,
-                                                   training_options const& training) const;
+    /// extents and is trained so; with gradients that may come from their factors then, if asked for, from these.
+    [[nodiscard]] std::vector<step_work> steps_for(indexed_program const& given, training_options const& training,
+                                                   gradients where = gradients::as_computed) const;
     [[nodiscard]] device_types const& types() const { return types_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
 
@@ -185,9 +186,9 @@ private:
     [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table forms);
     /// The costs of an instruction of the searched program, or of the bounding programs, for a given program.
     [[nodiscard]] step_work step_of(instruction const& i, indexed_program const& given,
-                                    training_options const& training) const;
+                                    training_options const& training, gradients where = gradients::as_computed) const;
     [[nodiscard]] step_work step_of(loosened_program const& loose, instruction i, indexed_program const& given,
-                                    training_options const& training) const;
+                                    training_options const& training, gradients where = gradients::as_computed) const;
 
     heddle::cluster const& cluster_;
     planning_options const& options_;
@@ -225,17 +226,21 @@ HEDDLE_INLINE cut_graph stage_programs::explore(instruction_filter allowed, std:
 }
 
 HEDDLE_INLINE std::vector<step_work> stage_programs::steps_for(indexed_program const& given,
-                                                               training_options const& training) const {
+                                                               training_options const& training,
+                                                               gradients where) const {
     std::vector<step_work> steps;
     for (auto const& i : (bounding_ ? *bounding_->space : space_).instructions())
-        steps.push_back(bounding_ ? step_of(bounding_->program, i, given, training) : step_of(i, given, training));
+        steps.push_back(bounding_ ? step_of(bounding_->program, i, given, training, where)
+                                  : step_of(i, given, training, where));
     return steps;
 }
 
 HEDDLE_INLINE step_work stage_programs::step_of(instruction const& i, indexed_program const& given,
-                                                training_options const& training) const {
-    auto const there = searched_.in_given(i);
+                                                training_options const& training, gradients where) const {
+    auto there = searched_.in_given(i);
     if (!there) return {};
+    if (auto* const computed = there->as<instruction::compute>(); computed && where == gradients::from_factors)
+        take_factors(given, *computed);
     step_work s = make_step(given, *there, training);
     auto const* const compute = i.as<instruction::compute>();
     if (!compute || !s.share.is_split()) return s;
@@ -349,7 +354,8 @@ HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruct
 }
 
 HEDDLE_INLINE step_work stage_programs::step_of(loosened_program const& loose, instruction i,
-                                                indexed_program const& given, training_options const& training) const {
+                                                indexed_program const& given, training_options const& training,
+                                                gradients where) const {
     std::vector<tensor_id> tensors; // in place of which its costs name others
     if (auto* const change = i.change()) {
         if (loose.is_free(change->tensor)) return {};
@@ -358,7 +364,7 @@ HEDDLE_INLINE step_work stage_programs::step_of(loosened_program const& loose, i
     } else {
         tensors = loose.program().operators[i.as<instruction::compute>()->op].operands;
     }
-    auto s = step_of(i, given, training);
+    auto s = step_of(i, given, training, where);
     auto const replace = [&](share_ref& ref) {
         if (!ref.is_split()) return;
         for (auto t : tensors)

@@ -70,6 +70,9 @@ private:
 [[nodiscard]] std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op,
                                                            split_loop const& loop);
 
+/// Makes a computation take these gradients from their factors.
+void take_factors(indexed_program const& p, instruction::compute& i);
+
 /// Returns every way to compute one operator: split along one loop, on whole copies (replicated or mirrored), or with a
 /// partial sum that flows through the operands in which it is linear.
 ///
@@ -145,6 +148,13 @@ HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const
     }
     if (factors >= 2 * gradients) parameters.clear();
     return parameters;
+}
+
+HEDDLE_INLINE void take_factors(indexed_program const& p, instruction::compute& i) {
+    if (i.loop < 0) return;
+    auto const& op = p.operators[i.op];
+    for (auto k : factored_parameters(p, op, op.loops[static_cast<std::size_t>(i.loop)]))
+        i.operands[k] = tensor_form::mirrored();
 }
 
 HEDDLE_INLINE instruction::compute whole_computation(indexed_program const& p, operator_id number) {

@@ -231,6 +231,34 @@ TEST_CASE("a bound of work counts no additions of cotangents") {
     CHECK(work_bound(index_program(product(true)), c) == bound);
 }
 
+TEST_CASE("a bound of passes leaves out gradients that a micro-batch's factors give in the end") {
+    search::deadline const until;
+    auto const c = slow_network(false);
+    int deferred = 0;
+    for (std::int64_t const m : {1, 4})
+        for (int const width : {4, 8, 12}) {
+            auto const p = test::residual_blocks(12, width, 2, false);
+            auto const layers = repeated_layers(index_program(p));
+            auto const plan = plan_draft(p, layers, c, {{{.first = 0, .end = layers.size(), .devices = {0}}}, m},
+                                         clp::ratio_solver{});
+            REQUIRE(plan.reason == "");
+            auto const& t = plan.stages.front().plan.time;
+            double const passes =
+                static_cast<double>(m) * (t.compute + t.forward_communication + t.backward_communication);
+            joint_options const options;
+            stage_bounds stages(p, c, layers, options.stage, until);
+            REQUIRE(stages.exist());
+            stage_devices const one{{1}, 1};
+            CAPTURE(m);
+            CAPTURE(width);
+            CHECK(stages.least(one, m)[0].back() <= plan.cost() * (1 + 1e-9));
+            CHECK(stages.least_of_passes(one, m)[0].back() <= passes * (1 + 1e-9));
+            deferred += std::ranges::any_of(plan.stages.front().plan.steps,
+                                            [](auto const& s) { return s.step.deferred.launches; });
+        }
+    CHECK(deferred > 0);
+}
+
 TEST_CASE("what is gathered once for several micro-batches is held, and its gradients are added up as they wait") {
     for (bool const is_saved : {false, true}) {
         program_builder b;
