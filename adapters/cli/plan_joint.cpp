@@ -9,8 +9,8 @@
 #include <heddle/json/file.hpp>
 #include <heddle/json/staged_plan.hpp>
 #include <heddle/json/trace.hpp>
-#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/staged_run.hpp>
 #include <heddle/plan/staged_table.hpp>
 
 #include <nlohmann/json.hpp>

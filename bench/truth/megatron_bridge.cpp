@@ -4,7 +4,7 @@
 #include "report.hpp"
 #include "transformer.hpp"
 
-#include <heddle/pipeline/schedule.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <map>
 #include <optional>

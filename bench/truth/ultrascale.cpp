@@ -5,8 +5,8 @@
 #include "transformer.hpp"
 
 #include <heddle/cluster/fit_parameters.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/strategy.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <map>
 #include <set>

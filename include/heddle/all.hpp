@@ -117,8 +117,10 @@
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/pipeline_table.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/plan/simulate.hpp>
 #include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/staged_run.hpp>
 #include <heddle/plan/staged_table.hpp>
 #include <heddle/plan/staged_terms.hpp>
 #include <heddle/plan/table.hpp>
@@ -147,8 +149,6 @@
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/program_summary.hpp>
 #include <heddle/pipeline/recovery.hpp>
-#include <heddle/pipeline/schedule.hpp>
-#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
 #include <heddle/pipeline/stage_program.hpp>

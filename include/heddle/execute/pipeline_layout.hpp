@@ -7,9 +7,9 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_program.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/theory/batch_split.hpp>
 

@@ -17,7 +17,7 @@
 #include <heddle/execute/staged_layout.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/pipeline/layers.hpp>
-#include <heddle/pipeline/schedule.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/program/program.hpp>
 
 #include <array>

@@ -12,7 +12,7 @@
 #include <heddle/execute/size.hpp>
 #include <heddle/execute/stage_links.hpp>
 #include <heddle/execute/tensor_part.hpp>
-#include <heddle/pipeline/schedule.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/program/indexed_program.hpp>

@@ -7,10 +7,10 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/folding.hpp>
 #include <heddle/pipeline/recovery.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/template.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <algorithm>
 #include <cstddef>

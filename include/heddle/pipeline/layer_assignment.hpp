@@ -6,8 +6,8 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/search/limits.hpp>
 #include <heddle/search/outcome.hpp>
 #include <heddle/search/partition/partition.hpp>

@@ -7,8 +7,8 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <cstddef>
 #include <cstdint>

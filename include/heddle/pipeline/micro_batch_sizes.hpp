@@ -7,8 +7,8 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/degrees.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/search/deadline.hpp>
 
 #include <algorithm>

@@ -6,10 +6,10 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/plan/figures.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -6,11 +6,11 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/folding.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/pipeline/template_space.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/pareto_dp.hpp>
 

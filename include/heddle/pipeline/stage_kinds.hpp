@@ -6,8 +6,8 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/device_walk.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,10 +5,10 @@
 
 #include <heddle/base/quantity.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/pipeline/template_search.hpp>
+#include <heddle/plan/schedule.hpp>
 
 namespace heddle {
 

@@ -5,11 +5,11 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/template_layout.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/search/deadline.hpp>
 
 #include <algorithm>

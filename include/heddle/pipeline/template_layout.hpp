@@ -6,11 +6,11 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -7,9 +7,9 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/search/limits.hpp>
 #include <heddle/search/outcome.hpp>
 

@@ -5,12 +5,12 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/device_walk.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/pipeline/template_subsets.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/search/budget.hpp>
 #include <heddle/search/partition/branch_on_largest.hpp>
 #include <heddle/search/partition/end_window.hpp>

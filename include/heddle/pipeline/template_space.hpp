@@ -5,10 +5,10 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/device_walk.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <algorithm>
 #include <cstddef>

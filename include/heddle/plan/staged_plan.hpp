@@ -12,6 +12,7 @@
 #include <heddle/cluster/detail/device_places.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/staged_run.hpp>
 #include <heddle/program/program_part.hpp>
 #include <heddle/search/outcome.hpp>
 
@@ -42,7 +43,8 @@ struct planned_stage {
 
 /// The predicted seconds of an iteration; the terms add up.
 struct staged_times {
-    /// All stages' and boundaries' times for the first micro-batch, and the slowest stage's for the others.
+    /// All stages' and boundaries' times for the first micro-batch, the slowest stage's for the others, and what stages
+    /// hold each other up beyond that.
     seconds pipeline;
     /// The sum of the gradients of parameters that several stages use.
     seconds shared;
@@ -60,7 +62,7 @@ struct staged_terms {
     seconds sends;
     /// The reduction of gradients, also over stages, and the update.
     seconds gradients, update;
-    /// While the pipeline fills and drains.
+    /// While the pipeline fills and drains, and while neighbours hold it up.
     seconds idle;
     bytes used, limit;
 
@@ -129,11 +131,16 @@ struct staged_cost {
 ///
 /// With m micro-batches, an iteration takes `(m - 1) * max + sum`, as AMP's eq. (5) has it: of one micro-batch's time in
 /// the stages and, in the sum, between them. A stage that blocks is as long as its own time and that of sending and
-/// receiving at both ends; one that does not is as long as the longest of these. A value that crosses is sent once to
+/// receiving at both ends; one that does not is as long as the longest of these. Where stages hold each other up, so that
+/// the iteration takes longer pass by pass (`simulate`), it takes that. A value that crosses is sent once to
 /// each machine that has a part of it, and then spread inside; its cotangent goes back the same way. A value that a later
 /// stage uses is handed on by each stage between, whose devices hold it in equal parts.
 /// What no stage before sends is the program's own. *Throws* `input_error` as `cluster_of` and `evaluate` of a plan do.
 [[nodiscard]] staged_cost evaluate(staged_plan const& p, cluster const& c);
+
+/// Returns the events of an iteration, pass by pass (`run_stages`), which takes no longer than the plan costs: stages that
+/// are done early reduce their gradients early. *Throws* as `evaluate` does.
+[[nodiscard]] staged_timeline simulate(staged_plan const& p, cluster const& c);
 
 /// A plan of one stage, on all devices of a cluster or on some of them.
 [[nodiscard]] staged_plan staged(plan p, cluster const& c, std::vector<std::size_t> devices = {});
@@ -322,6 +329,30 @@ HEDDLE_INLINE seconds shared_gradients(staged_plan const& p, cluster const& c) {
     return sum;
 }
 
+/// Returns the part of a micro-batch's passes through a stage that is the forward pass.
+HEDDLE_INLINE double forward_part(plan const& p, cluster const& c) {
+    double forward = 0, both = 0;
+    for (auto const& e : run_serial(p, c).events) {
+        if (e.when != timeline_event::phase::forward && e.when != timeline_event::phase::backward) continue;
+        auto& end = e.when == timeline_event::phase::forward ? forward : both;
+        end = std::max(end, e.start + e.duration);
+    }
+    return both > 0 ? forward / std::max(forward, both) : 1;
+}
+
+HEDDLE_INLINE staged_timeline run_stages(staged_plan const& p, cluster const& c, staged_cost const& cost) {
+    std::vector<stage_times> stages;
+    double const m = p.micro_batches;
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        auto const& t = cost.stages[s].time;
+        double const whole = t.compute + t.forward_communication + t.backward_communication,
+                     forward = whole * forward_part(p.stages[s].plan, cluster_of(c, p.stages[s]));
+        stages.push_back({forward, whole - forward, cost.boundaries[s].values.value,
+                          cost.boundaries[s].cotangents.value, m * t.gradient_communication, m * t.update});
+    }
+    return heddle::run_stages(stages, p.micro_batches, cost.time.shared.value, p.sends_beside);
+}
+
 } // namespace heddle::detail
 
 namespace heddle {
@@ -410,7 +441,15 @@ HEDDLE_INLINE staged_cost evaluate(staged_plan const& p, cluster const& c) {
     }
     cost.time.pipeline = sum + (m - 1) * slowest;
     cost.time.shared = detail::shared_gradients(p, c);
+    if (p.stages.size() > 1 && p.micro_batches > 1) {
+        seconds const run(detail::run_stages(p, c, cost).total);
+        cost.time.pipeline += std::max(seconds(0), run - cost.time.total());
+    }
     return cost;
+}
+
+HEDDLE_INLINE staged_timeline simulate(staged_plan const& p, cluster const& c) {
+    return detail::run_stages(p, c, evaluate(p, c));
 }
 
 HEDDLE_INLINE bool price(staged_plan& p, cluster const& c) {

@@ -48,9 +48,8 @@ HEDDLE_INLINE staged_terms terms_of(staged_plan const& p, cluster const& c) {
     terms.sends = before(slowest) + before(slowest + 1) + (m - 1) * (pace(slowest) - own(slowest));
     terms.gradients = cost.time.gradients + cost.time.shared;
     terms.update = cost.time.update;
+    if (p.stages.size() > 1) terms.idle = cost.time.pipeline - terms.compute - terms.inner - terms.outer - terms.sends;
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
-        if (s != slowest) terms.idle += own(s);
-        if (s != slowest && s != slowest + 1) terms.idle += before(s);
         auto const& devices = p.stages[s].plan.devices;
         for (std::size_t d = 0; d < devices.size(); ++d) {
             bytes const used(cost.stages[s].memory[d].total());

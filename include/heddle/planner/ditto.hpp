@@ -10,10 +10,10 @@
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/pipeline/micro_batch_sizes.hpp>
 #include <heddle/pipeline/recovery.hpp>
-#include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/template.hpp>
 #include <heddle/pipeline/template_copies.hpp>
 #include <heddle/pipeline/template_layout.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/limits.hpp>
 #include <heddle/synthesis/planning_progress.hpp>

@@ -7,7 +7,7 @@
 
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/execute/prove_stages.hpp>
-#include <heddle/pipeline/simulate_stages.hpp>
+#include <heddle/plan/staged_run.hpp>
 #include <heddle/plan/staged_terms.hpp>
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/planner/joint.hpp>
@@ -142,6 +142,27 @@ TEST_CASE(
                     }));
                 }
             }
+}
+
+TEST_CASE("stages that hold each other up take longer than the slowest, and those that do not as long as it") {
+    auto const run = [](std::vector<stage_times> const& stages, int m) {
+        double sum = 0, slowest = 0;
+        for (std::size_t s = 0; s < stages.size(); ++s) {
+            auto const& t = stages[s];
+            double const own = t.forward + t.backward, before = t.values + t.cotangents,
+                         after = s + 1 < stages.size() ? stages[s + 1].values + stages[s + 1].cotangents : 0;
+            sum += own + before, slowest = std::max(slowest, own + before + after);
+        }
+        return std::pair(run_stages(stages, m, 0, false).total, sum + (m - 1) * slowest);
+    };
+    auto const [two, formula_of_two] = run({{1, 2, 0, 0}, {1, 2, 1, 1}}, 8);
+    CHECK(two == formula_of_two);
+    auto const [free, formula_of_free] = run({{1, 2}, {1, 2}, {1, 2}}, 8); // nothing is sent
+    CHECK(free == formula_of_free);
+    // The stage in the middle waits for a neighbour that is sending to another or computes.
+    auto const [three, formula_of_three] = run({{1, 2, 0, 0}, {1, 1, 2, 1}, {2, 3, 1, 1}}, 4);
+    CHECK(formula_of_three == 36);
+    CHECK(three == 40);
 }
 
 TEST_CASE("the iteration of one stage and one micro-batch takes what the plan takes") {
@@ -455,7 +476,7 @@ TEST_CASE("faster links, more memory, and devices that may stay out cost next to
 }
 
 TEST_CASE("stages of any layers on any devices compute what the program does, at the price of their plans") {
-    int meshes = 0, uneven = 0, skips = 0, several = 0, idle = 0, bounded = 0, above_work = 0;
+    int meshes = 0, uneven = 0, skips = 0, several = 0, idle = 0, bounded = 0, above_work = 0, held = 0;
     search::deadline const until;
     for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
         CAPTURE(seed);
@@ -508,6 +529,9 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
             above_work += bound > 1.1 * work;
             ++bounded;
         }
+        double const run = simulate(plan, c).total;
+        CHECK(run <= plan.cost() * (1 + 1e-9));
+        held += plan.stages.size() > 2 && run == doctest::Approx(plan.cost()).epsilon(1e-9);
         auto const terms = terms_of(plan, c);
         CHECK(terms.total().value == doctest::Approx(plan.cost()).epsilon(1e-9));
         CHECK(terms.compute > seconds(0));
@@ -539,6 +563,7 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
     }
     CHECK((several >= 20 || test::sanitized));
     CHECK((idle >= 10 || test::sanitized));
+    CHECK((held > 0 || test::sanitized));
     CHECK((bounded >= 10 || test::sanitized));
     CHECK((above_work >= 5 || test::sanitized));
     CHECK((skips >= 3 || test::sanitized)); // a quarter of the cases may have none

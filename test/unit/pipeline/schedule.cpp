@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/pipeline/schedule.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <doctest/doctest.h>
 

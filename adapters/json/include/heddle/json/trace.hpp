@@ -5,9 +5,9 @@
 
 #include <heddle/cost/timeline.hpp>
 #include <heddle/json/detail/event_labels.hpp>
-#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/staged_run.hpp>
 
 #include <nlohmann/json.hpp>
 

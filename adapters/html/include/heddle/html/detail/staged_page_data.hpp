@@ -7,10 +7,10 @@
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/html/detail/page_data.hpp>
 #include <heddle/json/detail/event_labels.hpp>
-#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/staged_run.hpp>
 #include <heddle/plan/words.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>

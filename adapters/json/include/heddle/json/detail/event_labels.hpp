@@ -6,10 +6,10 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/cost/timeline.hpp>
 #include <heddle/json/names.hpp>
-#include <heddle/pipeline/simulate_stages.hpp>
 #include <heddle/plan/buckets.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/staged_run.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Runs an iteration of a plan of stages, pass by pass.
+/// @brief Runs the passes of micro-batches through stages, one forward, one backward, with what is sent between them.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/timeline.hpp>
-#include <heddle/pipeline/schedule.hpp>
-#include <heddle/plan/evaluate.hpp>
-#include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -16,9 +13,18 @@
 #include <deque>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace heddle {
+
+/// The seconds of what a stage does for each micro-batch; of what comes from the stage before and goes back; and of what it
+/// does once for all of them.
+struct stage_times {
+    double forward = 0, backward = 0;
+    double values = 0, cotangents = 0;
+    double gradients = 0, update = 0;
+};
 
 /// Something that a stage does, on all of its devices.
 struct staged_event {
@@ -38,12 +44,13 @@ struct staged_timeline {
 };
 
 /// Runs the passes of one forward, one backward (`one_f_one_b`), what passes between stages, and for all micro-batches
-/// together the reduction of gradients and the update.
+/// together the reduction of gradients and the update. `shared` is the seconds to add up gradients of several stages.
 ///
 /// A pass starts when its input is there and the stage is free. If sends block, a transfer occupies both stages, and
 /// starts when both are in no pass; the stage that sends goes on behind it. Otherwise it occupies the link between them.
-/// *Throws* as `evaluate` does. *Complexity.* O(s^2 m) for s stages and m micro-batches.
-[[nodiscard]] staged_timeline simulate(staged_plan const& p, cluster const& c);
+/// *Precondition:* there is a stage and a micro-batch. *Complexity.* O(s^2 m) for s stages and m micro-batches.
+[[nodiscard]] staged_timeline run_stages(std::vector<stage_times> const& stages, int micro_batches, double shared,
+                                         bool sends_beside);
 
 } // namespace heddle
 
@@ -53,19 +60,16 @@ namespace heddle::detail {
 
 class staged_run {
 public:
-    staged_run(staged_plan const& p, cluster const& c) : plan_(p), cost_(evaluate(p, c)) {
-        std::size_t const stages = p.stages.size();
-        for (std::size_t s = 0; s < stages; ++s) {
-            auto const& t = cost_.stages[s].time;
-            double const whole = t.compute + t.forward_communication + t.backward_communication,
-                         forward = whole * forward_part(p.stages[s].plan, cluster_of(c, p.stages[s]));
-            stage added{one_f_one_b{}.passes(s, {stages, p.micro_batches}), forward, whole - forward};
+    staged_run(std::vector<stage_times> const& times, int micro_batches, double shared, bool sends_beside)
+        : shared_(shared), sends_beside_(sends_beside) {
+        for (std::size_t s = 0; s < times.size(); ++s) {
+            stage added{times[s], one_f_one_b{}.passes(s, {times.size(), micro_batches})};
             for (auto* there : {&added.values, &added.cotangents})
-                there->resize(static_cast<std::size_t>(p.micro_batches));
+                there->resize(static_cast<std::size_t>(micro_batches));
             if (s == 0) algorithm::fill(added.values, 0.0);
             stages_.push_back(std::move(added));
         }
-        link_is_free_.resize(stages);
+        link_is_free_.resize(times.size());
     }
 
     staged_timeline run() {
@@ -83,8 +87,8 @@ private:
         double ready;
     };
     struct stage {
+        stage_times times;
         std::vector<pipeline_pass> passes;
-        double forward, backward;
         /// When what comes from the stage before and behind is there, by micro-batch.
         std::vector<std::optional<double>> values{}, cotangents{};
         std::size_t next = 0;
@@ -98,15 +102,6 @@ private:
         bool is_transfer, is_values;
     };
 
-    [[nodiscard]] static double forward_part(plan const& p, cluster const& c) {
-        double forward = 0, both = 0;
-        for (auto const& e : run_serial(p, c).events) {
-            if (e.when != timeline_event::phase::forward && e.when != timeline_event::phase::backward) continue;
-            auto& end = e.when == timeline_event::phase::forward ? forward : both;
-            end = std::max(end, e.start + e.duration);
-        }
-        return both > 0 ? forward / std::max(forward, both) : 1;
-    }
     [[nodiscard]] std::size_t receiver(std::size_t s, bool is_values) const { return is_values ? s + 1 : s - 1; }
     /// The links are numbered by the stage behind them.
     [[nodiscard]] static std::size_t link(std::size_t s, bool is_values) { return is_values ? s + 1 : s; }
@@ -120,7 +115,7 @@ private:
             for (bool const is_values : {true, false}) {
                 auto const& waiting = is_values ? stages_[s].values_out : stages_[s].cotangents_out;
                 if (waiting.empty()) continue;
-                double const can_start = plan_.sends_beside
+                double const can_start = sends_beside_
                                              ? link_is_free_[link(s, is_values)]
                                              : std::max(stages_[s].is_free, stages_[receiver(s, is_values)].is_free);
                 offer({std::max(waiting.front().ready, can_start), s, true, is_values});
@@ -128,7 +123,7 @@ private:
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             auto const& at = stages_[s];
             bool const sends = !at.values_out.empty() || !at.cotangents_out.empty();
-            if (at.next == at.passes.size() || (sends && !plan_.sends_beside)) continue;
+            if (at.next == at.passes.size() || (sends && !sends_beside_)) continue;
             auto const [is_forward, micro_batch] = at.passes[at.next];
             auto const& there = (is_forward ? at.values : at.cotangents)[static_cast<std::size_t>(micro_batch)];
             if (there) offer({std::max(*there, at.is_free), s, false, is_forward});
@@ -140,7 +135,7 @@ private:
         auto& at = stages_[a.stage];
         auto const [is_forward, number] = at.passes[at.next++];
         auto const m = static_cast<int>(number);
-        double const duration = is_forward ? at.forward : at.backward, end = a.start + duration;
+        double const duration = is_forward ? at.times.forward : at.times.backward, end = a.start + duration;
         record({a.stage, is_forward ? kind::forward : kind::backward, m, true, a.start, duration});
         at.is_free = end;
         bool const is_last = a.stage + 1 == stages_.size();
@@ -156,10 +151,10 @@ private:
         auto& waiting = a.is_values ? from.values_out : from.cotangents_out;
         auto const m = waiting.front().micro_batch;
         waiting.pop_front();
-        auto const& times = cost_.boundaries[behind];
-        double const duration = (a.is_values ? times.values : times.cotangents).value, end = a.start + duration;
+        auto const& times = stages_[behind].times;
+        double const duration = a.is_values ? times.values : times.cotangents, end = a.start + duration;
         record({a.stage, kind::send, m, a.is_values, a.start, duration});
-        if (plan_.sends_beside) link_is_free_[behind] = end;
+        if (sends_beside_) link_is_free_[behind] = end;
         else {
             record({other, kind::receive, m, a.is_values, a.start, duration});
             from.is_free = to.is_free = end;
@@ -169,19 +164,17 @@ private:
 
     /// Each stage reduces its gradients when its passes are done; those that several stages have are added up when all are.
     void finish() {
-        double const m = plan_.micro_batches;
-        for (std::size_t s = 0; s < stages_.size(); ++s)
-            add(s, kind::gradients, m * cost_.stages[s].time.gradient_communication);
-        if (double const shared = cost_.time.shared.value; shared > 0) {
+        for (std::size_t s = 0; s < stages_.size(); ++s) add(s, kind::gradients, stages_[s].times.gradients);
+        if (shared_ > 0) {
             double all = 0;
             for (auto const& s : stages_) all = std::max(all, s.is_free);
             for (std::size_t s = 0; s < stages_.size(); ++s) {
                 stages_[s].is_free = all;
-                add(s, kind::shared_gradients, shared);
+                add(s, kind::shared_gradients, shared_);
             }
         }
         for (std::size_t s = 0; s < stages_.size(); ++s) {
-            add(s, kind::update, m * cost_.stages[s].time.update);
+            add(s, kind::update, stages_[s].times.update);
             result_.total = std::max(result_.total, stages_[s].is_free);
         }
     }
@@ -193,8 +186,8 @@ private:
         if (e.duration > 0) result_.events.push_back(e);
     }
 
-    staged_plan const& plan_;
-    staged_cost cost_;
+    double shared_;
+    bool sends_beside_;
     std::vector<stage> stages_;
     std::vector<double> link_is_free_;
     staged_timeline result_;
@@ -204,8 +197,9 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE staged_timeline simulate(staged_plan const& p, cluster const& c) {
-    return detail::staged_run(p, c).run();
+HEDDLE_INLINE staged_timeline run_stages(std::vector<stage_times> const& stages, int micro_batches, double shared,
+                                         bool sends_beside) {
+    return detail::staged_run(stages, micro_batches, shared, sends_beside).run();
 }
 
 } // namespace heddle
