@@ -2,7 +2,7 @@
 # check.sh package|subdirectory|fetched SOURCE BUILD SCRATCH [CMAKE-ARGUMENT...]
 #
 # Configures, builds and runs the outside project against an install of BUILD, or with SOURCE as a subdirectory. The version of
-# an install is also what pkg-config says, and with its flags the project compiles. As fetched content SOURCE is only configured.
+# an install is also what pkg-config says, and with its flags the library compiles. As fetched content SOURCE is only configured.
 set -eu
 route=$1 source=$2 build=$3 scratch=$4
 shift 4
@@ -16,7 +16,7 @@ package)
         version=$(sed -n 's/.*library_version = "\(.*\)".*/\1/p' "$source/include/heddle/base/version.hpp")
         export PKG_CONFIG_PATH="$scratch/prefix/share/pkgconfig"
         test "$(pkg-config --modversion heddle)" = "$version"
-        c++ -std=c++20 -DHEDDLE_COMPILED -fsyntax-only $(pkg-config --cflags heddle) "$source/test/install/project/main.cpp"
+        echo '#include <heddle/heddle.hpp>' | c++ -std=c++20 -DHEDDLE_COMPILED -fsyntax-only $(pkg-config --cflags heddle) -xc++ -
     fi
     ;;
 subdirectory)

@@ -1,3 +1,0 @@
-#include <heddle/heddle.hpp>
-
-int main() {}
