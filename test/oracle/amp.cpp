@@ -393,7 +393,7 @@ TEST_CASE("a strategy's cost changes as it must on a changed problem") {
 }
 
 TEST_CASE("the order of machines changes no plan's time, nor does planning again") {
-    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {
         random_source random(seed);
         auto const p = random_problem(random, {.most_devices = 6});
         CAPTURE(seed);

@@ -160,7 +160,7 @@ TEST_CASE("bounds hold for plans of fewer choices, and what is cheaper among the
             ++tried;
         };
         for (std::uint64_t seed : {3u, 18u, 145u, 663u, 888u}) try_one(seed); // were dearer once, or undercut
-        search::deadline const until({.seconds = test::cases(12.0)});
+        search::deadline const until({.seconds = test::cases(4.0)});
         for (std::uint64_t seed = 1; tried < 500 && (tried < test::cases(30u) || !until.is_over()); ++seed)
             try_one(seed);
         CHECK(dearer <= 5 + tried / 50);

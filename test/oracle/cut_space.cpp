@@ -311,7 +311,7 @@ planning_task task_of(indexed_program const& p, property_table const& table, ran
 
 TEST_CASE("under added costs best_first over the theory agrees with the cuts") {
     int checked = 0, limited = 0;
-    for (std::uint64_t seed = 1001; seed <= 1100; ++seed) {
+    for (std::uint64_t seed = 1001; seed <= 1000 + test::cases(100u); ++seed) {
         random_source random(seed);
         auto const [made, p] = random_instance(random, 2, 4);
         random_prices const prices(random, p);
@@ -340,7 +340,7 @@ TEST_CASE("under added costs best_first over the theory agrees with the cuts") {
         ++checked;
     }
     MESSAGE("solved " << checked << ", stopped at the limit " << limited);
-    CHECK(checked > 30);
+    CHECK(checked > test::cases(30));
 }
 
 // ---- serial costs
@@ -591,7 +591,8 @@ void check_synthesis(priced_instance const& x, synthesis_result const& r, double
 }
 
 template <class Check>
-void for_random_instances(std::uint64_t first, int wanted, test::cluster_limits limits, Check&& check) {
+void for_random_instances(std::uint64_t first, int count, test::cluster_limits limits, Check&& check) {
+    int const wanted = test::cases(count);
     int checked = 0;
     for (std::uint64_t seed = first; checked < wanted && seed < first + 20u * static_cast<unsigned>(wanted); ++seed) {
         random_source random(seed);
@@ -635,8 +636,8 @@ TEST_CASE("synthesise finds the best of all paths that fit") {
                              impossible += all.best_that_fits == infinite;
                          });
     MESSAGE("memory binds " << binding << ", forbids " << impossible);
-    CHECK(binding > 20);
-    CHECK(impossible > 10);
+    CHECK(binding > test::cases(20));
+    CHECK(impossible > test::cases(10));
 }
 
 TEST_CASE("a limit on labels leaves bound and incumbent valid") {
@@ -653,7 +654,7 @@ TEST_CASE("a limit on labels leaves bound and incumbent valid") {
 }
 
 TEST_CASE("synthesise is never above a baseline, nor below its bound") {
-    for (std::uint64_t seed = 20001; seed <= 20120; ++seed) {
+    for (std::uint64_t seed = 20001; seed <= 20000 + test::cases(120u); ++seed) {
         random_source random(seed);
         priced_instance const x(random, {}, 6);
         CAPTURE(seed);

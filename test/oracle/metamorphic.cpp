@@ -284,7 +284,7 @@ TEST_CASE("plan_hap stays within memory or says that it cannot") {
 }
 
 TEST_CASE("plan_hap says that no memory at all is infeasible, and why") {
-    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(30u); ++seed) {
         random_source random(seed + 80000);
         auto const made = test::random_program(random);
         auto c = test::random_cluster(random);
@@ -315,7 +315,7 @@ TEST_CASE("plan_hap doubles the plan's time if every time doubles") {
 }
 
 TEST_CASE("plan_hap is deterministic") {
-    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(20u); ++seed) {
         random_source random(seed + 95000);
         auto const made = test::random_program(random);
         auto const c = test::random_cluster(random);

@@ -5,6 +5,7 @@
 #include "unit/balance/random_ratio_problems.hpp"
 
 #include <heddle/clp/ratio_solver.hpp>
+#include <support/cases.hpp>
 
 #include <doctest/doctest.h>
 
@@ -35,7 +36,7 @@ ratio_problem random_curved_problem(test::random_source& random, int most_types)
 
 TEST_CASE("convex curved problems have no better ratios nearby or on a grid") {
     int feasible = 0;
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(300u); ++seed) {
         test::random_source random(seed);
         auto const p = random_curved_problem(random, 6);
         CAPTURE(seed);
@@ -62,7 +63,7 @@ TEST_CASE("convex curved problems have no better ratios nearby or on a grid") {
             if (p.fits(ratios)) CHECK(p.objective(ratios) >= least);
         }
     }
-    CHECK(feasible > 150);
+    CHECK(feasible > test::cases(150));
 }
 
 TEST_CASE("curves that are lines make the linear problem") {

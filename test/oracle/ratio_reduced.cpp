@@ -5,6 +5,7 @@
 #include "unit/balance/random_ratio_problems.hpp"
 
 #include <heddle/clp/ratio_solver.hpp>
+#include <support/cases.hpp>
 
 #include <ClpSimplex.hpp>
 #include <CoinPackedMatrix.hpp>
@@ -120,7 +121,7 @@ private:
 
 TEST_CASE("the solver finds what the whole linear program does") {
     int feasible = 0, tied = 0;
-    for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(1500u); ++seed) {
         test::random_source random(seed);
         bool const large = seed % 25 == 0;
         auto const p = test::random_ratio_problem(
@@ -155,12 +156,12 @@ TEST_CASE("the solver finds what the whole linear program does") {
         }
     }
     MESSAGE("feasible " << feasible << ", preferred ratios optimal " << tied);
-    CHECK(feasible > 700);
-    CHECK(tied > 20);
+    CHECK(feasible > test::cases(700));
+    CHECK(tied > test::cases(20));
 }
 
 TEST_CASE("ratios follow the types, in whatever order those are and wherever the search starts") {
-    for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(500u); ++seed) {
         test::random_source random(seed);
         auto const p = test::random_ratio_problem(random);
         auto const types = p.type_count();

@@ -4,6 +4,7 @@
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/properties/property_space.hpp>
 #include <heddle/theory/reductions.hpp>
+#include <support/cases.hpp>
 #include <support/random_programs.hpp>
 
 #include <doctest/doctest.h>
@@ -90,7 +91,7 @@ TEST_CASE("converting once loses a partial sum that is wanted whole and in shard
 TEST_CASE("fusing sources and filling in what is unused lose nothing; converting once is never cheaper") {
     int compared = 0, filled_fewer = 0, filled_more = 0;
     std::size_t plain_expanded = 0, filled_expanded = 0, once_expanded = 0, fused_expanded = 0;
-    for (std::uint64_t seed = 1; seed <= 72; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(72u); ++seed) {
         test::random_source random(seed);
         auto const p = index_program(test::random_program(random, {.least_operators = 2, .most_operators = 3}));
         property_table const properties(p);
@@ -117,9 +118,10 @@ TEST_CASE("fusing sources and filling in what is unused lose nothing; converting
     }
     MESSAGE(compared, " programs; expanded: ", plain_expanded, " plain, ", filled_expanded, " filled in, ",
             once_expanded, " converting once as well, ", fused_expanded, " fused as well");
-    CHECK(compared >= 45);
+    CHECK((compared >= 45 || test::sanitized));
     // Without a bound, what is filled in can mislead: in a few programs to twice as many labels.
     MESSAGE("filled in fewer in ", filled_fewer, ", more in ", filled_more);
+    if (test::sanitized) return; // too few to compare
     CHECK(filled_fewer > 2 * filled_more);
     CHECK(once_expanded < filled_expanded);
     // Fusing pays if sources are not converted; otherwise each fused conversion is one more triple.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What is explored, priced and searched once for all repeated blocks agrees with the same for each block.
+#include "support/cases.hpp"
 #include "support/random_programs.hpp"
 
 #include <heddle/cost/priced_graph.hpp>
@@ -125,8 +126,8 @@ std::vector<instruction_filter> filters(indexed_program const& p) {
 }
 
 template <class Check>
-void for_random_repeats(std::uint64_t first, int count, Check&& check) {
-    for (auto seed = first; seed < first + static_cast<std::uint64_t>(count); ++seed) {
+void for_random_repeats(std::uint64_t first, unsigned count, Check&& check) {
+    for (auto seed = first; seed < first + test::cases(count); ++seed) {
         random_source random(seed);
         repeated const r(random);
         CAPTURE(seed);

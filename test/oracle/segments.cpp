@@ -2,6 +2,7 @@
 /// @file
 /// @brief The joint linear program of segments is as good as random ratios and as the solver of one segment; plans with
 /// segments are as good as plans without.
+#include "support/cases.hpp"
 #include "support/random_programs.hpp"
 
 #if __has_include(<heddle/clp/all.hpp>)
@@ -175,7 +176,7 @@ TEST_CASE("the objective of a program's segments is its time") {
 
 TEST_CASE("a plan with segments is never dearer than without, and is verified") {
     int cheaper = 0;
-    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(60u); ++seed) {
         random_source random(seed + 9000);
         auto const p = test::random_program(random);
         auto const c = test::random_cluster(random, {.most_types = 2});
@@ -195,7 +196,7 @@ TEST_CASE("a plan with segments is never dearer than without, and is verified") 
         CHECK_MESSAGE(checked, checked.problem);
         CHECK(several.cost() == doctest::Approx(evaluate(several, c).time.total()));
     }
-    MESSAGE(cheaper << " of 60 are cheaper with segments");
+    MESSAGE(cheaper << " are cheaper with segments");
 }
 
 TEST_CASE("segments are refused where the solver takes one only") {

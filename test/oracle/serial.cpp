@@ -2,6 +2,7 @@
 /// @file
 /// @brief The totals of `serial` and `overlapped` are those of an event-by-event run, and their dominance holds for
 /// continuations, random and constructed.
+#include "support/cases.hpp"
 #include "support/random_programs.hpp"
 
 #include <heddle/cost/cost_model.hpp>
@@ -242,7 +243,7 @@ TEST_CASE("under overlapped the total of a label is the time of its steps, and n
 
 TEST_CASE("under overlapped no continuation is cheaper after a label that is dominated") {
     int dominates = 0, does_not = 0, shown = 0;
-    for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(4000u); ++seed) {
         random_source random(seed + 50000);
         auto const classes = static_cast<std::size_t>(random.between(1, 3));
         auto const common = random_steps(random, classes, 0, 2);
@@ -267,8 +268,8 @@ TEST_CASE("under overlapped no continuation is cheaper after a label that is dom
         }
         shown += !holds && contradicted;
     }
-    CHECK(dominates > 500);
-    CHECK(does_not > 500);
+    CHECK(dominates > test::cases(500));
+    CHECK(does_not > test::cases(500));
     CHECK(shown * 4 > does_not * 3); // where it does not hold, a continuation mostly shows why
 }
 

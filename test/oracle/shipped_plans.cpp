@@ -3,6 +3,7 @@
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
+#include <support/cases.hpp>
 #include <support/random_programs.hpp>
 
 #include <doctest/doctest.h>
@@ -42,7 +43,7 @@ void check_plans(std::string const& name, int clusters) {
     auto const model = json::read_model("examples/models/" + name + ".json.gz");
     CHECK(model.warnings.empty());
     auto const indexed = index_program(model.program);
-    for (int n = 0; n < clusters; ++n) {
+    for (int n = 0; n < test::cases(clusters); ++n) {
         auto const seed = static_cast<std::uint64_t>(1000 * name.size() + static_cast<std::size_t>(n));
         test::random_source random(seed);
         auto const c = unequal_cluster(random);

@@ -5,6 +5,7 @@
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/pareto_dp.hpp>
 
+#include <support/cases.hpp>
 #include <support/random_programs.hpp>
 #include <support/random_templates.hpp>
 
@@ -169,7 +170,7 @@ void check_structure(template_problem const& p, std::vector<template_stage> cons
 
 TEST_CASE("templates cost what the best of all templates costs, and the generic searches agree") {
     std::size_t feasible = 0;
-    for (std::uint64_t seed = 1; seed <= 6000; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(6000u); ++seed) {
         random_source random(seed);
         auto const p = random_template_problem(random);
         auto const schedule = random_schedule(random, p);
@@ -207,8 +208,8 @@ TEST_CASE("templates cost what the best of all templates costs, and the generic 
             },
             schedule);
     }
-    CHECK(feasible > 3000);
-    CHECK(feasible < 6000);
+    CHECK(feasible > test::cases(3000));
+    CHECK(feasible < test::cases(6000));
 }
 
 TEST_CASE("templates change as they must on scaled, loosened, renamed and stopped problems") {

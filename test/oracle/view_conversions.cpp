@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Programs that convert before views are as good as all programs.
+#include "support/cases.hpp"
 #include "support/random_plans.hpp"
 #include "support/random_programs.hpp"
 
@@ -152,7 +153,7 @@ multipliers random_weights(random_source& random, cost_model const& model, bool 
 TEST_CASE("converting before views leaves a program of the least added cost, whatever is pinned") {
     std::size_t all_states = 0, states = 0;
     int pinned_count = 0;
-    for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(600u); ++seed) {
         random_source random(seed + 770000);
         setting const s(random);
         auto const& p = s.indexed;
@@ -182,12 +183,12 @@ TEST_CASE("converting before views leaves a program of the least added cost, wha
     }
     MESSAGE(states << " of " << all_states << " states, " << pinned_count << " programs with a pin");
     CHECK(states < all_states);
-    CHECK(pinned_count > 100);
+    CHECK(pinned_count > test::cases(100));
 }
 
 TEST_CASE("converting before views leaves a fastest program of micro-batches in turn") {
     int checked = 0;
-    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
         random_source random(seed + 780000);
         setting const s(random);
         auto const& p = s.indexed;
@@ -202,5 +203,5 @@ TEST_CASE("converting before views leaves a fastest program of micro-batches in 
         ++checked;
         CHECK(found.cost.seconds == doctest::Approx(best.cost.seconds).epsilon(1e-9));
     }
-    CHECK(checked > 300);
+    CHECK(checked > test::cases(300));
 }

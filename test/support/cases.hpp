@@ -18,4 +18,10 @@ constexpr Count cases(Count count) {
     return sanitized ? (count + 7) / 8 : count;
 }
 
+/// Returns whether a test that goes over all there is takes the n-th: every eighth with sanitizers.
+template <class Number>
+constexpr bool is_drawn(Number n) {
+    return !sanitized || n % 8 == 0;
+}
+
 } // namespace heddle::test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/cluster/fit.hpp>
 
+#include <support/cases.hpp>
 #include <support/random_programs.hpp>
 
 #include <doctest/doctest.h>
@@ -133,7 +134,7 @@ TEST_CASE("with 5 % of noise a line is mostly a line, two pieces are mostly two,
 }
 
 TEST_CASE("no breakpoints give less error than those found") {
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(300u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
         int const count = random.between(4, 12);

@@ -2,6 +2,7 @@
 // Damaged pipeline plans are refused, or compute what the program does all the same.
 #include "kernels.hpp"
 #include "support/block_programs.hpp"
+#include "support/cases.hpp"
 #include "support/pipelines.hpp"
 
 #include <heddle/execute/prove_pipeline.hpp>
@@ -78,7 +79,7 @@ TEST_CASE("damaged pipeline plans are refused or compute what the program does")
             groups.push_back(*std::move(found));
     }
     std::map<std::string, std::pair<int, int>> seen; // refused, equal
-    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
         CAPTURE(seed);
         random_source random(seed);
         auto plan = test::pipeline_of(p, {0, 3, 5, p.operator_count()}, 2, 3, 1, {2, 1, 2});
@@ -98,9 +99,10 @@ TEST_CASE("damaged pipeline plans are refused or compute what the program does")
     }
     for (auto const& [what, counts] : seen) MESSAGE(what, ": ", counts.first, " refused, ", counts.second, " equal");
     CHECK(seen["an operator more"].second == 0);
+    CHECK(seen["devices exchanged"].first == 0);
+    if (test::sanitized) return; // too few of each kind
     CHECK(seen["another device"].first > 10);
     CHECK(seen["another form"].first > 10);
     CHECK(seen["a step less"].first > 10);
     CHECK(seen["other shares"].second > 10);
-    CHECK(seen["devices exchanged"].first == 0);
 }

@@ -14,7 +14,7 @@ using namespace heddle;
 
 TEST_CASE("micro-batches that take turns have the gradients of the whole batch") {
     int run = 0, unsharded = 0, factors = 0;
-    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 5000 : 12000); ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(12'000u); ++seed) {
         test::random_source random(seed);
         CAPTURE(seed);
         auto const grown = test::find_catalogue_program(random, random.between(1, 5));
@@ -41,7 +41,7 @@ TEST_CASE("micro-batches that take turns have the gradients of the whole batch")
         }
     }
     MESSAGE(run << " programs of batches that can be divided");
-    CHECK(run > (test::sanitized ? 20 : 200));
-    CHECK(unsharded > (test::sanitized ? 1 : 10));
-    CHECK(factors > (test::sanitized ? 0 : 5));
+    CHECK(run > test::cases(200));
+    CHECK((unsharded > 10 || test::sanitized));
+    CHECK((factors > 5 || test::sanitized));
 }

@@ -6,6 +6,7 @@
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/optimizer.hpp>
 #include <heddle/execute/random_sources.hpp>
+#include <support/cases.hpp>
 #include <support/random_plans.hpp>
 
 #include <doctest/doctest.h>
@@ -75,7 +76,7 @@ TEST_CASE("an optimiser steps one element by the formulas") {
 
 TEST_CASE("three steps on ranks are three steps on the single device") {
     int tied = 0, frozen = 0;
-    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 3, .most_operators = 6});
         auto const indexed = index_program(p);

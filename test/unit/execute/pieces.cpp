@@ -147,7 +147,7 @@ TEST_CASE("of device groups a piece has one device of each, and what they exchan
 
 TEST_CASE("a plan in pieces has every step, equal ones once") {
     std::size_t distinct = 0, all = 0;
-    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(60u); ++seed) {
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 4, .most_operators = 9, .most_extent = 8});
         auto const plan = test::random_plan(index_program(p), static_cast<std::size_t>(random.between(2, 4)), random);

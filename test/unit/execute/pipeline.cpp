@@ -2,6 +2,7 @@
 // Pipelines on in-process ranks compute what a single device does.
 #include "kernels.hpp"
 #include "support/block_programs.hpp"
+#include "support/cases.hpp"
 #include "support/pipelines.hpp"
 #include "support/random_programs.hpp"
 
@@ -29,7 +30,7 @@ std::string said_of(program const& p, pipeline_plan const& plan) {
 
 TEST_CASE("random programs in random stages, micro-batches and copies have the single device's loss and gradients") {
     int run = 0, refused = 0, several_stages = 0;
-    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 4, .most_operators = 14});
@@ -55,8 +56,8 @@ TEST_CASE("random programs in random stages, micro-batches and copies have the s
         }
     }
     MESSAGE(run, " run, ", several_stages, " of them in more than two stages; ", refused, " refused");
-    CHECK(run > 200);
-    CHECK(several_stages > 100);
+    CHECK(run > test::cases(200));
+    CHECK(several_stages > test::cases(100));
 }
 
 TEST_CASE("every cut of a program with skips over several layers, into two stages and copies, computes what the "

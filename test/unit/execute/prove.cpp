@@ -4,6 +4,7 @@
 
 #include <heddle/execute/prove.hpp>
 #include <heddle/plan/verify.hpp>
+#include <support/cases.hpp>
 #include <support/errors.hpp>
 #include <support/random_plans.hpp>
 
@@ -67,7 +68,7 @@ TEST_CASE("bytes are those of each tensor's own element type") {
     auto const p = mixed_program();
     auto const indexed = index_program(p);
     double moved = 0;
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(300u); ++seed) {
         test::random_source random(seed);
         auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
         CAPTURE(seed);

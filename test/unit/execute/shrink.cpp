@@ -89,7 +89,7 @@ int check_shrinks(program const& p, plan const& what) {
 
 TEST_CASE("random plans of random programs survive being shrunk") {
     int smaller = 0;
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(300u); ++seed) {
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 3, .most_operators = 7, .most_extent = 12});
         auto const plan = test::random_plan(index_program(p, test::random_segments(p, random)),
@@ -97,7 +97,7 @@ TEST_CASE("random plans of random programs survive being shrunk") {
         CAPTURE(seed);
         smaller += check_shrinks(p, plan);
     }
-    CHECK(smaller > 300);
+    CHECK(smaller > test::cases(300));
 }
 
 TEST_CASE("random plans of every operator survive being shrunk") {

@@ -408,7 +408,7 @@ TEST_CASE("stages on unlike devices with uneven shares compute what the program 
 
 TEST_CASE("of all pipelines of consecutive devices none is far below the plan, and none below its bound") {
     int listed = 0;
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(3u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed + 90'000);
         auto const p = test::residual_blocks(12, 4 * random.between(1, 3), random.between(2, 3), random.chance(0.5));
@@ -441,12 +441,12 @@ TEST_CASE("of all pipelines of consecutive devices none is far below the plan, a
         CHECK(plan.lower_bound <= least * (1 + 1e-9));
         CHECK(plan.cost() <= 1.05 * least);
     }
-    CHECK(listed > 60);
+    CHECK(listed > test::cases(60));
 }
 
 TEST_CASE("faster links, more memory, and devices that may stay out cost next to nothing") {
     int strictly = 0;
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(3u); ++seed) {
         test::random_source random(seed + 80'000);
         auto const p = test::residual_blocks(16, 4 * random.between(1, 4), random.between(2, 4), random.chance(0.5));
         auto c = slow_network(random.chance(0.5));
@@ -472,7 +472,7 @@ TEST_CASE("faster links, more memory, and devices that may stay out cost next to
         });
         check("machine", [](cluster& on) { on.machines.push_back(on.machines.back()); });
     }
-    CHECK(strictly > 0);
+    CHECK((strictly > 0 || test::sanitized));
 }
 
 TEST_CASE("stages of any layers on any devices compute what the program does, at the price of their plans") {

@@ -2,6 +2,7 @@
 // Stages that tensor groups share compute what a single device does.
 #include "kernels.hpp"
 #include "support/block_programs.hpp"
+#include "support/cases.hpp"
 #include "support/pipelines.hpp"
 #include "support/random_programs.hpp"
 
@@ -36,7 +37,7 @@ std::vector<std::size_t> random_cuts(std::size_t operators, double chance, test:
 TEST_CASE("random programs on random tensor groups, stages, copies and micro-batches have the single device's loss and "
           "gradients") {
     int run = 0, cut = 0, unlike = 0, with_copies = 0;
-    for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(500u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 4, .most_operators = 12});
@@ -74,7 +75,7 @@ TEST_CASE("random programs on random tensor groups, stages, copies and micro-bat
     }
     MESSAGE(run, " run, ", cut, " of them with split operators, ", unlike, " with groups of several sizes, ",
             with_copies, " with split operators in copies");
-    CHECK(cut > 100);
-    CHECK(unlike > 50);
-    CHECK(with_copies > 50);
+    CHECK(cut > test::cases(100));
+    CHECK(unlike > test::cases(50));
+    CHECK(with_copies > test::cases(50));
 }

@@ -3,6 +3,7 @@
 #include <heddle/clp/all.hpp>
 #include <heddle/plan/table.hpp>
 #include <heddle/planner/hap.hpp>
+#include <support/cases.hpp>
 #include <support/random_programs.hpp>
 #include <support/traced_program.hpp>
 
@@ -98,7 +99,7 @@ plan planned(program const& p, cluster const& c, bool overlaps) {
 } // namespace
 
 TEST_CASE("every result has data parallelism with and without gradient overlap") {
-    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(30u); ++seed) {
         test::random_source random(seed + 52000);
         auto const made = layers(random.between(1, 12), random.between(1, 12));
         auto const devices = test::random_cluster(random);

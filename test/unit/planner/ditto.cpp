@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/planner/ditto.hpp>
 
+#include <support/cases.hpp>
 #include <support/random_templates.hpp>
 
 #include <doctest/doctest.h>
@@ -14,7 +15,7 @@ using test::random_template_problem;
 
 TEST_CASE("bounds and gaps hold for recovered and exact templates, and for both within limits") {
     std::size_t recovered = 0;
-    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(200u); ++seed) {
         random_source random(seed);
         auto const p = random_template_problem(random, {.most_layers = 16, .most_machines = 5, .most_types = 3});
         CAPTURE(seed);
@@ -44,7 +45,7 @@ TEST_CASE("bounds and gaps hold for recovered and exact templates, and for both 
         REQUIRE(stopped.cost);
         CHECK(stopped.cost->total.value <= quick.best.cost->total.value * (1 + 1e-12));
     }
-    CHECK(recovered > 100);
+    CHECK(recovered > test::cases(100));
 }
 
 TEST_CASE("copies of a template share the micro-batches") {

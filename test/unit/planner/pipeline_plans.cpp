@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support/block_programs.hpp"
+#include "support/cases.hpp"
 #include "support/random_templates.hpp"
 
 #include <heddle/plan/pipeline_table.hpp>
@@ -89,7 +90,7 @@ TEST_CASE("what does not fit is a plan without stages that says why") {
 
 TEST_CASE("plans of random templates have the devices of a machine in the order of its stages") {
     int found = 0;
-    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
         auto const p = test::random_template_problem(random);
@@ -119,7 +120,7 @@ TEST_CASE("plans of random templates have the devices of a machine in the order 
         for (auto const& [name, cost] : plan.baselines)
             if (cost) CHECK(*cost >= plan.cost() * (1 - 1e-9));
     }
-    CHECK(found > 10);
+    CHECK(found > test::cases(10));
 }
 
 TEST_CASE("copies of a template are side by side, on machines of their own") {
