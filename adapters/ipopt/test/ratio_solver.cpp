@@ -4,6 +4,7 @@
 #include <heddle/ipopt/all.hpp>
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include <heddle/clp/ratio_solver.hpp>
+#include <support/cases.hpp>
 #endif
 
 #include <doctest/doctest.h>
@@ -158,7 +159,7 @@ TEST_CASE("the derivatives of the smooth program are its own") {
 }
 
 TEST_CASE("for the true volume of an all-to-all the best of local optima is that of a grid") {
-    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(60u); ++seed) {
         test::random_source random(seed);
         ratio_problem p;
         p.counts = {random.between(1, 3), random.between(1, 3)};
@@ -198,7 +199,7 @@ TEST_CASE("several segments are refused") {
 
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 TEST_CASE("both solvers agree on linear problems, and choose the same ratios among equals") {
-    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(200u); ++seed) {
         test::random_source random(seed);
         auto const p = test::random_ratio_problem(random);
         CAPTURE(seed);
@@ -215,7 +216,7 @@ TEST_CASE("both solvers agree on linear problems, and choose the same ratios amo
 }
 
 TEST_CASE("both solvers agree on convex curved problems") {
-    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(100u); ++seed) {
         test::random_source random(seed);
         auto p = test::random_ratio_problem(random, {.most_stages = 3});
         double const scale = 1 + p.objective(std::vector<double>(p.type_count(), 0.5));

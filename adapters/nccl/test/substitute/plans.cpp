@@ -11,6 +11,7 @@
 #include <heddle/plan/verify.hpp>
 #include <heddle/plan/verify_staged.hpp>
 
+#include <support/cases.hpp>
 #include <support/catalogue_programs.hpp>
 #include <support/device_groups.hpp>
 #include <support/forms.hpp>
@@ -110,7 +111,7 @@ void compare(program const& p, plan const& what, std::uint64_t seed) {
 } // namespace
 
 TEST_CASE("random plans compute on devices what the single device does, without a wait of the host") {
-    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    for (std::uint64_t seed = 0; seed < test::cases(200u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
         auto const p = test::catalogue_program(random, 1 + static_cast<int>(seed % 5));
@@ -123,7 +124,7 @@ TEST_CASE("random plans compute on devices what the single device does, without 
 
 TEST_CASE("so do micro-batches that take turns, with lanes for parameters and for what kernels wait for") {
     int run = 0;
-    for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    for (std::uint64_t seed = 0; seed < test::cases(400u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed + 70'000);
         auto const p = test::catalogue_program(random, 1 + static_cast<int>(seed % 5));
@@ -135,7 +136,7 @@ TEST_CASE("so do micro-batches that take turns, with lanes for parameters and fo
         compare(p, what, seed);
         ++run;
     }
-    CHECK(run > 15);
+    CHECK(run > test::cases(15));
     test::trap t; // whose rows are cut
     auto const x = t.input({8, 6}), w = t.weight({6});
     auto const y = t.add("softmax", {t.add("mul", {x, w}, {8, 6})}, {8, 6}, {test::number(1)});
@@ -148,7 +149,7 @@ TEST_CASE("so do micro-batches that take turns, with lanes for parameters and fo
 }
 
 TEST_CASE("so do plans of device groups") {
-    for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    for (std::uint64_t seed = 0; seed < test::cases(30u); ++seed) {
         CAPTURE(seed);
         auto const made = test::random_grouped_case(seed);
         compare(made.program, made.plan, seed);
@@ -157,7 +158,7 @@ TEST_CASE("so do plans of device groups") {
 
 TEST_CASE("so do plans on meshes, whose lines are communicators of their own") {
     std::vector<std::vector<std::size_t>> const sizes{{2, 2}, {2, 3}, {1, 4}, {4, 2}, {2, 2, 2}};
-    for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    for (std::uint64_t seed = 0; seed < test::cases(60u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
         auto const p = test::catalogue_program(random, 1 + static_cast<int>(seed % 5));
@@ -169,7 +170,7 @@ TEST_CASE("so do plans on meshes, whose lines are communicators of their own") {
 
 TEST_CASE("so do pipelines, which send values and cotangents") {
     int run = 0;
-    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(200u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed);
         auto const grown = test::find_catalogue_program(random, random.between(2, 5));
@@ -197,12 +198,12 @@ TEST_CASE("so do pipelines, which send values and cotangents") {
         CHECK(expected.compared == layout.ranks());
         ++run;
     }
-    CHECK(run > 30);
+    CHECK(run > test::cases(30));
 }
 
 TEST_CASE("so do stages, each a line, a mesh or device groups of its own") {
     int run = 0;
-    for (std::uint64_t seed = 1; seed <= 250; ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(250u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed + 320'000);
         auto const grown = test::find_catalogue_program(random, random.between(2, 5));
@@ -223,7 +224,7 @@ TEST_CASE("so do stages, each a line, a mesh or device groups of its own") {
         CHECK(expected.compared == layout.ranks());
         ++run;
     }
-    CHECK(run > 50);
+    CHECK(run > test::cases(50));
 }
 
 /// Returns a parameter after three steps, of which nothing is read before the optimiser is gone.
