@@ -115,7 +115,7 @@ TEST_CASE("a mutant of a mesh program is refused or computes the same") {
         int refused = 0, same = 0;
     };
     std::map<std::string, verdicts> table;
-    int const wanted = test::sanitized ? 500 : 6000;
+    int const wanted = test::cases(3000);
     int failures = 0;
     for (std::uint64_t seed = 1; seed <= static_cast<std::uint64_t>(wanted) && failures < 3; ++seed) {
         test::random_source random(seed);
