@@ -81,6 +81,7 @@
 #include <heddle/theory/product_form.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>
+#include <heddle/theory/restorations.hpp>
 #include <heddle/theory/searched_program.hpp>
 #include <heddle/theory/theory.hpp>
 #include <heddle/theory/view_conversions.hpp>

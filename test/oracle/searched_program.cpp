@@ -227,6 +227,44 @@ TEST_CASE("a searched program has programs that cost what those of the given one
     CHECK(free > test::cases(20));
 }
 
+TEST_CASE("a program that was loosened step by step has the programs that it has when explored at once") {
+    int loosened = 0, in_part = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {
+        random_source random(seed + 870000);
+        auto const made = random.chance(0.75) ? streams(random) : random_case(random, 9).made;
+        auto const p = index_program(made);
+        CAPTURE(seed);
+        INFO(test::describe(made));
+        auto const allowed = converting_before_views(p, instruction_filter::everything());
+        auto const most = static_cast<std::size_t>(random.between(4, 60));
+        bool const in_stages = random.chance(0.3);
+        loosened_space narrow(p);
+        search::deadline const until;
+        bool const is_narrow = loosen_until_narrow(narrow, allowed, most, in_stages, until);
+        auto const& loose = narrow.program;
+        if (!is_narrow || loose.loosened().empty()) continue;
+        ++loosened;
+        cut_space space(loose.program(), alike_in_both(operator_kinds(loose.program()), operator_kinds(p)));
+        if (in_stages) space.divide_into_stages();
+        space.bound_what_is_left_out();
+        space.restore(loose.restorations());
+        space.restrict_to(loose.as_loosened(allowed));
+        auto const graph = search::explore(space);
+        CHECK(graph.is_complete);
+        CHECK(graph.first_of_level == narrow.graph.first_of_level);
+        CHECK(graph.segment_of_level == narrow.graph.segment_of_level);
+        CHECK(graph.actions == narrow.graph.actions);
+        CHECK(graph.first_action == narrow.graph.first_action);
+        CHECK(graph.segments == narrow.graph.segments);
+        CHECK(space.instructions() == narrow.space->instructions());
+        CHECK(space.moves() == narrow.space->moves());
+        in_part += loose.loosened().size() > 1;
+    }
+    MESSAGE("loosened " << loosened << ", several tensors " << in_part);
+    CHECK(loosened > test::cases(40));
+    CHECK(in_part > 0);
+}
+
 TEST_CASE("a loosened program costs no more than the given one, whatever the potentials of its links") {
     int loosened = 0, restored_twice = 0, late_parameters = 0, at_one_cut = 0, restricted = 0, raised = 0, exact = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {

@@ -24,6 +24,12 @@ public:
     [[nodiscard]] Value& operator[](std::size_t n) { return blocks_[n / block_size][n % block_size]; }
     [[nodiscard]] Value const& operator[](std::size_t n) const { return blocks_[n / block_size][n % block_size]; }
     [[nodiscard]] std::size_t size() const { return size_; }
+    /// Keeps the first elements. *Precondition:* there are no fewer.
+    void cut_back(std::size_t size) {
+        blocks_.resize((size + block_size - 1) / block_size);
+        if (size % block_size != 0) blocks_.back().resize(size % block_size);
+        size_ = size;
+    }
 
 private:
     static constexpr std::size_t block_size = 512;

@@ -55,6 +55,11 @@ public:
     }
     [[nodiscard]] Value const& operator[](std::uint32_t number) const { return *values_[number]; }
     [[nodiscard]] std::size_t size() const { return values_.size(); }
+    /// Forgets values of this number and above.
+    void cut_back(std::size_t size) {
+        std::erase_if(numbers_, [&](auto const& slot) { return slot.second >= size; });
+        values_.resize(size);
+    }
 
 private:
     std::unordered_map<Value, std::uint32_t, Hash> numbers_;

@@ -85,6 +85,7 @@ struct state_graph {
         [[nodiscard]] std::span<segment_link const> out(std::size_t position) const {
             return {links.data() + first_link[position], links.data() + first_link[position + 1]};
         }
+        friend bool operator==(segment const&, segment const&) = default;
     };
     std::vector<segment> segments;
     /// Where the actions of each bundle begin among all actions.
@@ -134,57 +135,75 @@ private:
     }
 };
 
-/// Explores all states reachable from the initial one. At most `width()` states of a level are kept, those found first;
-/// `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend on
-/// the time that is left. Once states were left out, at most `width_after` are kept of the levels that follow; if that
-/// is none, exploration ends there.
-/// *Complexity.* Linear in states and links of levels that are not alike, expected, and in levels.
-template <layered_space Space, std::invocable Width>
-[[nodiscard]] state_graph<typename Space::action> explore(
-    Space& space, Width&& width, std::size_t width_after = std::numeric_limits<std::size_t>::max()) {
-    using state_type = typename Space::state;
+/// The states of a space that are reachable from the initial one, level by level. They can be cut back to a level and
+/// explored on from there, if the space is another behind it. *Lifetime:* refers to the space.
+template <layered_space Space>
+class exploration {
+public:
     using graph_type = state_graph<typename Space::action>;
-    graph_type graph;
-    numbering<std::vector<state_type>, list_hash<state_type>> lists;
-    // The way from the states of a level to those of the next: the segment and its list of targets.
-    numbering<std::array<std::uint64_t, 2>, list_hash<std::uint64_t>> steps;
-    std::vector<std::uint32_t> targets;
 
-    constexpr std::uint32_t none = ~std::uint32_t{0};
-    auto const add_bundle = [&](auto const& actions) {
-        graph.actions.insert(graph.actions.end(), std::ranges::begin(actions), std::ranges::end(actions));
-        graph.first_action.push_back(static_cast<std::uint32_t>(graph.actions.size()));
-        return static_cast<std::uint32_t>(graph.bundle_count() - 1);
-    };
-    std::vector<std::uint32_t> number_here; // by bundle of the space
-    auto const bundle_of = [&](auto const& action) {
-        if constexpr (requires { space.bundle(action); }) {
-            if (number_here.size() <= action) number_here.resize(action + 1, none);
-            auto& number = number_here[action];
-            return number == none ? number = add_bundle(space.bundle(action)) : number;
-        } else {
-            return add_bundle(std::span(&action, 1));
+    explicit exploration(Space& space) : space_(space) {
+        lists_.insert({space.initial()});
+        list_of_level_ = {0};
+        graph_.first_of_level = {0, 1};
+    }
+
+    /// Explores the levels that are not. At most `width()` states of a level are kept, those found first;
+    /// `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend on
+    /// the time that is left. Once states were left out, at most `width_after` are kept of the levels that follow; if
+    /// that is none, exploration ends there.
+    /// *Complexity.* Linear in states and links of levels that are not alike, expected, and in levels.
+    template <std::invocable Width>
+    void go_on(Width&& width, std::size_t width_after = std::numeric_limits<std::size_t>::max()) {
+        auto const has_ended = [&] { return !graph_.is_complete && width_after == 0; };
+        for (auto level = graph_.segment_of_level.size(); level + 1 < space_.level_count() && !has_ended(); ++level) {
+            std::uint64_t kind = level;
+            if constexpr (requires { space_.alike(level); }) kind = space_.alike(level);
+            auto const [step, is_new] = steps_.insert({kind, list_of_level_.back()});
+            if (is_new) explore(level, width, width_after);
+            graph_.segment_of_level.push_back(step);
+            list_of_level_.push_back(targets_[step]);
+            auto const size = static_cast<std::uint32_t>(lists_[targets_[step]].size());
+            graph_.first_of_level.push_back(graph_.first_of_level.back() + size);
         }
-    };
+    }
+    /// Forgets all that lies behind a level. *Preconditions:* nothing was left out before it; successors there are, and
+    /// levels are alike, as they were.
+    void cut_back(std::size_t level) {
+        auto& g = graph_;
+        if (level >= g.segment_of_level.size()) return;
+        g.segment_of_level.resize(level);
+        g.first_of_level.resize(level + 2);
+        list_of_level_.resize(level + 1);
+        // Segments, lists and bundles are numbered as they are met.
+        auto const after = [](auto const& numbers) { return numbers.empty() ? 0 : algorithm::max(numbers) + 1; };
+        g.segments.resize(after(g.segment_of_level));
+        steps_.cut_back(g.segments.size());
+        targets_.resize(g.segments.size());
+        lists_.cut_back(after(list_of_level_));
+        auto const bundles = g.segments.empty() ? 0 : bundles_after_[g.segments.size() - 1];
+        bundles_after_.resize(g.segments.size());
+        g.first_action.resize(bundles + 1);
+        g.actions.resize(g.first_action.back());
+        for (auto& number : number_here_)
+            if (number >= bundles) number = none;
+        last_place_.clear();
+        g.is_complete = true;
+    }
+    [[nodiscard]] graph_type const& graph() const& { return graph_; }
+    [[nodiscard]] graph_type graph() && { return std::move(graph_); }
+
+private:
+    using state_type = typename Space::state;
+    static constexpr std::uint32_t none = ~std::uint32_t{0};
     struct place_in_segment {
         std::uint32_t segment = 0, place = 0; // counted from one, and from zero
     };
-    std::vector<place_in_segment> last_place; // by bundle of the graph: where it is in the last segment that has it
-    auto const place_of = [&](std::uint32_t bundle) {
-        auto const number = static_cast<std::uint32_t>(graph.segments.size());
-        auto& bundles = graph.segments.back().bundles;
-        last_place.resize(graph.bundle_count());
-        auto& [segment, place] = last_place[bundle];
-        if (std::exchange(segment, number) != number) {
-            place = static_cast<std::uint32_t>(bundles.size());
-            bundles.push_back(bundle);
-        }
-        return place;
-    };
-    auto const has_ended = [&] { return !graph.is_complete && width_after == 0; };
-    auto const explore_level = [&](std::size_t level, std::vector<state_type> const& states) {
-        std::size_t const most = graph.is_complete ? width() : std::min<std::size_t>(width(), width_after);
-        auto& segment = graph.segments.emplace_back();
+
+    template <class Width>
+    void explore(std::size_t level, Width&& width, std::size_t width_after) {
+        std::size_t const most = graph_.is_complete ? width() : std::min<std::size_t>(width(), width_after);
+        auto& segment = graph_.segments.emplace_back();
         state_table<state_type> next;
         state_table<std::uint64_t> names;
         std::vector<std::optional<std::uint32_t>> named; // positions by number of names
@@ -200,30 +219,66 @@ template <layered_space Space, std::invocable Width>
                 return find(successor);
             }
         };
-        for (auto const& state : states) {
-            if (has_ended()) break;
-            space.for_each_successor(level, state, [&](auto const& action, auto const& successor) {
+        for (auto const& state : lists_[list_of_level_.back()]) {
+            if (!graph_.is_complete && width_after == 0) break;
+            space_.for_each_successor(level, state, [&](auto const& action, auto const& successor) {
                 auto const to = position_of(successor);
                 if (to) segment.links.push_back({*to, place_of(bundle_of(action))});
-                else graph.is_complete = false;
+                else graph_.is_complete = false;
             });
             segment.first_link.push_back(static_cast<std::uint32_t>(segment.links.size()));
         }
-        targets.push_back(lists.insert(std::move(next).states()).first);
-    };
-
-    std::uint32_t list = lists.insert({space.initial()}).first;
-    graph.first_of_level = {0, 1};
-    for (std::size_t level = 0; level + 1 < space.level_count() && !has_ended(); ++level) {
-        std::uint64_t kind = level;
-        if constexpr (requires { space.alike(level); }) kind = space.alike(level);
-        auto const [step, is_new] = steps.insert({kind, list});
-        if (is_new) explore_level(level, lists[list]);
-        graph.segment_of_level.push_back(step);
-        list = targets[step];
-        graph.first_of_level.push_back(graph.first_of_level.back() + static_cast<std::uint32_t>(lists[list].size()));
+        targets_.push_back(lists_.insert(std::move(next).states()).first);
+        bundles_after_.push_back(graph_.bundle_count());
     }
-    return graph;
+    template <class Actions>
+    std::uint32_t add_bundle(Actions const& actions) {
+        graph_.actions.insert(graph_.actions.end(), std::ranges::begin(actions), std::ranges::end(actions));
+        graph_.first_action.push_back(static_cast<std::uint32_t>(graph_.actions.size()));
+        return static_cast<std::uint32_t>(graph_.bundle_count() - 1);
+    }
+    template <class Action>
+    std::uint32_t bundle_of(Action const& action) {
+        if constexpr (requires { space_.bundle(action); }) {
+            if (number_here_.size() <= action) number_here_.resize(action + 1, none);
+            auto& number = number_here_[action];
+            return number == none ? number = add_bundle(space_.bundle(action)) : number;
+        } else {
+            return add_bundle(std::span(&action, 1));
+        }
+    }
+    std::uint32_t place_of(std::uint32_t bundle) {
+        auto const number = static_cast<std::uint32_t>(graph_.segments.size());
+        auto& bundles = graph_.segments.back().bundles;
+        last_place_.resize(graph_.bundle_count());
+        auto& [segment, place] = last_place_[bundle];
+        if (std::exchange(segment, number) != number) {
+            place = static_cast<std::uint32_t>(bundles.size());
+            bundles.push_back(bundle);
+        }
+        return place;
+    }
+
+    Space& space_;
+    graph_type graph_;
+    numbering<std::vector<state_type>, list_hash<state_type>> lists_;
+    std::vector<std::uint32_t> list_of_level_;
+    /// The way from the states of a level to those of the next: the segment and its list of targets.
+    numbering<std::array<std::uint64_t, 2>, list_hash<std::uint64_t>> steps_;
+    std::vector<std::uint32_t> targets_;
+    /// By segment, how many bundles there are after it.
+    std::vector<std::size_t> bundles_after_;
+    std::vector<std::uint32_t> number_here_;   // by bundle of the space
+    std::vector<place_in_segment> last_place_; // by bundle of the graph: where it is in the last segment that has it
+};
+
+/// Explores all states, as `exploration` does.
+template <layered_space Space, std::invocable Width>
+[[nodiscard]] state_graph<typename Space::action> explore(
+    Space& space, Width&& width, std::size_t width_after = std::numeric_limits<std::size_t>::max()) {
+    exploration<Space> explored(space);
+    explored.go_on(width, width_after);
+    return std::move(explored).graph();
 }
 template <layered_space Space>
 [[nodiscard]] state_graph<typename Space::action> explore(Space& space,

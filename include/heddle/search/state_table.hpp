@@ -43,6 +43,11 @@ public:
     }
     [[nodiscard]] State const& operator[](std::uint32_t number) const { return states_[number]; }
     [[nodiscard]] std::size_t size() const { return states_.size(); }
+    /// Forgets states of this number and above. *Complexity.* Linear in the table.
+    void cut_back(std::size_t size) {
+        states_.cut_back(size);
+        place_again(slots_.size(), [&](auto const& slot) { return slot.number < size; });
+    }
     /// Returns the states in the order of their numbers.
     [[nodiscard]] std::vector<State> states() && {
         std::vector<State> result;
@@ -74,10 +79,13 @@ private:
     }
     [[nodiscard]] std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
     void grow() {
-        std::vector<slot_type> const old =
-            std::exchange(slots_, std::vector<slot_type>(slots_.empty() ? 64 : slots_.size() * 2));
+        place_again(slots_.empty() ? 64 : slots_.size() * 2, [](auto const& slot) { return slot.number != none; });
+    }
+    template <class Keeps>
+    void place_again(std::size_t slot_count, Keeps const& keeps) {
+        std::vector<slot_type> const old = std::exchange(slots_, std::vector<slot_type>(slot_count));
         for (auto const& slot : old) {
-            if (slot.number == none) continue;
+            if (!keeps(slot)) continue;
             std::size_t at = home(slot.hash);
             while (slots_[at].number != none) at = next(at);
             slots_[at] = slot;

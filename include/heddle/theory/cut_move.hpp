@@ -10,6 +10,7 @@
 
 #include <boost/container/small_vector.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <unordered_map>
@@ -33,6 +34,7 @@ struct cut_move {
     /// The forms in which tensors are given up that others restore, and those that are restored; see
     /// `cut_space::restore`.
     boost::container::small_vector<formed_tensor, 4> given_up{}, restored{};
+    friend bool operator==(cut_move const&, cut_move const&) = default;
 };
 
 /// An instruction for operator `from` as one for operator `to`, which is of the same kind.
@@ -50,6 +52,8 @@ public:
     /// `kind`: the operator that the instruction is for, or that it is. Equal instructions for two operators are two.
     std::uint32_t intern(operator_id kind, instruction i);
     std::uint32_t intern(cut_move const& move);
+    /// Forgets instructions and moves of these numbers and above.
+    void cut_back(std::size_t instructions, std::size_t moves);
 
 private:
     using numbers = std::unordered_map<std::vector<std::uint32_t>, std::uint32_t, search::list_hash<std::uint32_t>>;
@@ -73,6 +77,13 @@ HEDDLE_INLINE instruction counterpart(indexed_program const& p, instruction cons
     if (auto* compute = result.as<instruction::compute>()) compute->op = to;
     else result.change()->tensor = counterpart(p, i.change()->tensor, from, to);
     return result;
+}
+
+HEDDLE_INLINE void move_table::cut_back(std::size_t instructions, std::size_t moves) {
+    std::erase_if(number_of_instruction_, [&](auto const& slot) { return slot.second >= instructions; });
+    std::erase_if(number_of_move_, [&](auto const& slot) { return slot.second >= moves; });
+    instructions_.erase(instructions_.begin() + static_cast<std::ptrdiff_t>(instructions), instructions_.end());
+    moves_.erase(moves_.begin() + static_cast<std::ptrdiff_t>(moves), moves_.end());
 }
 
 HEDDLE_INLINE std::uint32_t move_table::intern(operator_id kind, instruction i) {

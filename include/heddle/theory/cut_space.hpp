@@ -14,6 +14,7 @@
 #include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/preparations.hpp>
+#include <heddle/theory/restorations.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <algorithm>
@@ -59,14 +60,16 @@ public:
     /// unshards one always begins a stage, for as long as the copies stay.
     void divide_into_stages();
 
-    /// A tensor that is given up after its last use, and the one that is had again in the same forms at its first.
-    struct restoration {
-        tensor_id early, late;
-    };
     /// Makes moves say in which forms tensors are given up, and restores others in all the ways in which these may have
     /// been. One that has one use is restored in one of those forms. *Precondition:* there is one order, in which what
     /// restores comes later, and nothing that restores can be read anew.
     void restore(std::vector<restoration> const& list);
+
+    /// Takes note that the program has changed from an operator on, with what kinds its operators are of, what restores
+    /// and what is allowed. What leads over operators before it is kept, under its numbers. *Preconditions:* there is one
+    /// order; operators are as many, and those before are as they were.
+    void change_from(std::size_t op, std::vector<operator_id> kinds, std::vector<restoration> const& restored,
+                     instruction_filter allowed);
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
     [[nodiscard]] state initial() const { return {}; }
@@ -117,7 +120,7 @@ public:
     template <class Visit>
     void for_each_successor(std::size_t level, state const& s, Visit&& visit) {
         auto const& from = cuts_.of_level(std::min(level, program_.operators.size()))[s.cut];
-        if (std::exchange(level_of_others_, level) != level) others_ = {};
+        if (std::exchange(level_of_others_, level) != level) begin_level();
         if (level == program_.operators.size()) {
             own_ = s.held;
             auto const no_other = others_.insert(state{}).first;
@@ -162,7 +165,16 @@ private:
     void forget_ways() {
         listed_ = {};
         ways_from_ = {};
+        made_.clear();
+        level_of_others_ = no_level;
     }
+    void begin_level() {
+        others_ = {};
+        if (!made_.empty() && made_.back().level >= level_of_others_) return;
+        made_.push_back({level_of_others_, instructions().size(), moves().size(), bundles_.size(), listed_.size(),
+                         restorations_.sizes()});
+    }
+    void set_kinds(std::vector<operator_id> kinds, std::size_t from);
     /// The computations of an operator that are allowed, with their numbers.
     std::vector<std::pair<std::uint32_t, instruction::compute>> const& allowed_computations(operator_id op);
 
@@ -199,22 +211,23 @@ private:
     search::state_table<state> listed_;
     search::block_vector<std::vector<way>> ways_from_;
     bool has_stages_ = false;
-    /// By tensor, the number of where it is given up, and of where what it restores is, or none; by operator, the
-    /// tensors that it restores.
-    static constexpr std::uint32_t none = ~std::uint32_t{0};
-    std::vector<std::uint32_t> given_up_at_, restored_from_;
-    std::vector<std::vector<tensor_id>> restores_;
-    /// By where tensors are given up, the forms in which they are.
-    std::vector<std::vector<std::vector<std::uint16_t>>> given_up_;
+    restorations restorations_;
     /// Numbers for levels that restore tensors, which are alike if as much may be restored.
     std::map<std::vector<std::uint64_t>, std::uint64_t> restoring_levels_;
     /// What moves leave of their operators' own tensors, and what is held of others at the next cuts of one level.
     search::state_table<state> lefts_, others_;
-    std::size_t level_of_others_ = 0;
+    static constexpr std::size_t no_level = ~std::size_t{0};
+    std::size_t level_of_others_ = no_level;
+    /// How much there was when a level was begun, by when that was.
+    struct sizes {
+        std::size_t level, instructions, moves, bundles, listed;
+        std::vector<std::size_t> given_up;
+    };
+    std::vector<sizes> made_;
     // Scratch data of the current enumeration, kept for its memory.
     state next_, other_, left_, key_;
     held_codes own_;
-    std::vector<formed_tensor> held_, restored_;
+    std::vector<formed_tensor> held_, restored_, given_up_;
     cut_move move_;
 };
 
@@ -225,14 +238,21 @@ private:
 namespace heddle {
 
 HEDDLE_INLINE cut_space::cut_space(indexed_program const& p, std::vector<operator_id> kinds, std::size_t width)
-    : program_(p), kinds_(std::move(kinds)), cuts_(p, width), preparations_(p) {
-    auto const count = static_cast<operator_id>(p.operators.size());
+    : program_(p), cuts_(p, width), preparations_(p) {
+    set_kinds(std::move(kinds), 0);
+    restrict_to(instruction_filter::everything());
+}
+
+HEDDLE_INLINE void cut_space::set_kinds(std::vector<operator_id> kinds, std::size_t from) {
+    kinds_ = std::move(kinds);
+    auto const count = static_cast<operator_id>(program_.operators.size());
     for (auto n = static_cast<operator_id>(kinds_.size()); n <= count; ++n) kinds_.push_back(n);
     computations_.resize(count);
-    for (operator_id o = 0; o < count; ++o)
+    for (auto o = static_cast<operator_id>(from); o < count; ++o) {
+        computations_[o].clear();
         if (kinds_[o] == o)
-            for (auto& i : computations(p, o)) computations_[o].push_back(std::move(i));
-    restrict_to(instruction_filter::everything());
+            for (auto& i : computations(program_, o)) computations_[o].push_back(std::move(i));
+    }
 }
 
 HEDDLE_INLINE void cut_space::restrict_to(instruction_filter allowed) {
@@ -249,28 +269,35 @@ HEDDLE_INLINE void cut_space::divide_into_stages() {
 
 HEDDLE_INLINE void cut_space::restore(std::vector<restoration> const& list) {
     forget_ways();
-    given_up_at_.assign(program_.tensors.size(), none);
-    restored_from_ = given_up_at_;
-    restores_.assign(program_.operators.size() + 1, {});
-    std::map<std::pair<operator_id, tensor_id>, std::uint32_t> numbers; // alike where operators of one kind do it
-    for (auto const& [early, late] : list) {
-        auto const& uses = program_.tensors[early].consumers;
-        auto o = static_cast<operator_id>(uses.empty() ? 0 : uses.back());
-        while (uses.empty() &&
-               algorithm::find(program_.operators[o].results, early) == program_.operators[o].results.end())
-            ++o;
-        auto const place = std::pair(kinds_[o], counterpart(program_, early, o, kinds_[o]));
-        auto const number = numbers.try_emplace(place, static_cast<std::uint32_t>(numbers.size())).first->second;
-        given_up_at_[early] = restored_from_[late] = number;
-        restores_[program_.tensors[late].consumers.front()].push_back(late);
+    restorations_ = {};
+    restorations_.set(program_, kinds_, list);
+}
+
+HEDDLE_INLINE void cut_space::change_from(std::size_t op, std::vector<operator_id> kinds,
+                                          std::vector<restoration> const& restored, instruction_filter allowed) {
+    level_of_others_ = no_level;
+    auto const first = std::ranges::find_if(made_, [&](sizes const& s) { return s.level >= op; });
+    if (first != made_.end()) {
+        table_.cut_back(first->instructions, first->moves);
+        bundles_.resize(first->bundles);
+        listed_.cut_back(first->listed);
+        ways_from_.cut_back(first->listed);
+        restorations_.cut_back(first->given_up);
+        made_.erase(first, made_.end());
     }
-    given_up_.assign(numbers.size(), {});
+    set_kinds(std::move(kinds), op);
+    cuts_ = operator_cuts(program_, 1);
+    for (auto o = op; o < program_.operators.size(); ++o) allowed_computations_[o].reset();
+    alike_ = alike_steps(program_, cuts_, kinds_, allowed.mark);
+    preparations_.restrict_to(std::move(allowed));
+    restorations_.set(program_, kinds_, restored);
 }
 
 HEDDLE_INLINE std::uint64_t cut_space::alike(std::size_t level) {
-    if (level >= restores_.size() || restores_[level].empty()) return alike_.level(level);
+    bool const restores = level <= program_.operators.size() && !restorations_.empty();
+    if (!restores || restorations_.restored_by(level).empty()) return alike_.level(level);
     std::vector<std::uint64_t> key{alike_.level(level)};
-    for (auto t : restores_[level]) key.insert(key.end(), {restored_from_[t], given_up_[restored_from_[t]].size()});
+    restorations_.for_each_number(level, [&](std::uint64_t n) { key.push_back(n); });
     auto const number = restoring_levels_.try_emplace(std::move(key), restoring_levels_.size()).first->second;
     return (std::uint64_t{1} << 32) + number;
 }
@@ -297,12 +324,8 @@ HEDDLE_INLINE cut_state const& cut_space::joined(std::uint32_t other, std::uint3
 HEDDLE_INLINE std::vector<cut_space::way> const& cut_space::ways_from_own(passage const& p, std::uint64_t alike) {
     key_.cut = static_cast<std::uint32_t>(alike);
     key_.held.clear();
-    if (p.over && !restores_.empty())
-        for (auto t : restores_[p.over->op]) {
-            auto const at = restored_from_[t];
-            key_.held.push_back(at);
-            key_.held.push_back(static_cast<std::uint32_t>(given_up_[at].size()));
-        }
+    if (p.over && !restorations_.empty())
+        restorations_.for_each_number(p.over->op, [&](auto n) { key_.held.push_back(static_cast<std::uint32_t>(n)); });
     key_.held.insert(key_.held.end(), own_.begin(), own_.end());
     auto const [number, is_new] = listed_.insert(std::as_const(key_));
     if (is_new) list_ways(p, ways_from_.push_back({}));
@@ -361,8 +384,8 @@ HEDDLE_INLINE std::vector<std::pair<std::uint32_t, instruction::compute>> const&
 
 template <class Visit>
 void cut_space::for_each_restoration(passage const& p, std::size_t from, Visit const& visit) {
-    if (restores_.empty() || from == restores_[p.over->op].size()) return visit();
-    auto const t = restores_[p.over->op][from];
+    if (restorations_.empty() || from == restorations_.restored_by(p.over->op).size()) return visit();
+    auto const t = restorations_.restored_by(p.over->op)[from];
     auto const before = held_.size(), restored = restored_.size();
     auto const restore_in = [&](std::vector<std::uint16_t> const& forms) {
         for (auto code : forms) {
@@ -373,9 +396,9 @@ void cut_space::for_each_restoration(passage const& p, std::size_t from, Visit c
         held_.resize(before);
         restored_.resize(restored);
     };
-    auto const sets = given_up_[restored_from_[t]]; // a copy: the operator may give up others there
+    auto const sets = restorations_.sets_for(t); // a copy: the operator may give up others there
     auto const& operands = program_.operators[p.over->op].operands;
-    bool const is_last = !slot_of(p.to->live, t) && given_up_at_[t] == none;
+    bool const is_last = !slot_of(p.to->live, t) && !restorations_.is_given_up(t);
     if (!is_last || algorithm::count(operands, t) > 1) {
         for (auto const& forms : sets) restore_in(forms);
         return;
@@ -435,7 +458,7 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
     });
     algorithm::sort(left);
     left.erase(std::unique(left.begin(), left.end()), left.end());
-    if (!restores_.empty()) note_restorations(p, computation, prepared);
+    if (!restorations_.empty()) note_restorations(p, computation, prepared);
 }
 
 HEDDLE_INLINE void cut_space::note_restorations(passage const& p, instruction::compute const& computation,
@@ -445,21 +468,24 @@ HEDDLE_INLINE void cut_space::note_restorations(passage const& p, instruction::c
     move_.given_up.clear();
     move_.restored.clear();
     for (auto const& [t, f] : restored_) move_.restored.push_back({of_kind(t), f});
-    std::set<std::pair<tensor_id, std::uint16_t>> given_up;
+    given_up_.clear();
     auto const note = [&](tensor_id t, tensor_form f) {
-        if (given_up_at_[t] != none && !slot_of(p.to->live, t)) given_up.insert({t, f.code()});
+        if (restorations_.is_given_up(t) && !slot_of(p.to->live, t)) given_up_.push_back({t, f});
     };
     for (auto const& [t, f] : held_) note(t, f);
     for (auto const& [t, f] : prepared.gained) note(t, f);
     for (std::size_t k = 0; k < computation.results.size(); ++k)
         note(program_.operators[op].results[k], computation.results[k]);
-    for (auto at = given_up.begin(); at != given_up.end();) {
+    algorithm::sort(given_up_);
+    given_up_.erase(std::unique(given_up_.begin(), given_up_.end()), given_up_.end());
+    for (auto at = given_up_.begin(); at != given_up_.end();) {
         auto const t = at->first;
-        std::vector<std::uint16_t> forms;
-        for (; at != given_up.end() && at->first == t; ++at) forms.push_back(at->second);
-        for (auto code : forms) move_.given_up.push_back({of_kind(t), tensor_form::from_code(code)});
-        auto& sets = given_up_[given_up_at_[t]];
-        if (algorithm::find(sets, forms) == sets.end()) sets.push_back(std::move(forms));
+        restorations::form_codes forms;
+        for (; at != given_up_.end() && at->first == t; ++at) {
+            forms.push_back(at->second.code());
+            move_.given_up.push_back({of_kind(t), at->second});
+        }
+        restorations_.note(t, std::move(forms));
     }
 }
 

@@ -9,6 +9,7 @@
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/operator_order.hpp>
+#include <heddle/theory/restorations.hpp>
 #include <heddle/theory/searched_program.hpp>
 
 #include <algorithm>
@@ -68,12 +69,12 @@ public:
     }
 
     /// Loosens a tensor in use at the cut before an operator, the one that stays in use longest, with all that are made
-    /// and used alike. False if there is none.
-    bool loosen_at(std::size_t level);
+    /// and used alike. Returns the first operator that has one of them; none if there is nothing to be loosened.
+    std::optional<std::size_t> loosen_at(std::size_t level);
 
     /// Returns the tensors that are given up and restored.
-    [[nodiscard]] std::vector<cut_space::restoration> restorations() const {
-        std::vector<cut_space::restoration> result;
+    [[nodiscard]] std::vector<restoration> restorations() const {
+        std::vector<restoration> result;
         for (auto t : late_of_)
             if (!is_free(*late(t))) result.push_back({t, *late(t)});
         return result;
@@ -99,7 +100,7 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
+HEDDLE_INLINE std::optional<std::size_t> loosened_program::loosen_at(std::size_t level) {
     std::vector<std::size_t> made(program_.tensors.size(), program_.operators.size());
     for (operator_id o = 0; o < program_.operators.size(); ++o)
         for (auto t : program_.operators[o].results) made[t] = o;
@@ -126,7 +127,7 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
         };
         if (!best || rank(t) > rank(*best)) best = t;
     }
-    if (!best) return false;
+    if (!best) return std::nullopt;
     // How it is made and used: kinds of operators, from where it is there on.
     auto const looks = [&](tensor_id t) {
         std::vector<std::size_t> list{program_.tensors[t].is_source(), is_late(t), kinds_[begins(t)]};
@@ -137,11 +138,15 @@ HEDDLE_INLINE bool loosened_program::loosen_at(std::size_t level) {
     // Uses that begin before this level keep it.
     auto const first = static_cast<operator_id>(level) - static_cast<operator_id>(begins(*best));
     std::vector<std::pair<tensor_id, operator_id>> all;
+    std::size_t first_changed = level;
     for (tensor_id t = 0; t < program_.tensors.size(); ++t)
-        if (can_be(t) && looks(t) == wanted) all.push_back({t, static_cast<operator_id>(begins(t)) + first});
+        if (can_be(t) && looks(t) == wanted) {
+            all.push_back({t, static_cast<operator_id>(begins(t)) + first});
+            first_changed = std::min(first_changed, begins(t));
+        }
     for (auto const& [t, from] : all) loosen(t, from);
     count_uses(program_);
-    return true;
+    return first_changed;
 }
 
 HEDDLE_INLINE void loosened_program::loosen(tensor_id t, operator_id first_late) {

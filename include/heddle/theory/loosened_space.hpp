@@ -62,18 +62,25 @@ HEDDLE_INLINE bool loosen_until_narrow(loosened_space& result, instruction_filte
     auto& loose = result.program;
     // Restrictions tell the operators of these kinds apart, so a program with more of one kind must too.
     auto const kinds = operator_kinds(loose.program());
+    auto const kinds_now = [&] { return alike_in_both(operator_kinds(loose.program()), kinds); };
+    auto& space = result.space.emplace(loose.program(), kinds_now(), 1);
+    if (in_stages) space.divide_into_stages();
+    space.bound_what_is_left_out();
+    space.restrict_to(loose.as_loosened(allowed));
+    search::exploration explored(space);
     while (!until.is_over()) {
-        auto& space = result.space.emplace(loose.program(), alike_in_both(operator_kinds(loose.program()), kinds), 1);
-        if (in_stages) space.divide_into_stages();
-        space.restore(loose.restorations());
-        space.bound_what_is_left_out();
-        space.restrict_to(loose.as_loosened(allowed));
-        result.graph = search::explore(space, [&] { return most; }, 0);
-        if (result.graph.is_complete) return true;
-        auto const& first = result.graph.first_of_level;
+        explored.go_on([&] { return most; }, 0);
+        if (explored.graph().is_complete) {
+            result.graph = std::move(explored).graph();
+            return true;
+        }
+        auto const& first = explored.graph().first_of_level;
         std::size_t level = 0;
         while (first[level + 1] - first[level] < most) ++level;
-        if (!loose.loosen_at(level)) return false;
+        auto const changed = loose.loosen_at(level);
+        if (!changed) return false;
+        explored.cut_back(*changed);
+        space.change_from(*changed, kinds_now(), loose.restorations(), loose.as_loosened(allowed));
     }
     return false;
 }

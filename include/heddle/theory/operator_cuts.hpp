@@ -59,7 +59,7 @@ private:
     };
 
     [[nodiscard]] bool is_ready(operator_id o, std::vector<bool> const& done) const {
-        return algorithm::all_of(program_.operators[o].operands,
+        return algorithm::all_of(program_->operators[o].operands,
                                  [&](tensor_id t) { return producer_[t] == done.size() || done[producer_[t]]; });
     }
     [[nodiscard]] progress after(progress const& before, operator_id op) const;
@@ -67,7 +67,7 @@ private:
                                                     std::vector<bool> const& done) const;
     [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const;
 
-    indexed_program const& program_;
+    indexed_program const* program_;
     std::vector<std::vector<cut>> levels_;
     /// For each tensor, when it is first used; and the operator that makes it, or the number of operators.
     std::vector<std::uint32_t> rank_;
@@ -82,7 +82,7 @@ private:
 namespace heddle {
 
 HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t width)
-    : program_(p), levels_(p.operators.size() + 1), rank_(p.tensors.size(), gone) {
+    : program_(&p), levels_(p.operators.size() + 1), rank_(p.tensors.size(), gone) {
     auto const count = static_cast<operator_id>(p.operators.size());
     producer_.assign(p.tensors.size(), count);
     std::uint32_t used = 0;
@@ -125,8 +125,8 @@ HEDDLE_INLINE operator_cuts::progress operator_cuts::after(progress const& befor
     progress next{before.done, {}};
     next.done[op] = true;
     std::ranges::copy_if(before.ready, std::back_inserter(next.ready), [&](auto o) { return o != op; });
-    for (auto t : program_.operators[op].results)
-        for (auto o : program_.tensors[t].consumers)
+    for (auto t : program_->operators[op].results)
+        for (auto o : program_->tensors[t].consumers)
             if (is_ready(o, next.done) && algorithm::find(next.ready, o) == next.ready.end()) next.ready.push_back(o);
     algorithm::sort(next.ready);
     return next;
@@ -136,14 +136,14 @@ HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, 
                                                                std::vector<bool> const& done) const {
     std::vector<tensor_id> live;
     auto const add = [&](tensor_id t) {
-        if (program_.tensors[t].at_cuts == tensor_at_cuts::free) return;
-        auto const& users = program_.tensors[t].consumers;
+        if (program_->tensors[t].at_cuts == tensor_at_cuts::free) return;
+        auto const& users = program_->tensors[t].consumers;
         bool const stays =
-            t == program_.loss || std::any_of(users.rbegin(), users.rend(), [&](auto o) { return !done[o]; });
+            t == program_->loss || std::any_of(users.rbegin(), users.rend(), [&](auto o) { return !done[o]; });
         if (stays && algorithm::find(live, t) == live.end()) live.push_back(t);
     };
     std::ranges::for_each(from.live, add);
-    for_each_tensor(program_.operators[op], add);
+    for_each_tensor(program_->operators[op], add);
     algorithm::sort(live, {}, [&](tensor_id t) { return rank_[t]; });
     return live;
 }
@@ -153,7 +153,7 @@ HEDDLE_INLINE operator_cuts::advance operator_cuts::make_advance(cut const& from
     advance over{op, number, {}, {}};
     for (auto t : from.live) {
         bool is_own = false;
-        for_each_tensor(program_.operators[op], [&](tensor_id own) { is_own = is_own || own == t; });
+        for_each_tensor(program_->operators[op], [&](tensor_id own) { is_own = is_own || own == t; });
         auto const found = algorithm::find(to.live, t);
         over.is_own.push_back(is_own);
         over.slot.push_back(found == to.live.end() ? gone : static_cast<std::uint32_t>(found - to.live.begin()));

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Where a loosened program gives up and restores tensors, and in which forms it does.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/operator_kinds.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A tensor that is given up after its last use, and the one that is had again in the same forms at its first.
+struct restoration {
+    tensor_id early, late;
+};
+
+/// The restorations of a program, with the sets of forms that tensors were given up in so far. Where operators of one
+/// kind give up tensors in one position is one place, with one list of sets.
+class restorations {
+public:
+    using form_codes = std::vector<std::uint16_t>;
+
+    /// Takes others; the sets of places that were known are kept.
+    void set(indexed_program const& p, std::vector<operator_id> const& kinds, std::vector<restoration> const& list);
+
+    [[nodiscard]] bool empty() const { return restored_by_.empty(); }
+    [[nodiscard]] bool is_given_up(tensor_id t) const { return given_up_at_[t] != none; }
+    /// Returns the tensors that an operator restores.
+    [[nodiscard]] std::vector<tensor_id> const& restored_by(std::size_t op) const { return restored_by_[op]; }
+    /// Returns the sets in which the tensor that this one restores was given up.
+    [[nodiscard]] std::vector<form_codes> const& sets_for(tensor_id late) const { return sets_[restored_from_[late]]; }
+    /// Notes a set; its codes ascend.
+    void note(tensor_id early, form_codes forms) {
+        auto& sets = sets_[given_up_at_[early]];
+        if (algorithm::find(sets, forms) == sets.end()) sets.push_back(std::move(forms));
+    }
+    /// Calls `add(number)` for numbers that tell apart what an operator may restore by now.
+    template <class Add>
+    void for_each_number(std::size_t op, Add const& add) const {
+        for (auto t : restored_by_[op]) add(restored_from_[t]), add(sets_for(t).size());
+    }
+
+    /// Returns how many sets each place has, to be cut back to.
+    [[nodiscard]] std::vector<std::size_t> sizes() const {
+        std::vector<std::size_t> result;
+        for (auto const& sets : sets_) result.push_back(sets.size());
+        return result;
+    }
+    void cut_back(std::vector<std::size_t> const& sizes) {
+        for (std::size_t n = 0; n < sets_.size(); ++n) sets_[n].resize(n < sizes.size() ? sizes[n] : 0);
+    }
+
+private:
+    static constexpr std::uint32_t none = ~std::uint32_t{0};
+
+    /// By tensor, the number of the place where it is given up, and of where what it restores is, or none.
+    std::vector<std::uint32_t> given_up_at_, restored_from_;
+    std::vector<std::vector<tensor_id>> restored_by_;
+    std::map<std::pair<operator_id, tensor_id>, std::uint32_t> places_;
+    /// By place, in the order in which they were met.
+    std::vector<std::vector<form_codes>> sets_;
+};
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE void restorations::set(indexed_program const& p, std::vector<operator_id> const& kinds,
+                                     std::vector<restoration> const& list) {
+    given_up_at_.assign(p.tensors.size(), none);
+    restored_from_ = given_up_at_;
+    restored_by_.assign(p.operators.size() + 1, {}); // with the end
+    for (auto const& [early, late] : list) {
+        auto const& uses = p.tensors[early].consumers;
+        auto o = static_cast<operator_id>(uses.empty() ? 0 : uses.back());
+        while (uses.empty() && algorithm::find(p.operators[o].results, early) == p.operators[o].results.end()) ++o;
+        auto const place = std::pair(kinds[o], counterpart(p, early, o, kinds[o]));
+        auto const number = places_.try_emplace(place, static_cast<std::uint32_t>(places_.size())).first->second;
+        given_up_at_[early] = restored_from_[late] = number;
+        restored_by_[p.tensors[late].consumers.front()].push_back(late);
+    }
+    sets_.resize(places_.size());
+}
+
+} // namespace heddle
+
+#endif
