@@ -46,8 +46,8 @@ public:
     [[nodiscard]] double least(double enough);
     /// Returns the devices of a set, of the first machines of each kind.
     [[nodiscard]] std::vector<std::size_t> devices_of(stage_devices const& on) const;
-    /// Returns pipelines whose bounds are least, one for each number of micro-batches for which `least` bounded stages,
-    /// and below `enough`; least first.
+    /// Returns pipelines whose bounds are about the least, one for each number of micro-batches for which `least` bounded
+    /// stages, and below `enough`; least first.
     [[nodiscard]] std::vector<pipeline_draft> drafts(double enough);
 
 private:
@@ -355,14 +355,18 @@ HEDDLE_INLINE std::vector<std::size_t> pipeline_bounds::devices_of(stage_devices
 HEDDLE_INLINE std::vector<pipeline_draft> pipeline_bounds::drafts(double enough) {
     constexpr int paces = 40;
     std::vector<pipeline_draft> result;
+    // Bounds of passes leave to the end what a plan might; for drafts all that is done once is a part of each pass.
+    auto drafting = *this;
+    for (auto& [m, times] : drafting.known_)
+        for (auto& of_set : times) of_set.passes = of_set.all;
     for (auto const& [m, times] : known_) {
         double best = infinite, best_pace = 0;
         for (int n = 1; n <= paces; ++n)
-            if (double const pace = enough * n / paces, all = shared_ + pace + assign(m, pace); all < best)
+            if (double const pace = enough * n / paces, all = shared_ + pace + drafting.assign(m, pace); all < best)
                 best = all, best_pace = pace;
         if (best >= enough) continue;
-        assign(m, best_pace);
-        if (auto stages = assigned(); stages.size() > 1 || m > 1)
+        drafting.assign(m, best_pace);
+        if (auto stages = drafting.assigned(); stages.size() > 1 || m > 1)
             result.push_back({std::move(stages), m, seconds(best)});
     }
     algorithm::sort(result, {}, &pipeline_draft::estimate);
