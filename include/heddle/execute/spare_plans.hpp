@@ -130,12 +130,6 @@ namespace heddle::detail {
 /// *Complexity.* O(n^3). *Reference.* Kuhn, "The Hungarian method for the assignment problem" (1955), by shortest augmenting paths.
 [[nodiscard]] std::vector<std::size_t> best_assignment(std::vector<std::vector<double>> const& gains);
 
-/// Returns what is in one part of a tensor and not in another, in parts that have nothing in common.
-[[nodiscard]] std::vector<tensor_part> difference(tensor_part const& of, tensor_part const& other);
-
-/// Returns what two parts have in common.
-[[nodiscard]] tensor_part intersection(tensor_part const& first, tensor_part const& second);
-
 HEDDLE_INLINE std::vector<std::size_t> best_assignment(std::vector<std::vector<double>> const& gains) {
     constexpr double infinite = std::numeric_limits<double>::infinity();
     std::size_t const n = gains.size();
@@ -168,46 +162,6 @@ HEDDLE_INLINE std::vector<std::size_t> best_assignment(std::vector<std::vector<d
     std::vector<std::size_t> column(n);
     for (std::size_t c = 1; c <= n; ++c) column[row[c] - 1] = c - 1;
     return column;
-}
-
-HEDDLE_INLINE std::vector<place_range> common_places(std::span<place_range const> first,
-                                                     std::span<place_range const> second) {
-    std::vector<place_range> result;
-    for (auto const& r : common_ranges(first, second)) result.push_back({r.begin, r.count});
-    return result;
-}
-
-HEDDLE_INLINE std::vector<place_range> other_places(std::vector<place_range> const& of,
-                                                    std::vector<place_range> const& left_out) {
-    std::vector<place_range> result;
-    for (auto const& r : of) {
-        extent begin = r.begin;
-        for (auto const& gap : common_ranges(std::span(&r, 1), left_out)) {
-            if (gap.begin > begin) result.push_back({begin, gap.begin - begin});
-            begin = gap.begin + gap.count;
-        }
-        if (begin < r.begin + r.count) result.push_back({begin, r.begin + r.count - begin});
-    }
-    return result;
-}
-
-HEDDLE_INLINE tensor_part intersection(tensor_part const& first, tensor_part const& second) {
-    tensor_part result;
-    for (std::size_t d = 0; d < first.dimensions.size(); ++d)
-        result.dimensions.push_back(common_places(first.dimensions[d], second.dimensions[d]));
-    return result;
-}
-
-HEDDLE_INLINE std::vector<tensor_part> difference(tensor_part const& of, tensor_part const& other) {
-    std::vector<tensor_part> result;
-    auto rest = of; // what is in the other part in all dimensions before
-    for (std::size_t d = 0; d < of.dimensions.size(); ++d) {
-        auto outside = rest;
-        outside.dimensions[d] = other_places(of.dimensions[d], other.dimensions[d]);
-        if (outside.elements() > 0) result.push_back(std::move(outside));
-        rest.dimensions[d] = common_places(of.dimensions[d], other.dimensions[d]);
-    }
-    return result;
 }
 
 } // namespace heddle::detail
