@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Tensors that are to have given forms.
+/// @brief Tensors that are to have given forms, or not to have them.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -17,13 +17,14 @@
 
 namespace heddle {
 
-/// A tensor that is to have a form, as its source is read or its operator leaves it. A parameter is gathered along its
-/// finest factor (see `cut_space`); if it is pinned to another factor, it is gathered along that one.
+/// A tensor that is to have a form, as its source is read or its operator leaves it, or any form but that. A parameter is
+/// gathered along its finest factor (see `cut_space`); if it is pinned to another factor, it is gathered along that one.
 struct pinned_tensor {
     tensor_id tensor = 0;
     tensor_form form = tensor_form::replicated();
     /// The factor of a shard, without regard to segments; planners fill it in.
     std::optional<factor> cut{};
+    bool is_forbidden = false;
 };
 
 [[nodiscard]] inline std::vector<tensor_id> tensors_of(std::vector<pinned_tensor> const& pinned) {
@@ -35,7 +36,7 @@ struct pinned_tensor {
 /// Looks up the factors of pinned shards. *Precondition:* forms are those of the program `p` in one segment.
 void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinned);
 
-/// Tells whether an instruction leaves what is pinned in the wanted forms. *Precondition:* `find_cuts` was called.
+/// Tells whether an instruction leaves what is pinned in forms that it may have. *Precondition:* `find_cuts` was called.
 [[nodiscard]] bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i);
 
 /// Returns the filter, further restricted to what keeps the pins. It keeps a reference to the program.
@@ -58,9 +59,11 @@ HEDDLE_INLINE bool keeps_pins(indexed_program const& p, std::vector<pinned_tenso
     auto const keeps = [&](tensor_id t, tensor_form f) {
         return algorithm::all_of(pinned, [&](pinned_tensor const& pin) {
             if (pin.tensor != t) return true;
-            return pin.cut && f.is_shard()
-                       ? is_same_place(*pin.cut, p.tensors[t].factors[static_cast<std::size_t>(f.factor())])
-                       : pin.form == f;
+            bool const is_form =
+                pin.cut && f.is_shard()
+                    ? is_same_place(*pin.cut, p.tensors[t].factors[static_cast<std::size_t>(f.factor())])
+                    : pin.form == f;
+            return is_form != pin.is_forbidden;
         });
     };
     if (auto const* read = i.as<instruction::read>()) return keeps(read->tensor, read->to);

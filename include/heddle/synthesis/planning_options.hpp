@@ -33,7 +33,7 @@ struct planning_options {
     /// The segment of each operator; segments may have ratios of their own. If it is empty, the program is one segment.
     /// See synthesis/segments.hpp.
     std::vector<segment_number> segments{};
-    /// Tensors that may be read or computed in these forms alone. Baselines that do otherwise are priced all the same.
+    /// Tensors that may be read or computed in these forms alone, or in any but these. Baselines that do otherwise are priced all the same.
     std::vector<pinned_tensor> pinned{};
     /// Whether well-known strategies are priced beside the plan, and bounds proven; not, where many plans are made to be
     /// compared.

@@ -97,8 +97,8 @@ private:
             if (memory_binds || which_limit == search::limit_kind::none) result.reason = memory_reason(p);
             result.devices = p.devices;
         } else {
-            result.reason =
-                options.pinned.empty() ? "the theory has no program for this model" : "no program keeps what is pinned";
+            result.reason = options.pinned.empty() ? "the theory has no program for this model"
+                                                   : "no program keeps what is pinned or forbidden";
         }
         return result;
     }
