@@ -17,10 +17,13 @@ enum exit_status { done = 0, bad_input = 1, usage = 2, infeasible = 3, nothing_f
 
 struct hap_arguments {
     std::string segments, solver = "clp";
-    std::vector<std::string> pins;
+    /// Each `NAME=FORM`.
+    std::vector<std::string> pins, forbidden{};
     /// The sizes of a mesh's axes, outermost first; empty for one axis.
     std::vector<std::size_t> mesh{};
     bool group_machines = false, overlap = false;
+    /// Whether it is said what pins and forbidden forms cost.
+    bool why_not = false;
     double bucket = training_options{}.bucket.value;
 };
 
@@ -68,15 +71,20 @@ struct plan_arguments {
     std::optional<std::int64_t> batch;
     std::string element_type;
     bool json = false, times = true, details = false;
+    /// A folder of plans that were made before, and what says which plan is made: options as they were given.
+    std::string cache;
+    std::vector<std::string> planning;
+    /// The plan that training goes on from, and how many iterations pay for what moves.
+    std::string from;
+    double iterations = 1000;
+    /// Whether it is said how far the cluster may change, and what the plan costs on parts of it.
+    bool sensitivity = false, sweep = false;
     hap_arguments hap{};
     hidup_arguments hidup{};
     amp_arguments amp{};
     ditto_arguments ditto{};
 };
 int run_plan(plan_arguments const& arguments);
-int run_plan_amp(plan_arguments const& arguments);
-int run_plan_ditto(plan_arguments const& arguments);
-int run_plan_joint(plan_arguments const& arguments);
 
 struct verify_arguments {
     std::string plan, model, cluster;

@@ -1,132 +1,172 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle plan picks the planner; for HAP and HiDup it reads model and cluster and writes table, plan and trace.
-#include "attended_run.hpp"
+// heddle plan reads model and cluster, has them planned, and writes report, plan, trace and page.
+#include "make_plan.hpp"
 #include "output.hpp"
-#include "plan_input.hpp"
-#include "program_plans.hpp"
+#include "plan_cache.hpp"
+#include "plan_note.hpp"
 
-#include <heddle/heddle.hpp>
 #include <heddle/html/all.hpp>
-#include <heddle/json/all.hpp>
+#include <heddle/json/digest.hpp>
+#include <heddle/json/pipeline_plan.hpp>
+#include <heddle/json/plan.hpp>
+#include <heddle/json/staged_plan.hpp>
+#include <heddle/json/trace.hpp>
+#include <heddle/plan/pipeline_table.hpp>
+#include <heddle/plan/simulate.hpp>
+#include <heddle/plan/staged_run.hpp>
+#include <heddle/plan/staged_table.hpp>
+#include <heddle/plan/table.hpp>
 
-#ifdef HEDDLE_HAS_METIS
-#include <heddle/metis/all.hpp>
-#endif
-
-#include <algorithm>
-#include <charconv>
 #include <iostream>
 #include <optional>
+#include <sstream>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace heddle::cli {
 
 namespace {
 
-std::vector<segment_number> segments_of(program const& p, std::string const& text) {
-    if (text.empty()) return {};
-    if (text == "layers") return segments_by_layer(p);
-    if (std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; })) {
-#ifdef HEDDLE_HAS_METIS
-        return metis::segments(p, text.size() > 5 ? 100'000 : std::stoul(text));
-#else
-        throw input_error("--segments", "a number of parts needs METIS, which this executable was built without");
-#endif
-    }
-    return segments_from(p, split_at_commas(text));
+timeline timeline_of(plan const& p, cluster const& c) {
+    auto const& training = p.provenance.training;
+    if (!training.interleaves()) return run_serial(p, c);
+    return simulate(p, c, {.barriers = training.turn.value > 0}); // turning takes its time where slots begin together
 }
 
-pinned_tensor pin_of(program const& p, std::string const& text) {
-    auto const fail = [&](std::string const& problem) { throw input_error("--pin " + text, problem); };
-    auto const at = text.rfind('=');
-    if (at == std::string::npos) fail("expected NAME=FORM");
-    std::string const name = text.substr(0, at), wanted = text.substr(at + 1);
-    tensor_id t = 0;
-    while (t < p.tensor_count() && p.tensor(t).name != name) ++t;
-    if (t == p.tensor_count()) fail("there is no tensor '" + name + "'");
-    auto const tensor = index_program(p).tensors[t];
-    for (tensor_form f : {tensor_form::replicated(), tensor_form::mirrored(), tensor_form::partial()})
-        if (to_string(f) == wanted) {
-            if (!is_possible(f, tensor)) fail("the tensor cannot be " + wanted);
-            return {t, f};
+std::string trace_of(plan const& p, cluster const& c) { return json::write_trace(p, timeline_of(p, c)); }
+std::string trace_of(staged_plan const& p, cluster const& c) { return json::write_trace(p, simulate(p, c)); }
+
+nlohmann::ordered_json fields_of(std::vector<plan_note> const& notes) {
+    auto fields = nlohmann::ordered_json::object();
+    for (auto const& n : notes) fields[n.field] = n.value;
+    return fields;
+}
+
+std::string page_of(plan const& p, std::vector<plan_note> const& notes, program const& model, cluster const& c) {
+    return html::plan_page(p, index_program(model), timeline_of(p, c), fields_of(notes));
+}
+std::string page_of(staged_plan const& p, std::vector<plan_note> const& notes, program const& model, cluster const& c) {
+    return html::plan_page(p, model, c, fields_of(notes));
+}
+
+/// Stages the files that the arguments ask for.
+void write_files(any_plan const& made, std::vector<plan_note> const& notes, plan_arguments const& arguments,
+                 plan_input const& input, std::vector<json::staged_file>& files) {
+    if (!arguments.out.empty()) files.emplace_back(arguments.out, text_of(made, arguments));
+    auto const write = [&]<class Plan>(Plan const& p) {
+        if constexpr (!std::is_same_v<Plan, pipeline_plan>) { // of which there are no others
+            auto const c = std::is_same_v<Plan, plan> ? planned_cluster(arguments, input.cluster) : input.cluster;
+            if (!arguments.trace.empty()) files.emplace_back(arguments.trace, trace_of(p, c));
+            if (!arguments.html.empty()) files.emplace_back(arguments.html, page_of(p, notes, input.model.program, c));
         }
-    if (!wanted.starts_with("shard(") || !wanted.ends_with(")"))
-        fail("expected replicated, mirrored, partial, shard(DIMENSION) or shard(DIMENSION.FACTOR)");
-    auto const numbers = std::string_view(wanted).substr(6, wanted.size() - 7);
-    auto const point = numbers.find('.');
-    auto const read = [&](std::string_view digits) {
-        std::size_t number = 0;
-        auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-        if (error != std::errc() || end != digits.data() + digits.size())
-            fail("expected numbers in shard(DIMENSION) or shard(DIMENSION.FACTOR)");
-        return number;
     };
-    std::size_t const dimension = read(numbers.substr(0, point)),
-                      nth = point == std::string_view::npos ? 0 : read(numbers.substr(point + 1));
-    std::vector<factor_number> cuts;
-    for (std::size_t f = 0; f < tensor.factors.size(); ++f)
-        if (tensor.factors[f].dimension == dimension) cuts.push_back(static_cast<factor_number>(f));
-    if (nth >= cuts.size())
-        fail("dimension " + std::to_string(dimension) + " of the tensor has " + std::to_string(cuts.size()) +
-             " factors that can be cut, numbered from 0");
-    return {t, tensor_form::shard(cuts[nth])};
+    std::visit(write, made);
+}
+
+/// Prints a plan, and what was found out beside it, as the arguments ask.
+template <class Plan>
+void show(Plan const& p, std::vector<plan_note> const& notes, plan_arguments const& arguments) {
+    if (arguments.json) {
+        auto summary = json::plan_summary(p, {.times = arguments.times});
+        if (!notes.empty()) {
+            auto object = nlohmann::ordered_json::parse(summary);
+            object.update(fields_of(notes));
+            summary = object.dump();
+        }
+        std::cout << summary << '\n';
+        return;
+    }
+    std::ostringstream text;
+    print(text, p, {.times = arguments.times, .details = arguments.details});
+    if constexpr (!std::is_same_v<Plan, pipeline_plan>) // of which that is all
+        if (p.exists() && !arguments.details)
+            text << "With --details operators and memory by kind too; with --html FILE as a page.\n";
+    for (auto const& n : notes) text << '\n' << n.section;
+    print_report(text.str());
+}
+
+int exit_status_of(search::status status, bool exists) {
+    switch (status) {
+    case search::status::infeasible: return infeasible;
+    case search::status::limit: return exists ? done : nothing_found;
+    case search::status::optimal:
+    case search::status::feasible: break;
+    }
+    return done;
+}
+
+bool exists(any_plan const& p) {
+    return std::visit([](auto const& of) { return of.exists(); }, p);
+}
+
+/// Shows a plan and puts its files in their places; returns the exit status.
+int conclude(any_plan const& made, std::vector<plan_note> const& notes, plan_arguments const& arguments,
+             std::vector<json::staged_file> files) {
+    std::visit([&](auto const& p) { show(p, notes, arguments); }, made);
+    deliver(std::move(files));
+    return std::visit([](auto const& p) { return exit_status_of(p.status, p.exists()); }, made);
+}
+
+/// Plans, or reads what was planned before.
+any_plan planned(plan_arguments const& arguments, plan_input const& input, attended_run& attended) {
+    if (arguments.cache.empty()) return make_plan(arguments, input, input.cluster, attended);
+    plan_cache const cache(arguments.cache, arguments, input);
+    if (auto found = cache.find()) return std::move(*found);
+    auto made = make_plan(arguments, input, input.cluster, attended);
+    cache.keep(made);
+    return made;
+}
+
+int run_plan_of_profile(plan_arguments const& arguments) {
+    any_plan const made = [&] {
+        attended_run attended;
+        auto p = arguments.planner == "amp" ? plan_profile_by_amp(arguments, attended)
+                                            : plan_profile_by_ditto(arguments, attended);
+        p.provenance.model_digest = json::digest(json::read_text(arguments.profile));
+        return p;
+    }();
+    std::vector<json::staged_file> files; // what cannot be written is told before anything is printed
+    if (exists(made) && !arguments.out.empty()) files.emplace_back(arguments.out, text_of(made, arguments));
+    return conclude(made, {}, arguments, std::move(files));
 }
 
 } // namespace
 
-int run_plan(plan_arguments const& arguments) {
-    if (arguments.planner == "amp") return run_plan_amp(arguments);
-    if (arguments.planner == "ditto") return run_plan_ditto(arguments);
-    if (arguments.planner == "joint") return run_plan_joint(arguments);
-    auto const& asked = arguments.hap;
-    auto input = read_input(arguments);
-    auto& model = input.model;
-    bool const is_on_mesh = !asked.mesh.empty();
-    cluster const c = asked.group_machines || is_on_mesh ? with_grouped_machines(input.cluster) : input.cluster;
+std::string text_of(any_plan const& made, plan_arguments const& arguments) {
+    json::write_options const options{.times = arguments.times};
+    if (auto const* p = std::get_if<plan>(&made)) return json::write_plan(*p, options);
+    if (auto const* p = std::get_if<pipeline_plan>(&made)) return json::write_pipeline_plan(*p, options);
+    auto const& staged = std::get<staged_plan>(made);
+    // One stage with the whole batch on all devices is a plan as any other.
+    bool const is_on_all = staged.stages.front().devices.size() == staged.device_count;
+    return staged.is_plain() && is_on_all ? json::write_plan(staged.stages.front().plan, options)
+                                          : json::write_plan(staged, options);
+}
 
-    for (auto const& file : {arguments.out, arguments.trace, arguments.html})
+int run_plan(plan_arguments const& given) {
+    for (auto const& file : {given.out, given.trace, given.html})
         if (!file.empty()) json::require_writable(file);
-
-    hap_options options;
-    options.training = training_of(arguments);
-    options.training.overlaps_gradients = asked.overlap;
-    options.training.bucket = bytes(asked.bucket);
-    options.segments = segments_of(model.program, asked.segments);
-    for (auto const& pin : asked.pins) options.pinned.push_back(pin_of(model.program, pin));
-    auto const labels = arguments.label_limit.value_or(10'000);
-    options.synthesis.search.limits.labels = labels;
-    options.last_search.limits.labels = 20 * labels;
-    options.limits.seconds = arguments.time_limit;
-    chosen_ratio_solver const solver(asked.solver);
+    if (!given.profile.empty()) return run_plan_of_profile(given);
+    auto const input = read_input(given);
+    auto arguments = given;
+    if (given.is_free && given.planner == "joint" && has_groups(input.cluster)) arguments.planner = "hap";
+    std::vector<json::staged_file> files;
+    std::vector<plan_note> notes;
     std::optional<attended_run> attended(std::in_place);
-    attended->show(arguments.planner);
-    options.limits.stop = attended->stop();
-    options.progress = shown_by(*attended, arguments.planner);
-    plan result = [&] {
-        if (arguments.planner == "hidup") return plan_interleaved(model.program, c, options, arguments.hidup, solver);
-        if (is_on_mesh) return plan_on_axes(model.program, input.cluster, mesh(asked.mesh), options, solver);
-        return plan_whole(model.program, c, options, solver);
-    }();
-    attended.reset();
-    add_origin(result.provenance, input);
-    result.warnings.insert(result.warnings.begin(), model.warnings.begin(), model.warnings.end());
-
-    std::vector<json::staged_file> files; // what cannot be written is told before anything is printed
-    if (result.exists()) {
-        if (!arguments.out.empty())
-            files.emplace_back(arguments.out, json::write_plan(result, {.times = arguments.times}));
-        auto const shown = arguments.trace.empty() && arguments.html.empty() ? timeline() : timeline_of(result, c);
-        if (!arguments.trace.empty()) files.emplace_back(arguments.trace, json::write_trace(result, shown));
-        if (!arguments.html.empty())
-            files.emplace_back(arguments.html, html::plan_page(result, index_program(model.program), shown));
+    auto made = planned(arguments, input, *attended);
+    if (arguments.hap.why_not) notes.push_back(cost_of_form_rules(arguments, input, made, *attended));
+    if (exists(made)) {
+        if (!arguments.from.empty()) notes.push_back(going_on(arguments, input, made));
+        if (arguments.sensitivity) notes.push_back(sensitivity_of(arguments, input, made, *attended));
+        if (arguments.sweep) notes.push_back(sweep_over_devices(arguments, input, made, *attended));
+        if (arguments.spare > 0) notes.push_back(plan_for_losses(arguments, input, made, *attended, files));
+        write_files(made, notes, arguments, input, files);
     }
-    if (arguments.json) std::cout << json::plan_summary(result, {.times = arguments.times}) << '\n';
-    else show(result, arguments);
-    deliver(std::move(files));
-    return exit_status_of(result.status, result.exists());
+    attended.reset();
+    return conclude(made, notes, arguments, std::move(files));
 }
 
 } // namespace heddle::cli

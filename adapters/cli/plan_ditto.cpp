@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle plan --planner ditto turns a model and a cluster, or a profile of layers, into a pipeline template.
-#include "plan_input.hpp"
+#include "make_plan.hpp"
 
-#include <heddle/json/file.hpp>
 #include <heddle/json/templates.hpp>
 #include <heddle/planner/ditto.hpp>
 
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace heddle::cli {
@@ -38,39 +36,6 @@ ditto_options options_of(plan_arguments const& arguments, std::vector<std::strin
     return options;
 }
 
-template <pipeline_schedule Schedule>
-pipeline_plan plan_with(plan_arguments const& arguments, plan_input const& input, attended_run& attended,
-                        Schedule const& schedule) {
-    attended.show("ditto, layers");
-    auto const& asked = arguments.ditto;
-    ditto_program_options options;
-    options.micro_batch_size = asked.micro_batch;
-    if (!asked.split.empty()) options.split = json::value_of(json::machine_splits, asked.split).value();
-    options.profile.training = training_of(arguments);
-    std::vector<std::string> types;
-    for (auto const t : detail::types_in_use(input.cluster)) types.push_back(input.cluster.types[t].name);
-    options.planner = options_of(arguments, types, attended);
-    return plan_ditto(input.model.program, layers_of(arguments, input), input.cluster, options, schedule);
-}
-
-template <pipeline_schedule Schedule>
-pipeline_plan plan_profile_with(plan_arguments const& arguments, Schedule const& schedule) {
-    auto const& asked = arguments.ditto;
-    auto problem = json::read_template_problem(arguments.profile);
-    if (!asked.split.empty()) problem.split = json::value_of(json::machine_splits, asked.split).value();
-    if (arguments.memory_limit)
-        for (auto& type : problem.types)
-            type.memory_limit = std::min(type.memory_limit, bytes(*arguments.memory_limit));
-    std::vector<std::string> types;
-    for (auto const& t : problem.types) types.push_back(t.name);
-    attended_run attended;
-    auto const options = options_of(arguments, types, attended);
-    if (asked.most_machines)
-        return make_pipeline_plan(
-            problem, plan_copies(problem, {.most_machines = *asked.most_machines, .plan = options}, schedule));
-    return make_pipeline_plan(problem, plan_ditto(problem, options, schedule), numbered_by_type(problem), schedule);
-}
-
 /// Calls `use` with the schedule that the arguments ask for.
 template <class Use>
 pipeline_plan with_schedule(plan_arguments const& arguments, Use const& use) {
@@ -80,20 +45,38 @@ pipeline_plan with_schedule(plan_arguments const& arguments, Use const& use) {
 
 } // namespace
 
-int run_plan_ditto(plan_arguments const& arguments) {
-    if (!arguments.out.empty()) json::require_writable(arguments.out);
-    if (!arguments.profile.empty())
-        return finish(
-            arguments,
-            with_schedule(arguments, [&](auto const& schedule) { return plan_profile_with(arguments, schedule); }),
-            nullptr);
-    auto const input = read_input(arguments);
-    auto plan = [&] {
-        attended_run attended;
-        return with_schedule(arguments,
-                             [&](auto const& schedule) { return plan_with(arguments, input, attended, schedule); });
-    }();
-    return finish(arguments, std::move(plan), &input);
+pipeline_plan plan_by_ditto(plan_arguments const& arguments, plan_input const& input, cluster const& c,
+                            attended_run& attended) {
+    attended.show("ditto, layers");
+    auto const& asked = arguments.ditto;
+    ditto_program_options options;
+    options.micro_batch_size = asked.micro_batch;
+    if (!asked.split.empty()) options.split = json::value_of(json::machine_splits, asked.split).value();
+    options.profile.training = training_of(arguments);
+    std::vector<std::string> types;
+    for (auto const t : detail::types_in_use(c)) types.push_back(c.types[t].name);
+    options.planner = options_of(arguments, types, attended);
+    return with_schedule(arguments, [&](auto const& schedule) {
+        return plan_ditto(input.model.program, layers_of(arguments, input.model.program, c), c, options, schedule);
+    });
+}
+
+pipeline_plan plan_profile_by_ditto(plan_arguments const& arguments, attended_run& attended) {
+    auto const& asked = arguments.ditto;
+    auto problem = json::read_template_problem(arguments.profile);
+    if (!asked.split.empty()) problem.split = json::value_of(json::machine_splits, asked.split).value();
+    if (arguments.memory_limit)
+        for (auto& type : problem.types)
+            type.memory_limit = std::min(type.memory_limit, bytes(*arguments.memory_limit));
+    std::vector<std::string> types;
+    for (auto const& t : problem.types) types.push_back(t.name);
+    auto const options = options_of(arguments, types, attended);
+    return with_schedule(arguments, [&](auto const& schedule) {
+        if (asked.most_machines)
+            return make_pipeline_plan(
+                problem, plan_copies(problem, {.most_machines = *asked.most_machines, .plan = options}, schedule));
+        return make_pipeline_plan(problem, plan_ditto(problem, options, schedule), numbered_by_type(problem), schedule);
+    });
 }
 
 } // namespace heddle::cli

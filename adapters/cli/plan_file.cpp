@@ -12,11 +12,12 @@
 
 namespace heddle::cli {
 
-any_plan read_any_plan(std::string const& path) {
-    auto const text = json::read_text(path);
-    if (is_pipeline_plan(path, text)) return json::parse_pipeline_plan(text, path);
-    if (json::has_stages(text, path)) return json::parse_staged_plan(text, path);
-    return json::parse_plan(text, path);
+any_plan read_any_plan(std::string const& path) { return parse_any_plan(json::read_text(path), path); }
+
+any_plan parse_any_plan(std::string const& text, std::string const& name) {
+    if (is_pipeline_plan(name, text)) return json::parse_pipeline_plan(text, name);
+    if (json::has_stages(text, name)) return json::parse_staged_plan(text, name);
+    return json::parse_plan(text, name);
 }
 
 } // namespace heddle::cli

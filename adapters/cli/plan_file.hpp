@@ -17,4 +17,7 @@ using any_plan = std::variant<plan, staged_plan, pipeline_plan>;
 /// Reads a plan file. *Throws* `input_error`, `file_error`.
 [[nodiscard]] any_plan read_any_plan(std::string const& path);
 
+/// Reads the text of a plan file; `name` is for messages. *Throws* `input_error`.
+[[nodiscard]] any_plan parse_any_plan(std::string const& text, std::string const& name);
+
 } // namespace heddle::cli

@@ -2,19 +2,15 @@
 // What the planners have in common.
 #include "plan_input.hpp"
 #include "cluster_changes.hpp"
-#include "output.hpp"
 
 #include <heddle/base/error.hpp>
 #include <heddle/json/digest.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/json/file.hpp>
-#include <heddle/json/pipeline_plan.hpp>
 #include <heddle/plan/as_planned.hpp>
-#include <heddle/plan/pipeline_table.hpp>
 #include <heddle/synthesis/layer_costs.hpp>
 
 #include <algorithm>
-#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,15 +65,15 @@ std::vector<std::string> split_at_commas(std::string const& text) {
     return parts;
 }
 
-program_layers layers_of(plan_arguments const& arguments, plan_input const& input) {
-    auto const p = index_program(input.model.program);
+program_layers layers_of(plan_arguments const& arguments, program const& model, cluster const& on) {
+    auto const p = index_program(model);
     auto const& text = arguments.layers;
     if (text == "repeats") return repeated_layers(p);
     if (text == "names") return layers_by_name(p);
     bool const is_number = !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
     if (!is_number) return layers_by_name(p, split_at_commas(text));
-    validate(input.cluster);
-    return balanced_layers(p, operator_times(p, input.cluster, input.cluster.machines.front().type),
+    validate(on);
+    return balanced_layers(p, operator_times(p, on, on.machines.front().type),
                            text.size() > 9 ? 1'000'000'000 : std::stoul(text));
 }
 
@@ -97,32 +93,6 @@ progress_function shown_by(attended_run& attended, std::string const& planner) {
     return [&attended, planner](planning_progress const& now) {
         attended.show(planner + ", " + now.phase, now.cost, now.lower_bound);
     };
-}
-
-int exit_status_of(search::status status, bool exists) {
-    switch (status) {
-    case search::status::infeasible: return infeasible;
-    case search::status::limit: return exists ? done : nothing_found;
-    case search::status::optimal:
-    case search::status::feasible: break;
-    }
-    return done;
-}
-
-int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const* input) {
-    if (input) {
-        add_origin(plan.provenance, *input);
-        plan.warnings.insert(plan.warnings.begin(), input->model.warnings.begin(), input->model.warnings.end());
-    } else {
-        plan.provenance.model_digest = json::digest(json::read_text(arguments.profile));
-    }
-    std::vector<json::staged_file> files;
-    if (plan.exists() && !arguments.out.empty())
-        files.emplace_back(arguments.out, json::write_pipeline_plan(plan, {.times = arguments.times}));
-    if (arguments.json) std::cout << json::plan_summary(plan, {.times = arguments.times}) << '\n';
-    else show(plan, arguments);
-    deliver(std::move(files));
-    return exit_status_of(plan.status, plan.exists());
 }
 
 } // namespace heddle::cli

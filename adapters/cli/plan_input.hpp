@@ -5,17 +5,14 @@
 
 #include "attended_run.hpp"
 #include "commands.hpp"
-#include "output.hpp"
 
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/pipeline/layers.hpp>
-#include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/plan.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
 
-#include <sstream>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace heddle::cli {
@@ -54,29 +51,12 @@ void add_origin(provenance& from, plan_input const& input);
 
 /// Returns layers of a model by `repeats`, by `names`, by a number of them, or by prefixes of parameters' names with
 /// commas.
-program_layers layers_of(plan_arguments const& arguments, plan_input const& input);
+program_layers layers_of(plan_arguments const& arguments, program const& model, cluster const& c);
 
 /// Returns the parts of a text between commas.
 std::vector<std::string> split_at_commas(std::string const& text);
 
 /// Shows what a planner tells after the planner's name. *Lifetime:* that of the run.
 progress_function shown_by(attended_run& attended, std::string const& planner);
-
-/// Writes and prints a plan; returns the exit status. The input is null if a profile was planned.
-int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const* input);
-
-/// Prints a plan as a report, as the arguments ask.
-template <class Plan>
-void show(Plan const& p, plan_arguments const& arguments) {
-    std::ostringstream text;
-    print(text, p, {.times = arguments.times, .details = arguments.details});
-    if constexpr (!std::is_same_v<Plan, pipeline_plan>) // of which that is all
-        if (p.exists() && !arguments.details)
-            text << "With --details operators and memory by kind too; with --html FILE as a page.\n";
-    print_report(text.str());
-}
-
-/// Returns the exit status of a plan.
-int exit_status_of(search::status status, bool exists);
 
 } // namespace heddle::cli

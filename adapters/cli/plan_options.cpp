@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,29 @@ void add_input_option(CLI::App& command, std::vector<std::string>& inputs) {
         ->type_name("NAME=SIZES")
         ->take_all();
 }
+
+namespace {
+
+/// Returns the options that say which plan is made, as they were given, in the order of the table.
+std::vector<std::string> planning_options_of(CLI::App const& command) {
+    static std::set<std::string> const others{
+        "--model", "--cluster", "--profile", "--out",  "--json",       "--trace", "--html",        "--no-times",
+        "--cache", "--details", "--spare",   "--from", "--iterations", "--sweep", "--sensitivity", "--why-not"};
+    std::vector<std::string> texts;
+    auto const add = [&](CLI::App const& of) {
+        for (auto const* option : of.get_options()) {
+            if (option->count() == 0 || others.contains(option->get_name())) continue;
+            auto& text = texts.emplace_back(option->get_name());
+            for (auto const& value : option->results()) text += ' ' + value;
+        }
+    };
+    add(command);
+    for (auto const* group : command.get_subcommands([](CLI::App const* a) { return a->get_name().empty(); }))
+        add(*group);
+    return texts;
+}
+
+} // namespace
 
 void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_option("--model", plan.model, "Model file")->type_name("FILE");
@@ -66,6 +90,11 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->type_name("SECONDS")
         ->check(positive);
 
+    command
+        .add_option("--cache", plan.cache,
+                    "Folder of plans made before, read where model, cluster, options and version are the same")
+        ->type_name("FOLDER");
+
     auto* const joint = command.add_option_group("joint", "Options of the planner joint");
     joint->add_flag("--sends-beside", plan.sends_beside, "Stages compute while they send to each other");
     joint->add_flag("--compare", plan.compare, "Show where the time of the best of each family goes");
@@ -96,6 +125,11 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
                      "NAME=shard(DIMENSION.FACTOR)")
         ->type_name("NAME=FORM")
         ->take_all();
+    forms->add_option("--forbid", plan.hap.forbidden, "Form that a tensor may not have, written as for --pin")
+        ->type_name("NAME=FORM")
+        ->take_all();
+    forms->add_flag("--why-not", plan.hap.why_not,
+                    "Plan without --pin and --forbid too, and say by term what they cost");
     forms->add_option("--bucket", plan.hap.bucket, "Bytes of gradients that are reduced together; 0: each on its own")
         ->type_name("BYTES")
         ->check(up_to(1e15))
@@ -107,6 +141,22 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->type_name("FILE");
     shown->add_option("--html", plan.html, "Write the plan and its timeline to this file as a page for browsers")
         ->type_name("FILE");
+
+    auto* const from =
+        shown
+            ->add_option("--from", plan.from,
+                         "The plan that training goes on from: it is kept unless another pays for what has to move")
+            ->type_name("FILE");
+    shown->add_option("--iterations", plan.iterations, "Iterations that are to pay for what moves")
+        ->needs(from)
+        ->type_name("N")
+        ->check(positive)
+        ->capture_default_str();
+    shown->add_flag(
+        "--sensitivity", plan.sensitivity,
+        "Say how far bandwidths, speeds and memories may change before the strategy does, by planning anew");
+    shown->add_flag("--sweep", plan.sweep,
+                    "Plan on parts of the cluster too, and say what an iteration takes over devices");
 
     auto* const hidup = command.add_option_group("hidup", "Options of the planner hidup");
     hidup->add_option("--micro-batches", plan.hidup.micro_batches, "Parts of the batch that take turns")
@@ -213,7 +263,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         };
         allow(*joint, {"joint"});
         allow(*hap, {"hap"});
-        for (char const* name : {"--group-machines", "--segments", "--pin", "--label-limit"})
+        for (char const* name : {"--group-machines", "--segments", "--pin", "--forbid", "--label-limit"})
             if (!plan.hap.mesh.empty() && command.count(name) > 0)
                 throw CLI::ValidationError(name, "is no option of plans on meshes");
         allow(*forms, {"hap", "hidup"});
@@ -223,6 +273,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         allow(*pipelines, {"amp", "ditto"});
         allow(*amp, {"amp"});
         allow(*ditto, {"ditto"});
+        if (plan.hap.why_not && plan.hap.pins.empty() && plan.hap.forbidden.empty())
+            throw CLI::ValidationError("--why-not", "needs --pin or --forbid");
         auto const file = [](std::string const& name) { return std::filesystem::path(name).lexically_normal(); };
         std::map<std::filesystem::path, std::string> written;
         for (auto const& [option, name] :
@@ -233,6 +285,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
             for (auto const* option : options)
                 if (command.count(option) > 0) throw CLI::ValidationError(option, why);
         };
+        plan.planning = planning_options_of(command);
         if (plan.profile.empty()) {
             for (auto const* option : {"--model", "--cluster"})
                 if (command.count(option) == 0) throw CLI::RequiredError(option);
@@ -240,8 +293,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         }
         if (plan.planner == "hap" || plan.planner == "hidup" || plan.planner == "joint")
             refuse({"--profile"}, "is no option of this planner");
-        refuse({"--model", "--input", "--cluster", "--layers", "--micro-batch", "--dtype", "--optimizer-bytes",
-                "--optimizer", "--no-master-weights"},
+        refuse({"--model", "--input", "--cluster", "--cache", "--layers", "--micro-batch", "--dtype",
+                "--optimizer-bytes", "--optimizer", "--no-master-weights"},
                "is not for a profile");
         if (plan.planner == "ditto") refuse({"--batch"}, "is not for a profile");
     });

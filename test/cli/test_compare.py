@@ -1,7 +1,9 @@
-"""Plans beside each other, on other clusters, and for other frameworks: heddle diff, heddle cost --set, heddle export.
+"""Plans beside each other, on other clusters, and for other frameworks: heddle diff, heddle cost --set, heddle export, and what
+heddle plan says beside a plan.
 
 Usage: test_compare.py HEDDLE, from the repository root.
 """
+import gzip
 import json
 import pathlib
 import re
@@ -88,6 +90,149 @@ class Compared(CommandLine):
         y = add("call_function", "torch.sum", [y], [])
         add("output", "output", [y], [])
         return self.write("blocks.json", {"format": "heddle.model", "version": 1, "meta": {"model": "blocks", "mode": "train", "n_nodes": len(nodes), "n_params": 0, "source": "a test", "global_batch": 2048}, "nodes": nodes})
+
+    def summary(self, *arguments):
+        result = run("plan", *arguments, "--json")
+        self.assertEqual(result.returncode, 0, result)
+        return json.loads(result.stdout)
+
+    def test_what_a_choice_costs(self):
+        weight = "layers.1.attention.out_proj.weight"
+        inputs = ("--model", MODEL, "--cluster", MIXED)
+        free = self.planned("--cluster", MIXED)[1]["cost"]
+        forms = ("replicated", "mirrored", "partial", "shard(0)", "shard(1)", "shard(1.1)")
+        for left in ("shard(0)", "shard(1)"):
+            rules = [word for form in forms if form != left for word in ("--forbid", f"{weight}={form}")]
+            out, asked = self.planned("--cluster", MIXED, *rules, "--why-not")
+            plan = json.loads(out.read_text())
+            number = [t["name"] for t in plan["tensors"]].index(weight)
+            self.assertEqual([s["to"] for s in plan["steps"] if s["do"] == "read" and s["tensor"] == number], [left])
+            pinned = self.summary(*inputs, "--pin", f"{weight}={left}")["cost"]  # all that is left
+            self.assertAlmostEqual(asked["cost"], pinned, delta=1e-9 * pinned)
+            self.assertEqual(asked["why_not"]["cost"], [free, asked["cost"]])
+            self.assertGreater(asked["cost"], free)
+            moved = {name for row in asked["why_not"]["parameters"] for name in row["names"]}
+            self.assertIn(weight, moved)
+        shown = run("plan", *inputs, *rules, "--why-not").stdout
+        self.assertLessEqual(max(map(len, shown.splitlines())), 80)
+        self.assertRegex(shown, r"What --pin and --forbid cost\n\nSeconds per iteration\n +without +with +difference\n")
+        none = run("plan", *inputs, *(word for form in forms for word in ("--forbid", f"{weight}={form}")), "--why-not", "--json")
+        self.assertEqual((none.returncode, json.loads(none.stdout)["why_not"]["cost"]), (3, [free, None]))
+        self.assertEqual(run("plan", *inputs, "--why-not").returncode, 2)
+        self.refused(run("plan", *inputs, "--forbid", "none=partial"), "--forbid none=partial", "no tensor 'none'")
+
+    def test_plans_made_before(self):
+        folder = self.path / "plans"
+        inputs = ("--model", "examples/formats/model.json", "--cluster", CLUSTER)
+        for options in (("--planner", "hap"), ("--optimizer", "sgd"), ("--planner", "amp"), ("--planner", "ditto")):
+            plain, first, second = (run("plan", *inputs, *options, *cache, "--no-times") for cache in ((), ("--cache", folder), ("--cache", folder)))
+            self.assertEqual([(r.returncode, r.stdout, r.stderr) for r in (first, second)], 2 * [(0, plain.stdout, "")])
+        self.assertEqual(len(list(folder.iterdir())), 4)
+        asked = ("plan", *inputs, "--planner", "hap", "--cache", folder, "--no-times", "--json")
+        plain = run(*asked).stdout
+        entry, = (e for e in folder.iterdir() if b"--planner hap" in gzip.decompress(e.read_bytes()))
+        kept = entry.read_bytes()
+        entry.write_bytes(gzip.compress(gzip.decompress(kept).replace(b'"scaled"', b'"as it is kept"')))
+        self.assertEqual(json.loads(run(*asked).stdout)["provenance"]["model"], "as it is kept")  # it is read, not planned
+        for damaged in (kept[:500], kept[:-9] + b"x" + kept[-8:], b"", gzip.compress(b"model x\n\n{}")):
+            entry.write_bytes(damaged)
+            anew, again = run(*asked), run(*asked)
+            self.assertEqual((anew.stdout, again.stdout, again.stderr), (plain, plain, ""))
+            self.assertEqual(len(anew.stderr.splitlines()), 1, anew.stderr)
+            self.assertRegex(anew.stderr, rf"^warning: {re.escape(str(entry))}: .*; planned anew\n$")
+        self.assertEqual(len(list(folder.iterdir())), 4)
+        self.refused(run("plan", *inputs, "--cache", entry), "cannot be made")
+
+    def stored(self, plan):
+        """By device and parameter, the elements that a plan of one axis has there: each by its place."""
+        cuts = {(tensor, factor): c["counts"] for c in plan["cuts"] for tensor, factor in c["members"]}
+        devices = len(plan["devices"]) if "devices" in plan else len(plan["ratios"][0])
+        kept = [{} for _ in range(devices)]
+        for step in plan["steps"]:
+            tensor = plan["tensors"][step.get("tensor", 0)]
+            if step["do"] != "read" or tensor["role"] != "parameter":
+                continue
+            rows, columns = (tensor["shape"] + [1])[:2]
+            form = re.match(r"shard\((\d)\)", step.get("from", step["to"]))
+            for device, mine in enumerate(kept):
+                places = [(r, c) for r in range(rows) for c in range(columns)]
+                if form:
+                    factor = int(form.group(1))  # of these tensors, factors are dimensions
+                    counts = cuts[(step["tensor"], factor)]
+                    begin = sum(counts[:device])
+                    places = [p for p in places if begin <= p[factor] < begin + counts[device]]
+                mine[tensor["name"]] = set(places)
+        return kept
+
+    def test_going_on_from_a_plan(self):
+        small = ("--planner", "hap", "--model", "examples/formats/model.json", "--cluster", CLUSTER, "--optimizer", "sgd", "--pin", "x=shard(0)")
+        ways = [("--pin", f"{name}={form}") for name, forms in (("linear.weight", ("replicated", "shard(0)", "shard(1)")),) for form in forms]
+        plans = [self.plan(f"{n}.json", *small, *way) for n, way in enumerate(ways)]
+        held = [self.stored(json.loads(p.read_text())) for p in plans]
+        moves = 0
+        for a, old in enumerate(plans):
+            for b, way in enumerate(ways):
+                found = self.summary(*small, *way, "--from", old, "--iterations", 1e12)["from"]
+                lacking = sum(len(wanted[name] - had.get(name, set())) for had, wanted in zip(held[a], held[b]) for name in wanted)
+                self.assertEqual((found["moved_bytes"], found["from_checkpoint_bytes"]), (4 * lacking, 0), (a, b))
+                moves += lacking > 0
+        self.assertGreater(moves, 2)
+
+        vgg = ("--model", VGG, "--cluster", MIXED)
+        whole = self.plan("whole.json", "--planner", "hap", *vgg, "--pin", "classifier.0.weight=replicated")
+        out = self.path / "next.json"
+        kept = self.summary("--planner", "hap", *vgg, "--from", whole, "--iterations", 0.01, "--out", out)
+        of = kept["from"]
+        self.assertEqual((kept["cost"], of["kept"]), (of["cost_before"], True))
+        self.assertAlmostEqual(kept["cost"], json.loads(whole.read_text())["cost"], delta=1e-12)
+        self.assertEqual(json.loads(run("diff", whole, out, "--json").stdout)["parameters"], [])
+        self.assertGreater(of["cost_anew"] + of["seconds_to_move"] / 0.01, of["cost_before"])
+        moved = self.summary(*vgg, "--from", whole)  # to stages
+        self.assertLess(moved["cost"], of["cost_anew"])
+        self.assertEqual((moved["cost"], moved["from"]["kept"]), (moved["from"]["cost_anew"], False))
+        # Machines that were not there have nothing; those that are gone had what nobody else has.
+        cluster = json.loads(pathlib.Path(MIXED).read_text())
+        cluster["machines"] = [m for m in cluster["machines"] if m["type"] != "V100"]
+        fewer = self.summary("--planner", "hap", "--model", VGG, "--cluster", self.write("fewer.json", cluster), "--from", whole)["from"]
+        self.assertEqual((fewer["cost_before"], fewer["kept"]), (None, False))
+        self.assertGreater(fewer["from_checkpoint_bytes"], 0)
+        self.refused(run("plan", "--model", MODEL, "--cluster", MIXED, "--from", whole), "is not a plan of " + MODEL)
+        strategy = self.plan("amp.json", "--planner", "amp", "--model", MODEL, "--cluster", CLUSTER)
+        self.refused(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--from", strategy), "strategy of layers")
+
+    def test_other_clusters(self):
+        cluster = json.loads(pathlib.Path(MIXED).read_text())
+        cluster["machines"] = [{"type": "V100", "count": 1}, {"type": "P100", "count": 2}]
+        model, three = self.blocks(1), self.write("three.json", cluster)
+        inputs = ("--planner", "hap", "--model", model)
+        found = self.summary(*inputs, "--cluster", three, "--sensitivity", "--sweep")
+        plan = self.plan("plan.json", *inputs, "--cluster", three)
+        rows = {row["name"]: row for row in found["sensitivity"]["numbers"]}
+        self.assertEqual(set(rows), {"inter.bandwidth", *(f"{t}.{what}" for t in ("V100", "P100") for what in ("rates", "bandwidth", "memory"))})
+        changes = 0
+        for side, factor in (("down", 1 / 8), ("up", 8)):
+            row = rows["inter.bandwidth"]
+            for at in ("same", "changed"):
+                if row[side][at] is None:
+                    self.assertAlmostEqual(row[side]["same"], factor * row["now"])
+                    continue
+                cluster["links"]["inter"]["bandwidth"] = row[side][at]
+                other = self.plan("other.json", *inputs, "--cluster", self.write("other.cluster.json", cluster))
+                differs = json.loads(run("diff", plan, other, "--json").stdout)["parameters"]
+                self.assertEqual(bool(differs), at == "changed")
+                changes += at == "changed"
+            if row[side]["changed"]:
+                self.assertLess(max(row[side]["changed"] / row[side]["same"], row[side]["same"] / row[side]["changed"]), 1.1)
+        self.assertGreater(changes, 0)
+        self.assertEqual([(row["devices"], row["types"]) for row in found["sweep"]], [(1, "1 x V100"), (2, "1 x V100, 1 x P100"), (3, "1 x V100, 2 x P100")])
+        cluster["links"]["inter"]["bandwidth"] = rows["inter.bandwidth"]["now"]
+        cluster["machines"][1]["count"] = 1
+        two = self.summary(*inputs, "--cluster", self.write("two.json", cluster))["cost"]
+        self.assertEqual([row["cost"] for row in found["sweep"][1:]], [two, found["cost"]])
+        shown = run("plan", "--planner", "hap", "--model", "examples/formats/model.json", "--cluster", CLUSTER, "--sensitivity", "--sweep", "--no-times").stdout
+        self.assertLessEqual(max(map(len, shown.splitlines())), 80, shown)
+        self.assertRegex(shown, r"\n  inter.bandwidth +1.30 GB/s +[\d.]+ MB/s")
+        self.assertRegex(shown, r"\n +4  4 x P100 ")
 
     def megatron(self, plan):
         result = run("export", "--plan", plan, "--to", "megatron")

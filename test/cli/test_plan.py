@@ -95,7 +95,7 @@ class Plan(CommandLine):
         self.refused(run(*pinned, "none=partial"), "no tensor 'none'")
         excluded = run(*pinned, weight + "=shard(0)", "--pin", weight + "=shard(1)", "--json")
         self.assertEqual(excluded.returncode, 3)
-        self.assertEqual(json.loads(excluded.stdout)["reason"], "no program keeps what is pinned")
+        self.assertEqual(json.loads(excluded.stdout)["reason"], "no program keeps what is pinned or forbidden")
 
     def test_a_class_token_in_micro_batches(self):
         out = self.path / "turns.json"

@@ -35,6 +35,9 @@ struct plan_word {
 
 namespace detail {
 
+/// Returns the names of the ways in which the devices of a plan hold its parameters, those of most bytes first.
+[[nodiscard]] std::string ways_text(plan const& p);
+
 /// Appends a section of a report.
 void add_words(std::string& text, std::vector<plan_word> const& words);
 
@@ -110,7 +113,6 @@ HEDDLE_INLINE std::string shares_text(plan const& p) {
     return text;
 }
 
-/// Returns the names of the ways of a stage, those of most bytes first.
 HEDDLE_INLINE std::string ways_text(plan const& p) {
     std::map<std::string, double> sizes;
     for (auto const& use : parameter_uses(p)) sizes[heddle::way_of(use)] += p.tensors[use.tensor].size().value;

@@ -37,7 +37,7 @@ def seconds(value):
 
 
 def size(value):
-    return f"{value / 1e9:.3f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB"
+    return f"{value / 1e9:.3f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB" if value >= 1e6 else f"{value / 1e3:.1f} kB"
 
 
 def check(name, *arguments):
@@ -63,6 +63,12 @@ def check(name, *arguments):
                 assert tensor["name"] in text, f"{name}: {tensor['name']} is not shown"
         fullest = max(sum(memory.values()) for memory in part["memory"])
         assert size(fullest) in text, f"{name}: {size(fullest)} of memory is not shown"
+    beside = json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])
+    for field, place in (("sensitivity", "changes"), ("sweep", "sizes")):
+        assert (field not in beside) == (f'<section id="{place}" hidden' in elements), f"{name}: {field}"
+    for row in beside.get("sensitivity", {}).get("numbers", []):
+        assert row["name"] in text, f"{name}: {row['name']} is not shown"
+    assert elements.count("<circle") == sum("cost" in row for row in beside.get("sweep", [])), f"{name}: points are missing"
     print(f"{name}: {len(elements)} bytes shown, {len(plans)} plan(s), {parameters} parameters")
 
 
@@ -73,3 +79,4 @@ check("turns", "--planner", "hidup", "--model", models + "bert_moe_2.json.gz", "
       "--labels-per-cut", "2", "--cuts", "1")
 check("mesh", "--mesh", "8x4", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
 check("stages", "--planner", "joint", "--model", models + "vgg19.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
+check("changes", "--planner", "hap", "--model", "examples/formats/model.json", "--cluster", clusters + "p100x4.json", "--sensitivity", "--sweep")

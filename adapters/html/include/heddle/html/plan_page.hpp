@@ -23,7 +23,8 @@ namespace heddle::html {
 
 namespace detail {
 
-[[nodiscard]] inline std::string page(nlohmann::ordered_json const& shown) {
+[[nodiscard]] inline std::string page(nlohmann::ordered_json shown, nlohmann::ordered_json const& beside) {
+    shown.update(beside);
     std::string data = shown.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     for (std::size_t at = 0; (at = data.find('<', at)) != std::string::npos;) data.replace(at, 1, "\\u003c");
     return std::string(R"html(<!DOCTYPE html>
@@ -47,6 +48,8 @@ namespace detail {
 <section id="staged"><h2>Stages</h2><div id="stages"></div></section>
 <section><h2>Where the time goes</h2><div id="time"></div></section>
 <section><h2>Other plans beside it</h2><div id="families"></div></section>
+<section id="changes"><h2>How far the cluster may change</h2><div id="sensitivity"></div></section>
+<section id="sizes"><h2>Over numbers of devices</h2><div id="sweep"></div></section>
 <section id="timeline"><h2>One iteration</h2>
 <p class="soft"><span class="key" style="background:var(--forward)"></span>forward<span class="key" style="background:var(--backward)"></span>backward<span class="key" style="background:var(--communication)"></span>communication<span class="key" style="background:var(--update)"></span>update</p>
 <p class="screen"><button id="closer">closer</button> <button id="wider">wider</button> <button id="earlier">earlier</button> <button id="later">later</button> <button id="all">all</button>
@@ -70,15 +73,18 @@ namespace detail {
 /// the iteration, memory, and how every parameter and operator is cut, in the words of PyTorch's DTensor (`Shard(0)`,
 /// `Replicate`, `Partial`). Everything shown is data that the page carries, in the element `data`, so that a script can
 /// read it too. Of devices that are alike the timeline shows the first, and of very many unlike ones some.
+/// `beside` has what else was found out, as `heddle plan --json` has it: `sensitivity` and `sweep`.
 /// *Precondition.* `p` is a plan of this program, and the timeline is its; of a plan without steps, both are not read.
-[[nodiscard]] inline std::string plan_page(plan const& p, indexed_program const& program, timeline const& events) {
-    return detail::page(detail::page_data(p, program, events).object());
+[[nodiscard]] inline std::string plan_page(plan const& p, indexed_program const& program, timeline const& events,
+                                           nlohmann::ordered_json const& beside = nlohmann::ordered_json::object()) {
+    return detail::page(detail::page_data(p, program, events).object(), beside);
 }
 
 /// Writes a plan of stages in the same way; the timeline is `simulate`'s, of stages.
 /// *Precondition.* `p` is a plan of this program. *Throws* as `simulate` does.
-[[nodiscard]] inline std::string plan_page(staged_plan const& p, program const& program, cluster const& c) {
-    return detail::page(detail::staged_page_data(p, program, c).object());
+[[nodiscard]] inline std::string plan_page(staged_plan const& p, program const& program, cluster const& c,
+                                           nlohmann::ordered_json const& beside = nlohmann::ordered_json::object()) {
+    return detail::page(detail::staged_page_data(p, program, c).object(), beside);
 }
 
 } // namespace heddle::html

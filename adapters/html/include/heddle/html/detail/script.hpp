@@ -18,6 +18,7 @@ const ink = name => getComputedStyle(document.documentElement).getPropertyValue(
 
 const seconds = s => s === 0 ? "0 s" : s >= 0.1 ? s.toPrecision(4) + " s" : s >= 1e-4 ? (s * 1e3).toPrecision(3) + " ms" : (s * 1e6).toPrecision(3) + " µs";
 const size = b => b >= 1e9 ? (b / 1e9).toFixed(3) + " GB" : b >= 1e6 ? (b / 1e6).toFixed(1) + " MB" : (b / 1e3).toFixed(1) + " kB";
+const rounded = v => v >= 1000 ? v.toFixed(0) : v.toPrecision(3);
 const percent = part => (100 * part).toFixed(1) + " %";
 
 function element(tag, attributes, ...children) {
@@ -97,6 +98,52 @@ function showMemory() {
        ...kinds.map(k => ({ title: k, number: true, of: r => size(r.memory[k]) })),
        { title: "total", number: true, of: r => size(total(r)) }, { title: "of the limit", number: true, of: r => percent(total(r) / r.limit) },
        { title: "", of: r => bar(parts(r), most) }], plan.devices)));
+}
+
+// ---- other clusters
+
+function showSensitivity() {
+  if (!plan.sensitivity) { section("changes").hidden = true; return; }
+  const unit = (v, u) => { const [by, prefix] = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1, ""]].find(p => v >= p[0]) || [1, ""]; return (v / by).toPrecision(3) + " " + prefix + u; };
+  const cell = (r, side) => unit(r[side].same, r.unit) + (r[side].changed == null ? " +" : "");
+  // Bars on a scale of factors, from an eighth to eight times.
+  const span = r => {
+    const at = v => 50 + 50 * Math.log(v / r.now) / Math.log(8), from = Math.max(0, at(r.down.same)), to = Math.min(100, at(r.up.same));
+    return element("div", { class: "bar span", role: "img", "aria-label": "from " + (r.down.same / r.now).toFixed(2) + " to " + (r.up.same / r.now).toFixed(2) + " times" },
+      element("i", { style: "width:" + from + "%" }), element("i", { style: "background:var(--accent);width:" + (to - from) + "%" }));
+  };
+  const then = r => ["down", "up"].filter(side => r[side].then).map(side => unit(r[side].changed, r.unit) + ": " + r[side].then).join("; ");
+  section("sensitivity").append(
+    element("p", { class: "soft" }, "Each number alone, the others as they are; within " + Math.round(100 * plan.sensitivity.tolerance) + " %, up to a factor of 8 (+: no further tried). Bars are from an eighth of the number to eight times it."),
+    scrolled(table([{ title: "number", of: r => r.name }, { title: "now", number: true, of: r => unit(r.now, r.unit) }, { title: "down to", number: true, of: r => cell(r, "down") },
+      { title: "up to", number: true, of: r => cell(r, "up") }, { title: "", of: span }, { title: "beyond", of: then }], plan.sensitivity.numbers)));
+}
+
+function showSweep() {
+  if (!plan.sweep) { section("sizes").hidden = true; return; }
+  const rows = plan.sweep, known = rows.filter(r => r.cost != null), width = 640, height = 260, left = 70, foot = 40;
+  const most = Math.max(...rows.map(r => r.devices)), fastest = Math.max(...known.map(r => r.samples_per_second));
+  const x = n => left + (width - left - 20) * n / most, y = s => height - foot - (height - foot - 20) * s / fastest;
+  const draw = (name, attributes, text) => { const e = document.createElementNS("http://www.w3.org/2000/svg", name); for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v); if (text != null) e.textContent = text; return e; };
+  const picture = draw("svg", { viewBox: "0 0 " + width + " " + height, role: "img", "aria-label": "Samples per second over devices; the table below has the numbers", style: "max-width:40rem;width:100%" });
+  const line = (points, style) => picture.append(draw("polyline", { points: points.map(p => p.join(",")).join(" "), fill: "none", style }));
+  line([[left, 20], [left, height - foot], [width - 20, height - foot]], "stroke:var(--soft)");
+  line(known.map(r => [x(r.devices), y(r.samples_per_second)]), "stroke:var(--accent);stroke-width:2");
+  let free = -Infinity; // where the next number below may begin
+  for (const r of known) {
+    const dot = draw("circle", { cx: x(r.devices), cy: y(r.samples_per_second), r: 4, style: "fill:var(--accent)" });
+    dot.append(draw("title", {}, r.types + ": " + seconds(r.cost) + ", " + r.strategy));
+    picture.append(dot);
+    if (x(r.devices) < free) continue;
+    picture.append(draw("text", { x: x(r.devices), y: height - foot + 18, "text-anchor": "middle", style: "fill:var(--soft);font-size:12px" }, r.devices));
+    free = x(r.devices) + 22;
+  }
+  for (const part of [0.5, 1]) picture.append(draw("text", { x: left - 6, y: y(part * fastest) + 4, "text-anchor": "end", style: "fill:var(--soft);font-size:12px" }, rounded(part * fastest)));
+  picture.append(draw("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle", style: "fill:var(--soft);font-size:12px" }, "devices"),
+    draw("text", { x: left + 8, y: 16, style: "fill:var(--soft);font-size:12px" }, "samples per second"));
+  section("sweep").append(picture, scrolled(table([{ title: "devices", number: true, of: r => String(r.devices) }, { title: "types", of: r => r.types },
+    { title: "seconds", number: true, of: r => r.cost == null ? "none" : seconds(r.cost) }, { title: "samples per second", number: true, of: r => r.cost == null ? "" : rounded(r.samples_per_second) },
+    { title: "of each device", number: true, of: r => r.cost == null ? "" : rounded(r.samples_per_second / r.devices) }, { title: "strategy", of: r => r.strategy || r.reason }], rows)));
 }
 
 // ---- tables to search
@@ -225,7 +272,7 @@ document.title = plan.title;
 section("title").textContent = plan.title;
 section("origin").textContent = plan.origin;
 showSummary();
-if (plan.exists) { showStages(); showTime(); showFamilies(); showTimeline(); showMemory(); showTables(); }
+if (plan.exists) { showStages(); showTime(); showFamilies(); showSensitivity(); showSweep(); showTimeline(); showMemory(); showTables(); }
 else for (const part of document.querySelectorAll("section")) part.hidden = true;
 document.documentElement.dataset.shown = "yes";
 )js";
