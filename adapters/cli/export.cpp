@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle export: a plan as arguments of Megatron-LM, as a configuration of DeepSpeed, or as placements of DTensor.
+// heddle export: a plan as arguments of Megatron-LM, as a configuration of DeepSpeed or torchtitan, as placements of DTensor,
+// or as annotations of Shardy.
 #include "commands.hpp"
 #include "output.hpp"
 #include "plan_file.hpp"
@@ -240,6 +241,99 @@ std::string deepspeed(exported_plan const& whole) {
     return out.dump(2) + '\n';
 }
 
+/// Returns the modules whose parameters a stage has, each block and what else stands first in a name, in order.
+std::vector<std::string> modules_of(plan const& p) {
+    std::vector<std::string> modules;
+    for (auto const& t : p.tensors) {
+        if (t.role != tensor_role::parameter) continue;
+        auto const block = block_of(t.name);
+        auto const name = block ? block->before + std::to_string(block->number) : t.name.substr(0, t.name.find('.'));
+        if (algorithm::find(modules, name) == modules.end()) modules.push_back(name);
+    }
+    return modules;
+}
+
+std::string torchtitan(exported_plan const& whole) {
+    auto const d = same_degrees(whole);
+    if (d.sharded == 1) refuse(whole, "the optimiser's state alone is sharded, where torchtitan shards parameters too");
+    if (d.expert > 1 && d.sharded == 0)
+        refuse(whole, "experts are spread over devices that have the other parameters whole, which torchtitan shards");
+    std::size_t const stages = whole.stages.size();
+    if (stages > 1) blocks_by_stage(whole); // which refuses stages of parts of blocks
+    auto const micro_batch = micro_batch_of(whole, d);
+    std::string text =
+        "from torchtitan.config import ParallelismConfig, TrainingConfig\n\nparallelism = ParallelismConfig(\n";
+    auto const add = [&](std::string const& field, std::string const& value) {
+        text += "    " + field + '=' + value + ",\n";
+    };
+    add("data_parallel_replicate_degree", std::to_string(d.sharded == 0 ? d.data : 1));
+    add("data_parallel_shard_degree", std::to_string(d.sharded == 0 ? 1 : d.data));
+    add("tensor_parallel_degree", std::to_string(d.tensor));
+    if (d.expert > 1) add("expert_parallel_degree", std::to_string(d.expert));
+    add("pipeline_parallel_degree", std::to_string(stages));
+    if (stages > 1) {
+        add("pipeline_parallel_schedule", "\"1F1B\"");
+        add("pipeline_parallel_microbatch_size", std::to_string(micro_batch));
+        ordered_json modules = ordered_json::array();
+        for (auto const* p : whole.stages) modules.push_back(modules_of(*p));
+        add("module_fqns_per_model_part", modules.dump());
+    }
+    // Without a pipeline, gradients of as many local batches are added as the global one takes.
+    auto const local = stages > 1 ? micro_batch * whole.micro_batches : micro_batch;
+    return text + ")\ntraining = TrainingConfig(local_batch_size=" + std::to_string(local) +
+           ", global_batch_size=" + std::to_string(batch_of(whole)) + ")\n";
+}
+
+/// Returns the axes of a mesh along which each dimension of a tensor is cut, outermost first.
+std::vector<std::vector<std::size_t>> axes_of(exported_plan const& whole, plan const& p, product_form const& f,
+                                              tensor_id t) {
+    auto const& tensor = p.tensors[t];
+    std::vector<std::vector<std::size_t>> axes(tensor.shape.size());
+    for (std::size_t axis = 0; axis < f.size(); ++axis) {
+        auto const of_axis = f[static_cast<axis_number>(axis)];
+        if (!of_axis.is_shard()) continue;
+        auto const& cut = tensor.factors[static_cast<std::size_t>(of_axis.factor())];
+        if (!cut.widths.empty() || cut.extent * cut.stride != tensor.shape[cut.dimension])
+            refuse(whole, "'" + tensor.name + "' is cut in steps of a dimension, where Shardy cuts it at once");
+        axes[cut.dimension].push_back(axis);
+    }
+    return axes;
+}
+
+std::string shardy(exported_plan const& whole) {
+    std::string meshes, tensors;
+    for (std::size_t s = 0; s < whole.stages.size(); ++s) {
+        auto const& p = *whole.stages[s];
+        if (p.has_groups()) refuse(whole, "it has a machine as one device, of which Shardy wants an axis");
+        for (auto const& c : p.cuts)
+            if (std::ranges::count(c.counts, c.counts.front()) != std::ssize(c.counts))
+                refuse(whole, "devices have unequal parts, which Shardy does not know");
+        std::string const name = "@stage" + std::to_string(s);
+        auto const axis_name = [](std::size_t axis) { return "\"axis" + std::to_string(axis) + '"'; };
+        meshes += "sdy.mesh " + name + " = <[";
+        auto const m = p.mesh();
+        for (std::size_t axis = 0; axis < m.sizes().size(); ++axis)
+            meshes += (axis ? ", " : "") + axis_name(axis) + '=' + std::to_string(m.sizes()[axis]);
+        meshes += "]>\n";
+        tensors += "// Stage " + std::to_string(s) + ": what is read, as it is stored\n";
+        for (auto const& step : p.steps) {
+            if (!step.instruction.is<instruction::read>()) continue;
+            tensor_id const t = step.acting().change()->tensor;
+            tensors += p.tensors[t].name + " {sdy.sharding = #sdy.sharding<" + name + ", [";
+            bool is_first = true;
+            for (auto const& of_dimension : axes_of(whole, p, step.from(), t)) {
+                tensors += is_first ? "{" : ", {";
+                is_first = false;
+                for (std::size_t k = 0; k < of_dimension.size(); ++k)
+                    tensors += (k ? ", " : "") + axis_name(of_dimension[k]);
+                tensors += '}';
+            }
+            tensors += "]>}\n";
+        }
+    }
+    return meshes + tensors;
+}
+
 /// Returns a form as a placement of DTensor, and what it lacks: parts by device, and steps that are no whole dimension.
 ordered_json placement(plan const& p, tensor_form f, tensor_id t, std::size_t axis) {
     if (f == tensor_form::partial()) return "Partial()";
@@ -279,7 +373,14 @@ std::string dtensor(exported_plan const& whole) {
             auto& row = parameters[p->tensors[use.tensor].name] = {{"stored", placements(*p, use.stored, use.tensor)}};
             if (use.used != use.stored) row["used"] = placements(*p, use.used, use.tensor);
         }
-        out["stages"].push_back({{"mesh", std::move(mesh)}, {"parameters", std::move(parameters)}});
+        ordered_json inputs = ordered_json::object();
+        for (auto const& step : p->steps) {
+            if (!step.instruction.is<instruction::read>()) continue;
+            tensor_id const t = step.acting().change()->tensor;
+            if (p->tensors[t].role == tensor_role::input) inputs[p->tensors[t].name] = placements(*p, step.to(), t);
+        }
+        out["stages"].push_back(
+            {{"mesh", std::move(mesh)}, {"inputs", std::move(inputs)}, {"parameters", std::move(parameters)}});
     }
     return out.dump(1) + '\n';
 }
@@ -311,9 +412,11 @@ int run_export(export_arguments const& arguments) {
     if (!arguments.out.empty()) heddle::json::require_writable(arguments.out);
     auto const p = read_any_plan(arguments.plan);
     auto const whole = std::visit([](auto const& of_kind) { return exported(of_kind); }, p);
-    auto const text = arguments.to == "megatron"    ? megatron(whole)
-                      : arguments.to == "deepspeed" ? deepspeed(whole)
-                                                    : dtensor(whole);
+    auto const text = arguments.to == "megatron"     ? megatron(whole)
+                      : arguments.to == "deepspeed"  ? deepspeed(whole)
+                      : arguments.to == "torchtitan" ? torchtitan(whole)
+                      : arguments.to == "shardy"     ? shardy(whole)
+                                                     : dtensor(whole);
     std::vector<heddle::json::staged_file> files;
     if (arguments.out.empty()) std::cout << text;
     else files.emplace_back(arguments.out, text);

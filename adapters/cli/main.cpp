@@ -120,7 +120,7 @@ int run(int argc, char** argv) {
     auto* const export_command = app.add_subcommand("export", "Write a plan as arguments of another framework");
     export_command->add_option("--plan", exported.plan, "Plan file")->type_name("FILE")->required();
     export_command->add_option("--to", exported.to, "What to write for")
-        ->check(CLI::IsMember({"megatron", "deepspeed", "dtensor"}))
+        ->check(CLI::IsMember({"megatron", "deepspeed", "torchtitan", "dtensor", "shardy"}))
         ->required();
     export_command->add_option("--out", exported.out, "Write to this file, not to standard output")->type_name("FILE");
     export_command->final_callback(
