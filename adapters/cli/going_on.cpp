@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -165,13 +164,6 @@ bool is_same_training(provenance const& one, provenance const& other) {
     auto const &a = one.training, &b = other.training;
     return one.batch == other.batch && one.type == other.type && a.keeps_master_weights == b.keeps_master_weights &&
            a.optimizer_bytes_per_element == b.optimizer_bytes_per_element;
-}
-
-provenance& origin_of(any_plan& p) {
-    return std::visit([](auto& of) -> provenance& { return of.provenance; }, p);
-}
-double cost_of(any_plan const& p) {
-    return std::visit([](auto const& of) { return of.cost(); }, p);
 }
 
 } // namespace

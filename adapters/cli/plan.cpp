@@ -98,10 +98,6 @@ int exit_status_of(search::status status, bool exists) {
     return done;
 }
 
-bool exists(any_plan const& p) {
-    return std::visit([](auto const& of) { return of.exists(); }, p);
-}
-
 /// Shows a plan and puts its files in their places; returns the exit status.
 int conclude(any_plan const& made, std::vector<plan_note> const& notes, plan_arguments const& arguments,
              std::vector<json::staged_file> files) {

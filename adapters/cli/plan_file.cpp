@@ -9,8 +9,22 @@
 #include <heddle/json/staged_plan.hpp>
 
 #include <string>
+#include <variant>
 
 namespace heddle::cli {
+
+bool exists(any_plan const& p) {
+    return std::visit([](auto const& of) { return of.exists(); }, p);
+}
+double cost_of(any_plan const& p) {
+    return std::visit([](auto const& of) { return of.cost(); }, p);
+}
+std::string const& reason_of(any_plan const& p) {
+    return std::visit([](auto const& of) -> std::string const& { return of.reason; }, p);
+}
+provenance& origin_of(any_plan& p) {
+    return std::visit([](auto& of) -> provenance& { return of.provenance; }, p);
+}
 
 any_plan read_any_plan(std::string const& path) { return parse_any_plan(json::read_text(path), path); }
 

@@ -14,6 +14,12 @@ namespace heddle::cli {
 
 using any_plan = std::variant<plan, staged_plan, pipeline_plan>;
 
+/// What plans of all kinds have.
+[[nodiscard]] bool exists(any_plan const& p);
+[[nodiscard]] double cost_of(any_plan const& p);
+[[nodiscard]] std::string const& reason_of(any_plan const& p);
+[[nodiscard]] provenance& origin_of(any_plan& p);
+
 /// Reads a plan file. *Throws* `input_error`, `file_error`.
 [[nodiscard]] any_plan read_any_plan(std::string const& path);
 

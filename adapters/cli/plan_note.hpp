@@ -5,6 +5,8 @@
 
 #include "make_plan.hpp"
 
+#include <heddle/json/file.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <string>

@@ -15,7 +15,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace heddle::cli {
@@ -75,10 +74,6 @@ std::string per_second(double samples) { return fixed(samples, samples < 1000 ? 
 
 std::string in_short(std::string const& text) { return text.size() > 28 ? text.substr(0, 26) + ".." : text; }
 
-bool exists_at_all(any_plan const& p) {
-    return std::visit([](auto const& of) { return of.exists(); }, p);
-}
-
 /// How far a number may go one way: the factors at which the strategy is the same and is another one.
 struct threshold {
     double same = 1;
@@ -100,7 +95,7 @@ plan_note sensitivity_of(plan_arguments const& arguments, plan_input const& inpu
         n.scale(changed, factor);
         ++plans;
         auto const found = make_plan(arguments, input, changed, attended);
-        if (!exists_at_all(found)) return "no plan fits";
+        if (!exists(found)) return "no plan fits";
         auto const other = compared(found);
         if (is_same_strategy(chosen, other)) return std::nullopt;
         return other.in_short;
@@ -189,13 +184,13 @@ plan_note sweep_over_devices(plan_arguments const& arguments, plan_input const& 
         }
         auto const found = count == machines ? made : make_plan(arguments, input, part, attended);
         nlohmann::ordered_json row{{"devices", devices}, {"types", types}};
-        if (exists_at_all(found)) {
+        if (exists(found)) {
             auto const of = compared(found);
             row.update({{"cost", of.cost}, {"samples_per_second", batch / of.cost}, {"strategy", of.in_short}});
             table.add({std::to_string(devices), types, fixed(of.cost, heddle::detail::decimals_for(of.cost)),
                        per_second(batch / of.cost), per_second(batch / of.cost / devices), in_short(of.in_short)});
         } else {
-            auto const reason = std::visit([](auto const& p) { return p.reason; }, found);
+            auto const& reason = reason_of(found);
             row["reason"] = reason;
             table.add({std::to_string(devices), types, "-", "-", "-", in_short(reason)});
         }

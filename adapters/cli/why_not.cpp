@@ -6,7 +6,6 @@
 #include <heddle/plan/detail/report_text.hpp>
 
 #include <string>
-#include <variant>
 
 namespace heddle::cli {
 
@@ -16,19 +15,17 @@ plan_note cost_of_form_rules(plan_arguments const& arguments, plan_input const& 
     without.hap.pins.clear(), without.hap.forbidden.clear();
     auto const free = make_plan(without, input, input.cluster, attended);
     plan_note note{"What --pin and --forbid cost\n", "why_not", nlohmann::ordered_json::object()};
-    auto const reason_of = [](any_plan const& of) {
-        return std::visit([](auto const& some) { return some.exists() ? std::string() : some.reason; }, of);
-    };
-    if (auto const reason = reason_of(free); !reason.empty()) {
+    if (!exists(free)) {
+        auto const& reason = reason_of(free);
         heddle::detail::add_paragraph(note.section, "  ", "Without them there is no plan either: " + reason);
         note.value["reason"] = reason;
         return note;
     }
     auto const best = compared(free);
-    if (auto const reason = reason_of(p); !reason.empty()) {
+    if (!exists(p)) {
         heddle::detail::add_paragraph(note.section, "  ",
                                       "Without them a plan takes " + heddle::detail::fixed(best.cost, 4) +
-                                          " s; with them there is none: " + reason);
+                                          " s; with them there is none: " + reason_of(p));
         note.value["cost"] = {best.cost, nullptr};
         return note;
     }

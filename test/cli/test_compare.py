@@ -239,10 +239,19 @@ class Compared(CommandLine):
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)
         return dict((line.split(" ", 1) + [""])[:2] for line in result.stdout.splitlines())
 
+    def torchtitan(self, plan):
+        result = run("export", "--plan", plan, "--to", "torchtitan")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        made = {}
+        header, text = result.stdout.split("\n", 1)
+        self.assertEqual(header, "from torchtitan.config import ParallelismConfig, TrainingConfig")
+        exec(text, {"ParallelismConfig": dict, "TrainingConfig": dict}, made)
+        return made["parallelism"], made["training"]
+
     def test_exports(self):
         out = self.plan("plan.json", "--planner", "hap", "--model", VGG, "--cluster", MIXED)
-        for framework in ("megatron", "deepspeed"):
-            self.refused(run("export", "--plan", out, "--to", framework), "cannot be expressed", "uneven", "nearest is data parallelism at even shares, at 58")
+        for framework, word in (("megatron", "uneven"), ("deepspeed", "uneven"), ("torchtitan", "uneven"), ("shardy", "unequal")):
+            self.refused(run("export", "--plan", out, "--to", framework), "cannot be expressed", word, "nearest is data parallelism at even shares, at 58")
         text = self.path / "dtensor.json"
         self.assertEqual(run("export", "--plan", out, "--to", "dtensor", "--out", text).stdout, "")
         stage = json.loads(text.read_text())["stages"][0]
@@ -267,6 +276,12 @@ class Compared(CommandLine):
         self.assertEqual(arguments["--pipeline-model-parallel-size"], str(len(stages)))
         blocks = [int(n or 0) for n in re.findall(r"E?(?:t\*(\d+))?(?:\||L)", arguments["--pipeline-model-parallel-layout"])]
         self.assertEqual((len(blocks), sum(blocks)), (len(stages), 12))
+        titan, training = self.torchtitan(pipeline)
+        self.assertEqual((titan["pipeline_parallel_degree"], len(titan["module_fqns_per_model_part"])), (len(stages), len(stages)))
+        for names, count in zip(titan["module_fqns_per_model_part"], blocks):
+            self.assertEqual(sum(name.startswith("layers.") for name in names), count)
+        self.assertEqual([name for names in titan["module_fqns_per_model_part"] for name in names], ["first", *(f"layers.{n}" for n in range(12)), "last"])
+        self.assertEqual((titan["pipeline_parallel_microbatch_size"], training), (int(arguments["--micro-batch-size"]), {"local_batch_size": 2048, "global_batch_size": 2048}))
         placed = json.loads(run("export", "--plan", pipeline, "--to", "dtensor").stdout)
         for stage, count in zip(placed["stages"], blocks):
             self.assertEqual(len({m.group() for name in stage["parameters"] if (m := re.match(r"layers\.\d+", name))}), count)
@@ -280,6 +295,17 @@ class Compared(CommandLine):
             configuration = json.loads(run("export", "--plan", self.plan("small.json", *small, "linear.weight=" + form), "--to", "deepspeed").stdout)
             self.assertEqual(configuration["zero_optimization"]["stage"], stage)
             self.assertEqual((configuration["train_batch_size"], configuration["train_micro_batch_size_per_gpu"]), (8, 2))
+        self.refused(run("export", "--plan", self.path / "small.json", "--to", "shardy"), "unequal parts")  # three rows on four devices
+        titan, training = self.torchtitan(self.path / "small.json")
+        self.assertEqual((titan["data_parallel_replicate_degree"], titan["data_parallel_shard_degree"], training["local_batch_size"]), (1, 4, 2))
+        columns = self.plan("columns.json", *small, "linear.weight=shard(1)")
+        self.assertEqual(run("export", "--plan", columns, "--to", "shardy").stdout, """sdy.mesh @stage0 = <["axis0"=4]>
+// Stage 0: what is read, as it is stored
+x {sdy.sharding = #sdy.sharding<@stage0, [{"axis0"}, {}]>}
+linear.weight {sdy.sharding = #sdy.sharding<@stage0, [{}, {"axis0"}]>}
+scale {sdy.sharding = #sdy.sharding<@stage0, [{}]>}
+y {sdy.sharding = #sdy.sharding<@stage0, [{"axis0"}]>}
+""")
 
         alone = self.plan("alone.json", "--planner", "hap", "--model", MODEL, "--cluster", "examples/clusters/single.json")
         arguments = self.megatron(alone)
