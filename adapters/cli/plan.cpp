@@ -72,9 +72,9 @@ void show(Plan const& p, std::vector<plan_note> const& notes, plan_arguments con
     if (arguments.json) {
         auto summary = json::plan_summary(p, {.times = arguments.times});
         if (!notes.empty()) {
-            auto object = nlohmann::ordered_json::parse(summary);
-            object.update(fields_of(notes));
-            summary = object.dump();
+            auto all = nlohmann::ordered_json::parse(summary);
+            all.update(fields_of(notes));
+            summary = all.dump();
         }
         std::cout << summary << '\n';
         return;
