@@ -5,7 +5,6 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/operator_order.hpp>
@@ -82,7 +81,7 @@ public:
 
     /// A filter of instructions of the other program as one for this, which has what becomes of every program that the
     /// filter leaves. *Lifetime:* refers to this.
-    [[nodiscard]] instruction_filter as_loosened(instruction_filter allowed) const;
+    [[nodiscard]] instruction_filter as_loosened(instruction_filter const& allowed) const;
 
 private:
     void loosen(tensor_id t, operator_id first_late);
@@ -166,7 +165,7 @@ HEDDLE_INLINE void loosened_program::loosen(tensor_id t, operator_id first_late)
                 if (operand == t) operand = number;
 }
 
-HEDDLE_INLINE instruction_filter loosened_program::as_loosened(instruction_filter allowed) const {
+HEDDLE_INLINE instruction_filter loosened_program::as_loosened(instruction_filter const& allowed) const {
     auto const allows = [this, allowed](instruction const& i) {
         auto given = i;
         if (auto* const change = given.change()) {
