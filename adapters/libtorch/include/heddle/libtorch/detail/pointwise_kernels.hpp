@@ -104,8 +104,9 @@ inline void add_functions(kernel_table& table) {
     set("softsign", [](tensor const& x) { return x / (1 + x.abs()); });
     set("tanhshrink", [](tensor const& x) { return x - x.tanh(); });
     set("relu6", [](tensor const& x) { return at::hardtanh(x, 0, 6); });
-    set("hardsigmoid", [](tensor const& x) { return at::clamp(x / 6 + 0.5, 0, 1); }); // libtorch's slope is a float
-    set("hardswish", [](tensor const& x) { return at::hardswish(x); });
+    auto const gate = [](tensor const& x) { return at::clamp(x / 6 + 0.5, 0, 1); }; // libtorch's slopes are floats
+    set("hardsigmoid", gate);
+    set("hardswish", [=](tensor const& x) { return x * gate(x); });
     set("selu", [](tensor const& x) { return at::selu(x); });
     set("sign", [](tensor const& x) { return x.sign(); });
     set("floor", [](tensor const& x) { return x.floor(); });
