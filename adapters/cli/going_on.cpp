@@ -178,7 +178,8 @@ plan_note going_on(plan_arguments const& arguments, plan_input const& input, any
     auto const now = stored_by(made, input.model.program, "the new plan");
     std::vector<std::string> types;
     for (auto const& m : c.machines)
-        types.insert(types.end(), static_cast<std::size_t>(m.devices * m.count), c.types[m.type].name);
+        types.insert(types.end(), static_cast<std::size_t>(m.devices) * static_cast<std::size_t>(m.count),
+                     c.types[m.type].name);
     auto const before = devices_before(types, then.types);
     std::vector<stored_parts> had(types.size());
     for (std::size_t d = 0; d < types.size(); ++d)
