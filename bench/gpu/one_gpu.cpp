@@ -30,6 +30,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -45,6 +46,7 @@ using namespace heddle::bench;
 
 /// Threads that share the device; what they exchange goes through the host.
 struct sharing_threads {
+    static std::size_t most() { return std::numeric_limits<std::size_t>::max(); }
     template <class Work>
     static void run(std::size_t ranks, Work&& work) {
         run_ranks(ranks, [&](in_process_communicator& threads) {

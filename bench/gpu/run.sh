@@ -5,15 +5,14 @@
 #   bench/gpu/run.sh                                on the first GPU of this machine
 #   bench/gpu/run.sh --device cpu --out page.md     a dry run of the same code on the CPU, with small sizes
 #
-# With two or more GPUs it measures what they do together too; a dry run does so with two threads. --share N lets N ranks
-# use fewer GPUs in turn, for arithmetic alone; it needs NCCL 2.30 or newer, which LD_PRELOAD may name.
+# With two or more GPUs it measures what they do together too; a dry run does so with two threads.
 # Options: --seeds N random programs; --include FOLDER, which may be given several times, where headers are; --samples
 # FILE for what operators took, as heddle fit reads it; --programs FOLDER keeps what is built and does not build it again.
 # Needs a C++20 compiler (CXX), a Python with torch (PYTHON), headers of Boost, Eigen 3, nlohmann/json and zlib, and
 # what LDFLAGS may say of where zlib is; for several GPUs headers of CUDA, which the wheels of torch bring, and NCCL.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
-device=cuda out= includes= seeds= samples= programs= share=
+device=cuda out= includes= seeds= samples= programs=
 while [ $# -gt 0 ]; do
     case $1 in
     --device) device=$2 && shift 2 ;;
@@ -22,7 +21,6 @@ while [ $# -gt 0 ]; do
     --seeds) seeds=$2 && shift 2 ;;
     --samples) samples=$2 && shift 2 ;;
     --programs) programs=$2 && shift 2 ;;
-    --share) share=$2 && shift 2 ;;
     *)
         echo "run.sh: unknown option $1" >&2
         exit 2
@@ -118,7 +116,7 @@ build() { # NAME FLAG...
         $libraries -lz -pthread
 }
 several=$gpus
-if [ "$device" = cpu ]; then several=2; elif [ "$share" ]; then several=$share; fi
+[ "$device" = cuda ] || several=2
 build one_gpu
 if [ "$device" = cpu ]; then
     build several_gpus
@@ -132,8 +130,6 @@ status=0
 "$programs/one_gpu" "$device" "$seeds" "$batch" "${samples:-$work/samples.csv}" "$@" >"$work/one.md" || status=$?
 [ $status -le 1 ] || exit $status # else the page says what is wrong
 if [ "$several" -ge 2 ]; then
-    # Ranks that share a GPU must not wait for each other where CUDA serialises: as kernels are loaded, or in its queues.
-    [ -z "$share" ] || export NCCL_MULTI_RANK_GPU_ENABLE=1 CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32
     of_several=0
     "$programs/several_gpus" "$device" "$several" $((seeds / 5)) $((2 * batch)) "$@" >"$work/several.md" || of_several=$?
     [ $of_several -le 1 ] || exit $of_several
@@ -145,22 +141,22 @@ fi
     echo
     if [ "$device" = cpu ]; then
         echo "**A dry run on a CPU, with small sizes: no GPU was there. The numbers show that \`bench/gpu/run.sh\` works, and say nothing of a GPU.**"
+        echo
         name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)
         driver=none
     else
         name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)
         driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)
     fi
-    echo
     echo "Written by \`bench/gpu/run.sh\`. Device: $name; GPUs: $gpus; driver: $driver; torch: $version; $toolkits; compiler: $(${CXX:-g++} --version | head -1); heddle: $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)."
     cat "$work/one.md"
     echo
     echo "## Several GPUs"
     echo
-    [ "$several" -lt 2 ] || cat "$work/several.md"
-    if [ "$device" = cuda ] && [ "$gpus" -lt 2 ]; then
-        [ "$several" -lt 2 ] || echo
-        for part in "NCCL's collectives" "Plans on several GPUs" "Overlap of micro-batches that take turns" "Interference"; do
+    if [ "$several" -ge 2 ]; then
+        cat "$work/several.md"
+    else
+        for part in "Arithmetic through NCCL" "NCCL's collectives" "Plans on several GPUs" "Overlap of micro-batches that take turns" "Interference"; do
             echo "- $part: not measured, as there are fewer than two GPUs."
         done
     fi

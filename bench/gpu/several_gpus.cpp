@@ -2,8 +2,8 @@
 // What several devices of libtorch do together: collectives, plans beside their predicted times, what micro-batches that
 // take turns hide, and how computation and communication slow each other.
 // Usage: several_gpus cpu|cuda RANKS SEEDS BATCH MODEL...   It prints the parts of a page, and returns 1 if something in
-// them is wrong, 2 if they are not whole. Ranks are threads, on the CPU in a dry run or, built with HEDDLE_HAS_CUDA, on
-// the GPUs in turn: where there are fewer GPUs than ranks, only arithmetic is shown. run.sh builds and calls it.
+// them is wrong, 2 if they are not whole. Ranks are threads, on the CPU in a dry run or, built with HEDDLE_HAS_CUDA, each
+// on a GPU of its own. run.sh builds and calls it.
 #include "arithmetic.hpp"
 #include "device_rates.hpp"
 
@@ -47,15 +47,6 @@ namespace {
 using namespace heddle;
 using namespace heddle::bench;
 
-/// How many GPUs there are.
-std::size_t gpus() {
-#ifdef HEDDLE_HAS_CUDA
-    return static_cast<std::size_t>(c10::cuda::device_count());
-#else
-    return 0;
-#endif
-}
-
 /// Runs `work(communicator)` on as many ranks. *Throws* the first exception that left `work`.
 template <class Work>
 void on_ranks(std::size_t ranks, Work const& work) {
@@ -70,7 +61,7 @@ void on_ranks(std::size_t ranks, Work const& work) {
             for (std::size_t r = 0; r < ranks; ++r)
                 all.emplace_back([&, r] {
                     try {
-                        auto const number = static_cast<c10::DeviceIndex>(r % gpus());
+                        auto const number = static_cast<c10::DeviceIndex>(r);
                         c10::cuda::set_device(number);
                         auto const computation = c10::cuda::getStreamFromPool(false, number);
                         c10::cuda::setCurrentCUDAStream(computation);
@@ -100,6 +91,8 @@ void on_ranks(std::size_t ranks, Work const& work) {
 // ---- arithmetic
 
 struct ranks_of_this_machine {
+    static inline std::size_t count = 2;
+    static std::size_t most() { return count; }
     template <class Work>
     static void run(std::size_t ranks, Work const& work) {
         on_ranks(ranks, work);
@@ -107,11 +100,12 @@ struct ranks_of_this_machine {
 };
 
 /// Returns whether nothing is wrong.
-bool arithmetic(std::uint64_t seeds) {
+bool arithmetic(std::size_t ranks, std::uint64_t seeds) {
+    ranks_of_this_machine::count = ranks;
     auto const [all, kinds] = run_random<ranks_of_this_machine>(seeds);
     std::printf("\n### Arithmetic\n\nLoss and gradients in float64 beside the reference kernels on the CPU: random "
-                "programs, of %zu kinds of operators, and random plans on up to six ranks%s.\n\n",
-                kinds, device.is_cuda() ? " that exchange through NCCL, on the GPUs in turn" : "");
+                "programs, of %zu kinds of operators, and random plans on up to %zu ranks%s.\n\n",
+                kinds, ranks, device.is_cuda() ? " that exchange through NCCL" : "");
     return print(all);
 }
 
@@ -380,8 +374,7 @@ int main(int count, char** arguments) {
         else at::set_num_threads(1);
         libtorch::device_scope const here(device);
         auto const ranks = static_cast<std::size_t>(std::strtoull(arguments[2], nullptr, 10));
-        bool const is_right = arithmetic(std::strtoull(arguments[3], nullptr, 10));
-        if (is_gpu && gpus() < ranks) return is_right ? 0 : 1; // what shares a GPU says nothing of time
+        bool const is_right = arithmetic(ranks, std::strtoull(arguments[3], nullptr, 10));
         auto const batch = std::strtoll(arguments[4], nullptr, 10);
         auto const most = std::size_t{1} << (is_gpu ? 28 : 18);
         auto const fits = collectives(ranks, most);
