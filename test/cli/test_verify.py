@@ -191,7 +191,7 @@ class Verify(CommandLine):
         self.assertTrue(any(len(set(cut["counts"])) > 1 for stage in plan["pipeline"] for cut in stage["plan"]["cuts"]))
         text = run("verify", "--plan", out, "--model", vgg)
         self.assertEqual((text.returncode, text.stderr), (0, ""))
-        for fragment in ("valid: 3 stages, 8 micro-batches; ", "run with smaller dimensions: 3 stages, 4 micro-batches, the shares of the finest cuts rounded\n", "on 8 ranks", "largest relative error"):
+        for fragment in ("valid: 3 stages, 4 micro-batches; ", "run with smaller dimensions: 3 stages, 4 micro-batches, the shares of the finest cuts rounded\n", "on 8 ranks", "largest relative error"):
             self.assertIn(fragment, text.stdout)
         pieces = json.loads(run("verify", "--plan", out, "--model", vgg, "--run-memory", 3e6, "--json").stdout)
         self.assertEqual((pieces["valid"], pieces["loss"]), (True, None))

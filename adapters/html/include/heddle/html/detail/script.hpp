@@ -124,7 +124,8 @@ function showSweep() {
   const rows = plan.sweep, known = rows.filter(r => r.cost != null), width = 640, height = 260, left = 70, foot = 40;
   const most = Math.max(...rows.map(r => r.devices)), fastest = Math.max(...known.map(r => r.samples_per_second));
   const x = n => left + (width - left - 20) * n / most, y = s => height - foot - (height - foot - 20) * s / fastest;
-  const draw = (name, attributes, text) => { const e = document.createElementNS("http://www.w3.org/2000/svg", name); for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v); if (text != null) e.textContent = text; return e; };
+  const space = Object.assign(document.createElement("div"), { innerHTML: "<svg></svg>" }).firstChild.namespaceURI;
+  const draw = (name, attributes, text) => { const e = document.createElementNS(space, name); for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v); if (text != null) e.textContent = text; return e; };
   const picture = draw("svg", { viewBox: "0 0 " + width + " " + height, role: "img", "aria-label": "Samples per second over devices; the table below has the numbers", style: "max-width:40rem;width:100%" });
   const line = (points, style) => picture.append(draw("polyline", { points: points.map(p => p.join(",")).join(" "), fill: "none", style }));
   line([[left, 20], [left, height - foot], [width - 20, height - foot]], "stroke:var(--soft)");
