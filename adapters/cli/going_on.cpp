@@ -59,12 +59,17 @@ stored_state stored_by(any_plan const& made, program const& p, std::string const
     return state;
 }
 
+/// Tells whether devices are of the types of those of a plan, which are empty where it leaves a device out.
+bool are_same_devices(std::vector<std::string> const& types, std::vector<std::string> const& before) {
+    return std::ranges::equal(types, before,
+                              [](auto const& now, auto const& then) { return then.empty() || now == then; });
+}
+
 /// Returns for each device of a cluster which one it was: that of the same number if all are of their types, else the next
 /// one of its type, as long as there are such.
 std::vector<std::optional<std::size_t>> devices_before(std::vector<std::string> const& types,
                                                        std::vector<std::string> const& before) {
-    bool const are_same = std::ranges::equal(
-        types, before, [](auto const& now, auto const& then) { return then.empty() || now == then; });
+    bool const are_same = are_same_devices(types, before);
     std::vector<std::optional<std::size_t>> result(types.size());
     std::map<std::string, std::size_t> next;
     for (std::size_t d = 0; d < types.size(); ++d) {
@@ -196,10 +201,8 @@ plan_note going_on(plan_arguments const& arguments, plan_input const& input, any
     double const per_iteration = moved.time / arguments.iterations, anew = cost_of(made) + per_iteration;
 
     std::optional<any_plan> kept;
-    bool const is_in_place =
-        then.types.size() == types.size() &&
-        std::ranges::equal(types, then.types, [](auto const& a, auto const& b) { return b.empty() || a == b; });
-    if (is_in_place && is_same_training(origin_of(old), origin_of(made))) kept = priced_on(old, arguments, c);
+    if (are_same_devices(types, then.types) && is_same_training(origin_of(old), origin_of(made)))
+        kept = priced_on(old, arguments, c);
     bool const stays = kept && cost_of(*kept) <= anew;
 
     using heddle::detail::fixed, heddle::detail::add_paragraph;

@@ -42,7 +42,15 @@ void add_words(compared_plan& c, std::vector<plan_word> const& words) {
     for (auto const& w : words) c.words[w.label] = w.text;
 }
 
-std::string title_of(provenance const& from) { return from.model + " on " + from.cluster + ", by " + from.planner; }
+/// Returns what is said of a plan of any kind.
+template <class Plan>
+compared_plan begun(Plan const& p) {
+    auto const& from = p.provenance;
+    compared_plan c;
+    c.title = from.model + " on " + from.cluster + ", by " + from.planner;
+    c.cost = p.cost();
+    return c;
+}
 
 /// Returns what a plan does other than to cut tensors over devices.
 std::string arrangement_of(plan const& p) {
@@ -56,9 +64,7 @@ std::string arrangement_of(plan const& p) {
 
 compared_plan compared_of(plan const& p) {
     auto const& t = p.time;
-    compared_plan c;
-    c.title = title_of(p.provenance);
-    c.cost = p.cost();
+    auto c = begun(p);
     c.terms = {{"compute", t.compute},
                {"communication", t.forward_communication + t.backward_communication},
                {"gradients", t.gradient_communication},
@@ -75,9 +81,7 @@ compared_plan compared_of(plan const& p) {
 compared_plan compared_of(staged_plan const& p) {
     if (p.is_plain() && p.stages.front().devices.size() == p.device_count) return compared_of(p.stages.front().plan);
     auto const& t = p.time;
-    compared_plan c;
-    c.title = title_of(p.provenance);
-    c.cost = p.cost();
+    auto c = begun(p);
     c.terms = {
         {"pipeline", t.pipeline.value}, {"gradients", (t.shared + t.gradients).value}, {"update", t.update.value}};
     c.in_short = heddle::detail::count(p.stages.size(), "stage") + ", " + std::to_string(p.micro_batches) +
@@ -99,9 +103,7 @@ compared_plan compared_of(staged_plan const& p) {
 
 compared_plan compared_of(pipeline_plan const& p) {
     auto const& t = p.time;
-    compared_plan c;
-    c.title = title_of(p.provenance);
-    c.cost = p.cost();
+    auto c = begun(p);
     c.terms = {{"pipeline", t.pipeline.value}, {"gradients", t.synchronisation.value}, {"update", t.update.value}};
     c.in_short = heddle::detail::count(p.stages.size(), "stage") + ", " + std::to_string(p.copies()) +
                  (p.copies() == 1 ? " copy, " : " copies, ") + std::to_string(p.micro_batches) +
