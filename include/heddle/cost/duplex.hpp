@@ -120,12 +120,12 @@ public:
     /// either direction the last stage is still to be closed, and its micro-batches have to turn.
     ///
     /// In the mean of a direction slots weigh 1 - q, and the network weighs q, the weight of what may wait. The weights
-    /// n and w, of network and work, sum to 1. A slot of work c and collectives m takes `(1 - q) max(c, m) >= w c + (n
-    /// - q) m`, as w and n - q sum to 1 - q; the network has m at weight q; together this is w c + n m. Let the slots
+    /// n and w, of network and work, sum to 1. A slot of work c and collectives m takes `(1 - q) max(c, m) >= w c + v m` with
+    /// v = n - q, as w and v sum to 1 - q; the network has m at weight q; together this is w c + n m. Let the slots
     /// so far take T, the network N, and the last computation c; let the first slot of the open stage have the
     /// collectives f, and let p wait. When that slot is over, slots have taken at least `max(T + max(c, f), N + f +
-    /// p)`. For this the mean counts `(1 - q) T + w c + (n - q) f`, and the excess of `(1 - q) (N + f + p)` over it, if
-    /// any, which nothing hides any more. Adding to f raises the sum by `(1 - q) - (n - q) = w`; adding to p raises it
+    /// p)`. For this the mean counts `(1 - q) T + w c + v f`, and the excess of `(1 - q) (N + f + p)` over it, if
+    /// any, which nothing hides any more. Adding to f raises the sum by `(1 - q) - v = w`; adding to p raises it
     /// by 1 - q, and `close` moves it into the slots. So no step lowers the bound.
     [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const;
 

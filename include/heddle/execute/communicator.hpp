@@ -229,14 +229,17 @@ struct completed {
     void wait() {}
 };
 
+/// The request of what any communicator starts.
+template <class Scalar, class Communicator>
+struct request_of : std::type_identity<completed> {};
+template <class Scalar, asynchronous_communicator_of<Scalar> Communicator>
+struct request_of<Scalar, Communicator> : std::type_identity<typename Communicator::request> {};
+
 /// Starts operations of any communicator. One that cannot do two things at a time has ended them when they are started.
 template <class Scalar, communicator_of<Scalar> Communicator>
 struct starter {
     static constexpr bool is_asynchronous = asynchronous_communicator_of<Communicator, Scalar>;
-    using request = typename decltype([] {
-        if constexpr (is_asynchronous) return std::type_identity<typename Communicator::request>{};
-        else return std::type_identity<completed>{};
-    }())::type;
+    using request = typename request_of<Scalar, Communicator>::type;
 
     [[nodiscard]] static request all_reduce(Communicator& c, std::span<Scalar> data, reduction how = reduction::sum) {
         if constexpr (is_asynchronous) return c.start_all_reduce(data, how);
