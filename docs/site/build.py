@@ -89,9 +89,9 @@ def stage_pages(stage: pathlib.Path) -> None:
 
 
 def listed(stage: pathlib.Path, folder: pathlib.Path) -> list:
-    """The navigation of a folder: its pages by title, then its folders."""
-    pages = sorted((p for p in folder.glob("*.md")), key=lambda p: title_of(p).lower())
-    entries: list = [{title_of(p): str(p.relative_to(stage))} for p in pages]
+    """The navigation of a folder: its index, its pages by title, then its folders."""
+    pages = sorted(folder.glob("*.md"), key=lambda p: (p.name != "index.md", title_of(p).lower()))
+    entries: list = [str(p.relative_to(stage)) if p.name == "index.md" else {title_of(p): str(p.relative_to(stage))} for p in pages]
     for sub in sorted(p for p in folder.iterdir() if p.is_dir() and any(p.rglob("*.md"))):
         entries.append({sub.name.capitalize(): listed(stage, sub)})
     return entries
@@ -100,7 +100,7 @@ def listed(stage: pathlib.Path, folder: pathlib.Path) -> list:
 def write_configuration(stage: pathlib.Path, out: pathlib.Path, has_reference: bool) -> pathlib.Path:
     """Writes the configuration of MkDocs: that beside this script, with the navigation."""
     first = [p for p in ("index.md", "tutorial.md") if (stage / p).exists()]
-    nav: list = [{title_of(stage / p): p} for p in first]
+    nav: list = [{"Start" if p == "index.md" else title_of(stage / p): p} for p in first]
     nav += [{words: listed(stage, stage / folder)} for folder, words in SECTIONS.items()]
     rest = sorted(p.name for p in stage.glob("*.md") if p.name not in first)
     nav.append({"The project": [{title_of(stage / p): p} for p in rest]})
