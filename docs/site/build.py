@@ -25,9 +25,10 @@ SECTIONS = {
     "explanation": "Explanation",
     "results": "Results",
 }
-LANGUAGES = {".hpp": "cpp", ".cpp": "cpp", ".py": "python", ".sh": "sh", ".json": "json"}
+LANGUAGES = {".hpp": "cpp", ".cpp": "cpp", ".py": "python", ".sh": "sh", ".json": "json", ".md": "markdown"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+NOTE = re.compile(r"\A(```\w+) .*")  # after the language of a block, which MkDocs wants alone
 
 
 def title_of(page: pathlib.Path) -> str:
@@ -58,8 +59,6 @@ def source_page(path: pathlib.Path) -> str:
     if path.is_dir():
         files = sorted(f for f in path.rglob("*") if f.is_file())
         return f"# {name}/\n\n" + "\n".join(f"- `{f.relative_to(path)}`" for f in files) + "\n"
-    if path.suffix == ".md":
-        return path.read_text()
     return f"# {name}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text()}````\n"
 
 
@@ -78,14 +77,14 @@ def stage_pages(stage: pathlib.Path) -> None:
             return match[1] + os.path.relpath(target, page.relative_to(ROOT / "docs").parent) + match[4]
 
         parts = FENCE.split(text)  # fenced blocks are at odd places
-        return "".join(part if n % 2 else LINK.sub(replace, part) for n, part in enumerate(parts))
+        return "".join(NOTE.sub(r"\1", part) if n % 2 else LINK.sub(replace, part) for n, part in enumerate(parts))
 
     for page in sorted((ROOT / "docs").rglob("*.md")):
         (stage / page.relative_to(ROOT / "docs")).write_text(rewritten(page, page.read_text()))
     for path in sorted(wanted):
         file = stage / "source" / f"{path.relative_to(ROOT)}.md"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(source_page(path) if path.suffix != ".md" else f"# {path.relative_to(ROOT)}\n")
+        file.write_text(source_page(path))
 
 
 def listed(stage: pathlib.Path, folder: pathlib.Path) -> list:
@@ -152,6 +151,17 @@ def broken_links(site: pathlib.Path) -> list[str]:
     return found
 
 
+def lost_blocks(stage: pathlib.Path, site: pathlib.Path) -> list[str]:
+    """Sentences on pages of docs/ of which not every fenced block is one of the site."""
+    found = []
+    for page in sorted(stage.rglob("*.md")):
+        name = page.relative_to(stage)
+        wanted, made = len(FENCE.findall(page.read_text())), (site / name.with_suffix(".html")).read_text().count("<pre")
+        if name.parts[0] != "source" and made < wanted:
+            found.append(f"{name}: {wanted} blocks, of which the site has {made}")
+    return found
+
+
 def run(command: list[str], **more) -> None:
     """Runs a tool; fails with what it said if it fails or warns."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
@@ -177,7 +187,8 @@ def main() -> None:
         run(["mkdocs", "build", "--quiet", "--clean", "--config-file", str(write_configuration(stage, out, not options.no_reference))])
         if not options.no_reference:
             shutil.copytree(pathlib.Path(folder, "headers"), out / "headers", dirs_exist_ok=True)
-    if broken := broken_links(out):
+        lost = lost_blocks(stage, out)
+    if broken := lost + broken_links(out):
         sys.exit("\n".join(broken))
 
 
