@@ -55,7 +55,8 @@ plan_price price(plan const& p, cluster const& c) {
                     {"forward_communication", t.forward_communication},
                     {"backward_communication", t.backward_communication},
                     {"gradient_communication", t.gradient_communication},
-                    {"update", t.update}},
+                    {"update", t.update},
+                    {"parameter_communication", t.parameter_communication}},
                    {},
                    {}};
     auto const types = c.devices();
@@ -72,7 +73,8 @@ plan_price price(staged_plan const& p, cluster const& c) {
                    {{"pipeline", t.pipeline.value},
                     {"shared_gradients", t.shared.value},
                     {"gradients", t.gradients.value},
-                    {"update", t.update.value}},
+                    {"update", t.update.value},
+                    {"parameters", t.parameters.value}},
                    {},
                    {}};
     auto const places = placed_devices(c);

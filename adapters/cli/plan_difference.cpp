@@ -68,7 +68,8 @@ compared_plan compared_of(plan const& p) {
     c.terms = {{"compute", t.compute},
                {"communication", t.forward_communication + t.backward_communication},
                {"gradients", t.gradient_communication},
-               {"update", t.update}};
+               {"update", t.update},
+               {"gathers of updated parameters", t.parameter_communication}};
     c.arrangement = arrangement_of(p);
     c.in_short = c.arrangement + (c.arrangement.empty() ? "" : ": ") +
                  (p.devices.size() == 1 && !p.is_on_mesh() ? "alone" : heddle::detail::ways_text(p));
@@ -82,8 +83,10 @@ compared_plan compared_of(staged_plan const& p) {
     if (p.is_plain() && p.stages.front().devices.size() == p.device_count) return compared_of(p.stages.front().plan);
     auto const& t = p.time;
     auto c = begun(p);
-    c.terms = {
-        {"pipeline", t.pipeline.value}, {"gradients", (t.shared + t.gradients).value}, {"update", t.update.value}};
+    c.terms = {{"pipeline", t.pipeline.value},
+               {"gradients", (t.shared + t.gradients).value},
+               {"update", t.update.value},
+               {"gathers of updated parameters", t.parameters.value}};
     c.in_short = heddle::detail::count(p.stages.size(), "stage") + ", " + std::to_string(p.micro_batches) +
                  (p.micro_batches == 1 ? " micro-batch" : " micro-batches");
     c.arrangement = c.in_short;

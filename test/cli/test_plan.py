@@ -244,7 +244,7 @@ class Plan(CommandLine):
         for name, terms in compared.items():
             used, limit = terms.pop("memory_bytes"), terms.pop("memory_limit_bytes")
             self.assertTrue(0 < used <= limit == 16e9)
-            self.assertEqual(set(terms), {"compute", "outer", "inner", "sends", "gradients", "update", "idle"})
+            self.assertEqual(set(terms), {"compute", "outer", "inner", "sends", "gradients", "update", "parameters", "idle"})
             self.assertAlmostEqual(sum(terms.values()), summary["families"][name]["cost"], delta=1e-9)
         self.assertGreater(compared["pipeline"]["sends"], 0)
         self.assertGreater(compared["groups"]["outer"], 0)

@@ -276,7 +276,7 @@ TEST_CASE("claims that belong together are refused together") {
     auto const scaled = [](double factor) {
         return [factor](plan& q) {
             for (auto* term : {&q.time.compute, &q.time.forward_communication, &q.time.backward_communication,
-                               &q.time.gradient_communication, &q.time.update})
+                               &q.time.gradient_communication, &q.time.update, &q.time.parameter_communication})
                 *term *= factor;
             q.lower_bound *= factor;
             if (q.global_lower_bound) *q.global_lower_bound *= factor;

@@ -128,6 +128,7 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
         CHECK(same_bits(before.time.backward_communication, after.time.backward_communication));
         CHECK(same_bits(before.time.gradient_communication, after.time.gradient_communication));
         CHECK(same_bits(before.time.update, after.time.update));
+        CHECK(same_bits(before.time.parameter_communication, after.time.parameter_communication));
         REQUIRE(after.memory.size() == before.memory.size());
         for (std::size_t d = 0; d < before.memory.size(); ++d) {
             check_same_bits(before.memory[d], after.memory[d]);

@@ -63,20 +63,20 @@ template <time_accumulator Accumulator>
     time_terms time;
     auto label = clock.initial(), without_gradients = label;
     per_class update(label.update.size(), 0.0);
-    double refresh = 0;
     for (auto s : steps) {
         clock.extend(label, s);
         time.forward_communication += s.forward_transfer;
         time.backward_communication += s.backward_transfer;
-        refresh += s.refresh;
+        time.parameter_communication += s.refresh;
         for (std::size_t k = 0; k < update.size(); ++k) update[k] += s.update[k];
         s.deferred = 0;
         clock.extend(without_gradients, s);
     }
     double const rest = clock.total(without_gradients);
     time.gradient_communication = clock.total(label) - rest;
-    time.update = algorithm::max(update) + refresh;
-    time.compute = rest - time.forward_communication - time.backward_communication - time.update;
+    time.update = algorithm::max(update);
+    time.compute =
+        rest - time.forward_communication - time.backward_communication - time.update - time.parameter_communication;
     return time;
 }
 
@@ -86,7 +86,7 @@ template <time_accumulator Accumulator>
                                  std::span<std::size_t const> stages);
 
 /// Returns the terms under an accumulator of the user's own: computation alone, then what each kind of collectives adds
-/// to it, then the update.
+/// to it, then the update and what follows it.
 [[nodiscard]] time_terms time_of(named_accumulator const& clock, training_options const& training,
                                  std::size_t class_count, std::span<step_cost const> steps,
                                  std::span<std::size_t const> stages);
@@ -236,8 +236,9 @@ HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const>
         }
     }
     time_terms time;
-    time.update = algorithm::max(ends[all].update) + ends[all].refresh;
-    time.compute = clock.total(ends[nothing]) - time.update;
+    time.update = algorithm::max(ends[all].update);
+    time.parameter_communication = ends[all].refresh;
+    time.compute = clock.total(ends[nothing]) - time.update - time.parameter_communication;
     time.forward_communication = clock.total(ends[forward]) - clock.total(ends[nothing]);
     time.backward_communication = clock.total(ends[backward]) - clock.total(ends[forward]);
     time.gradient_communication = clock.total(ends[all]) - clock.total(ends[backward]);
@@ -279,8 +280,10 @@ HEDDLE_INLINE time_terms time_of(named_accumulator const& clock, training_option
     time.backward_communication = added();
     add(&step_cost::deferred);
     time.gradient_communication = added();
-    add(&step_cost::update), add(&step_cost::refresh);
+    add(&step_cost::update);
     time.update = added();
+    add(&step_cost::refresh);
+    time.parameter_communication = added();
     return time;
 }
 

@@ -92,10 +92,12 @@ struct time_terms {
     double backward_communication = 0;
     /// The part of the gradients' collectives that the backward pass does not hide.
     double gradient_communication = 0;
-    /// Includes the collectives that bring whole copies up to date.
     double update = 0;
+    /// The collectives after the update that bring whole copies of parameters up to date.
+    double parameter_communication = 0;
     [[nodiscard]] double total() const {
-        return compute + forward_communication + backward_communication + gradient_communication + update;
+        return compute + forward_communication + backward_communication + gradient_communication + update +
+               parameter_communication;
     }
 };
 

@@ -48,9 +48,9 @@ struct staged_times {
     seconds pipeline;
     /// The sum of the gradients of parameters that several stages use.
     seconds shared;
-    /// The reduction of gradients and the update, of the stage for which both take longest.
-    seconds gradients, update;
-    [[nodiscard]] seconds total() const { return pipeline + shared + gradients + update; }
+    /// The reduction of gradients, the update, and what gathers updated parameters, of the stage for which they take longest.
+    seconds gradients, update, parameters;
+    [[nodiscard]] seconds total() const { return pipeline + shared + gradients + update + parameters; }
 };
 
 /// The seconds of an iteration as the slowest stage passes them; the terms add up. Then the memory of the device that is
@@ -60,13 +60,15 @@ struct staged_terms {
     seconds compute, outer, inner;
     /// What passes between it and its neighbours, as far as it waits for that.
     seconds sends;
-    /// The reduction of gradients, also over stages, and the update.
-    seconds gradients, update;
+    /// The reduction of gradients, also over stages, the update, and what gathers updated parameters.
+    seconds gradients, update, parameters;
     /// While the pipeline fills and drains, and while neighbours hold it up.
     seconds idle;
     bytes used, limit;
 
-    [[nodiscard]] seconds total() const { return compute + outer + inner + sends + gradients + update + idle; }
+    [[nodiscard]] seconds total() const {
+        return compute + outer + inner + sends + gradients + update + parameters + idle;
+    }
 };
 
 /// The best plan of a family of plans that was looked at.
@@ -348,7 +350,8 @@ HEDDLE_INLINE staged_timeline run_stages(staged_plan const& p, cluster const& c,
         double const whole = t.compute + t.forward_communication + t.backward_communication,
                      forward = whole * forward_part(p.stages[s].plan, cluster_of(c, p.stages[s]));
         stages.push_back({forward, whole - forward, cost.boundaries[s].values.value,
-                          cost.boundaries[s].cotangents.value, m * t.gradient_communication, m * t.update});
+                          cost.boundaries[s].cotangents.value, m * t.gradient_communication,
+                          m * (t.update + t.parameter_communication)});
     }
     return heddle::run_stages(stages, p.micro_batches, cost.time.shared.value, p.sends_beside);
 }
@@ -433,10 +436,11 @@ HEDDLE_INLINE staged_cost evaluate(staged_plan const& p, cluster const& c) {
                       after = s + 1 < p.stages.size() ? cost.boundaries[s + 1].both() : seconds(0);
         sum += own + before;
         slowest = std::max(slowest, p.sends_beside ? std::max({own, before, after}) : own + before + after);
-        seconds const gradients(m * t.gradient_communication), update(m * t.update);
-        if (gradients + update >= end) {
-            end = gradients + update;
-            cost.time.gradients = gradients, cost.time.update = update;
+        seconds const gradients(m * t.gradient_communication), update(m * t.update),
+            parameters(m * t.parameter_communication);
+        if (auto const all = gradients + update + parameters; all >= end) {
+            end = all;
+            cost.time.gradients = gradients, cost.time.update = update, cost.time.parameters = parameters;
         }
     }
     cost.time.pipeline = sum + (m - 1) * slowest;

@@ -79,14 +79,25 @@ HEDDLE_INLINE void add_terms(std::string& text, staged_plan const& p) {
     if (algorithm::none_of(p.families, [](auto const& f) { return f.second.terms.has_value(); })) return;
     text += "\nWhere the time of each goes (milliseconds of the slowest stage)\n";
     int const decimals = std::max(0, decimals_for(p.cost() * 1e3) - 2);
-    text_columns table("lrrrrrrrrr");
-    table.add({"family", "total", "work", "outer", "inner", "sends", "reduce", "update", "idle", "full"});
+    std::vector<std::pair<char const*, seconds staged_terms::*>> terms{
+        {"work", &staged_terms::compute},      {"outer", &staged_terms::outer},      {"inner", &staged_terms::inner},
+        {"sends", &staged_terms::sends},       {"reduce", &staged_terms::gradients}, {"update", &staged_terms::update},
+        {"gather", &staged_terms::parameters}, {"idle", &staged_terms::idle}};
+    std::erase_if(terms, [&](auto const& term) { // what no family has
+        return algorithm::none_of(
+            p.families, [&](auto const& f) { return f.second.terms && (*f.second.terms).*term.second != seconds(0); });
+    });
+    std::string const alignment = "lr" + std::string(terms.size(), 'r') + "r";
+    text_columns table(alignment);
+    std::vector<std::string> head{"family", "total"};
+    for (auto const& [name, of] : terms) head.emplace_back(name);
+    head.emplace_back("full");
+    table.add(std::move(head));
     for (auto const& [name, f] : p.families) {
         if (!f.terms) continue;
-        std::vector<std::string> row{name};
         auto const& t = *f.terms;
-        for (auto const s : {t.total(), t.compute, t.outer, t.inner, t.sends, t.gradients, t.update, t.idle})
-            row.push_back(fixed(s.value * 1e3, decimals));
+        std::vector<std::string> row{name, fixed(t.total().value * 1e3, decimals)};
+        for (auto const& [term, of] : terms) row.push_back(fixed((t.*of).value * 1e3, decimals));
         row.push_back(fixed(100 * (t.used / t.limit), 0) + " %"); // of the fullest device
         table.add(std::move(row));
     }
@@ -113,6 +124,7 @@ HEDDLE_INLINE void add_header(std::string& text, staged_plan const& p) {
     if (p.time.shared.value > 0) field("  of it shared", fixed(p.time.shared.value, decimals));
     if (p.time.gradients.value > 0) field("  of it gradients", fixed(p.time.gradients.value, decimals));
     field("  of it optimiser", fixed(p.time.update.value, decimals));
+    if (p.time.parameters.value > 0) field("  of it gathers", fixed(p.time.parameters.value, decimals));
     field("lower bound", p.lower_bound > 0 ? fixed(p.lower_bound, decimals) : "none");
     if (p.lower_bound > 0) field("gap", fixed(100 * p.gap(), 2) + " %" + among(p.space));
 }

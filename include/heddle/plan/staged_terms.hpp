@@ -48,6 +48,7 @@ HEDDLE_INLINE staged_terms terms_of(staged_plan const& p, cluster const& c) {
     terms.sends = before(slowest) + before(slowest + 1) + (m - 1) * (pace(slowest) - own(slowest));
     terms.gradients = cost.time.gradients + cost.time.shared;
     terms.update = cost.time.update;
+    terms.parameters = cost.time.parameters;
     if (p.stages.size() > 1) terms.idle = cost.time.pipeline - terms.compute - terms.inner - terms.outer - terms.sends;
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
         auto const& devices = p.stages[s].plan.devices;

@@ -201,6 +201,8 @@ HEDDLE_INLINE void plan_report::add_times() {
             : "gradient communication",
         plan_.time.gradient_communication);
     row("update", plan_.time.update);
+    if (plan_.time.parameter_communication > 0)
+        row("gathers of updated parameters", plan_.time.parameter_communication);
     row("total", total);
     text_ += table.print(2, 0);
 }

@@ -124,7 +124,8 @@ HEDDLE_INLINE verification verify_figures(staged_plan const& p, cluster const& c
         auto const near = [](seconds a, seconds b) { return detail::is_near(a.value, b.value); };
         auto const &said = p.time, &found = cost.time;
         detail::require_figure(near(said.pipeline, found.pipeline) && near(said.shared, found.shared) &&
-                                   near(said.gradients, found.gradients) && near(said.update, found.update),
+                                   near(said.gradients, found.gradients) &&
+                                   near(said.update + said.parameters, found.update + found.parameters),
                                "time: the plan says " + std::to_string(said.total().value) + " s, its stages take " +
                                    std::to_string(found.total().value) + " s");
         detail::require_figure(cost.fits, "memory: a stage does not fit");

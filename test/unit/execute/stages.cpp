@@ -125,7 +125,7 @@ TEST_CASE(
                     }
                     CHECK(until <= run.total);
                     double const passes = m * (t.compute + t.forward_communication + t.backward_communication),
-                                 end = m * (t.gradient_communication + t.update),
+                                 end = m * (t.gradient_communication + t.update + t.parameter_communication),
                                  passed = m * plan.stages[1].boundary.value;
                     CHECK(busy == doctest::Approx(passes + end + (sends_beside ? 0 : passed)));
                     CHECK(sent <= passed);

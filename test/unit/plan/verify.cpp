@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the verifier says of parameters that are unsharded, in the right way and in wrong ones.
 #include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/figures.hpp>
 #include <heddle/plan/verify.hpp>
 #include <support/errors.hpp>
 #include <support/small_plan.hpp>
@@ -121,4 +122,20 @@ TEST_CASE("a tied parameter is not unsharded") {
     made.cuts = atom_classes(p, list);
     apportion(made.cuts, made.ratios);
     CHECK(contains(verify(p, made).problem, "not a parameter used once"));
+}
+
+TEST_CASE("gathers of updated parameters are a term of their own, which older files have in the update") {
+    auto const c = test::two_devices();
+    auto const p = test::zero_plan();
+    // The first parameter is stored in shards and read whole: 64 bytes, of which each device has half.
+    double const gathered = model_of(c, collective::all_gather).time(bytes(64)).value;
+    CHECK(p.time.parameter_communication == doctest::Approx(gathered));
+    CHECK(p.time.update < gathered);
+    auto older = p;
+    older.time.update += std::exchange(older.time.parameter_communication, 0);
+    CHECK(verify_figures(p, c).problem == "");
+    CHECK(verify_figures(older, c).problem == "");
+    older.time.update = p.time.update;
+    older.lower_bound = 0;
+    CHECK(verify_figures(older, c).problem.starts_with("the time of the update and the parameters' communication"));
 }

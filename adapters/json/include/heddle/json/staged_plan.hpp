@@ -26,13 +26,14 @@ namespace heddle::json {
 namespace detail {
 
 /// The terms of a family's best plan by their names in files: seconds, then bytes.
-inline constexpr std::array<std::pair<char const*, seconds staged_terms::*>, 7> term_names{
+inline constexpr std::array<std::pair<char const*, seconds staged_terms::*>, 8> term_names{
     {{"compute", &staged_terms::compute},
      {"outer", &staged_terms::outer},
      {"inner", &staged_terms::inner},
      {"sends", &staged_terms::sends},
      {"gradients", &staged_terms::gradients},
      {"update", &staged_terms::update},
+     {"parameters", &staged_terms::parameters},
      {"idle", &staged_terms::idle}}};
 inline constexpr std::array<std::pair<char const*, bytes staged_terms::*>, 2> fullest_names{
     {{"memory_bytes", &staged_terms::used}, {"memory_limit_bytes", &staged_terms::limit}}};
@@ -69,7 +70,8 @@ public:
         out["time"] = {{"pipeline", number(plan_.time.pipeline.value)},
                        {"shared", number(plan_.time.shared.value)},
                        {"gradients", number(plan_.time.gradients.value)},
-                       {"update", number(plan_.time.update.value)}};
+                       {"update", number(plan_.time.update.value)},
+                       {"parameters", number(plan_.time.parameters.value)}};
         out["device_count"] = plan_.device_count;
         out["micro_batches"] = plan_.micro_batches;
         out["sends"] = plan_.sends_beside ? "beside" : "blocking";
@@ -120,7 +122,7 @@ public:
         plan_.provenance = provenance_from_json(root_.at("provenance"));
         element const time = root_.at("time");
         auto const term = [&](char const* name) { return heddle::seconds(time.at(name).non_negative()); };
-        plan_.time = {term("pipeline"), term("shared"), term("gradients"), term("update")};
+        plan_.time = {term("pipeline"), term("shared"), term("gradients"), term("update"), gathers_in(time)};
         if (auto const families = root_.find("families"))
             for (auto const& [name, e] : families->fields()) {
                 auto& f = plan_.families[name];
@@ -131,7 +133,8 @@ public:
                 if (!terms) continue;
                 f.terms.emplace();
                 for (auto const& [what, of] : term_names)
-                    (*f.terms).*of = heddle::seconds(terms->at(what).non_negative());
+                    (*f.terms).*of = of == &staged_terms::parameters ? gathers_in(*terms)
+                                                                     : heddle::seconds(terms->at(what).non_negative());
                 for (auto const& [size, of] : fullest_names) (*f.terms).*of = bytes(terms->at(size).non_negative());
             }
         plan_.device_count = static_cast<std::size_t>(root_.at("device_count").integer(1, 65536));
@@ -148,6 +151,12 @@ public:
     }
 
 private:
+    /// Older files have what gathers updated parameters in the update.
+    static heddle::seconds gathers_in(element const& terms) {
+        auto const found = terms.find("parameters");
+        return heddle::seconds(found ? found->non_negative() : 0);
+    }
+
     std::int64_t read_stage(element const& e, std::int64_t next) {
         planned_stage stage;
         auto const operators = std::int64_t{1} << 31;

@@ -85,7 +85,8 @@ public:
                           {"forward_communication", plan_.time.forward_communication},
                           {"backward_communication", plan_.time.backward_communication},
                           {"gradient_communication", plan_.time.gradient_communication},
-                          {"update", plan_.time.update}};
+                          {"update", plan_.time.update},
+                          {"parameter_communication", plan_.time.parameter_communication}};
         result["devices"] = devices();
         result["parameters"] = parameters();
         result["operators"] = operators();
@@ -220,7 +221,8 @@ private:
         for (auto const& term : {std::pair{"communication of the forward pass", plan_.time.forward_communication},
                                  std::pair{"communication of the backward pass", plan_.time.backward_communication},
                                  std::pair{"communication of gradients", plan_.time.gradient_communication},
-                                 std::pair{"the update", plan_.time.update}})
+                                 std::pair{"the update", plan_.time.update},
+                                 std::pair{"gathers of updated parameters", plan_.time.parameter_communication}})
             if (term.second > longest.second) longest = term;
         result.push_back(std::string("Most time goes to ") + longest.first + ": " +
                          heddle::detail::fixed(100 * longest.second / plan_.cost(), 1) + " %.");

@@ -44,7 +44,8 @@ public:
         result["time"] = {{"pipeline", plan_.time.pipeline.value},
                           {"gradients of what stages share", plan_.time.shared.value},
                           {"gradients", plan_.time.gradients.value},
-                          {"update", plan_.time.update.value}};
+                          {"update", plan_.time.update.value},
+                          {"gathers of updated parameters", plan_.time.parameters.value}};
         auto const events = simulate(plan_, cluster_);
         add_stages(result, events);
         result["timeline"] = lanes(events);

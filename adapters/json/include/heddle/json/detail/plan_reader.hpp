@@ -102,9 +102,12 @@ private:
         plan_.baselines = read_costs(root_.at("baselines"));
         if (auto const others = root_.find("other_baselines")) plan_.other_baselines = read_costs(*others);
         element const time = root_.at("time");
-        plan_.time = {time.at("compute").number(), time.at("forward_communication").number(),
-                      time.at("backward_communication").number(), time.at("gradient_communication").number(),
-                      time.at("update").number()};
+        plan_.time = {time.at("compute").number(),
+                      time.at("forward_communication").number(),
+                      time.at("backward_communication").number(),
+                      time.at("gradient_communication").number(),
+                      time.at("update").number(),
+                      optional_number(time, "parameter_communication")};
     }
 
     void read_provenance() {

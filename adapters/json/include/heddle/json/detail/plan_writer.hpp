@@ -74,6 +74,8 @@ public:
                           {"backward_communication", number(plan_.time.backward_communication)},
                           {"gradient_communication", number(plan_.time.gradient_communication)},
                           {"update", number(plan_.time.update)}};
+        if (plan_.time.parameter_communication != 0)
+            result["time"]["parameter_communication"] = number(plan_.time.parameter_communication);
         result["devices"] = list(plan_.devices, [](plan_device const& d) { return value(d.type); });
         if (plan_.is_on_mesh()) result["mesh"] = plan_.mesh().sizes();
         if (plan_.has_groups())
