@@ -4,6 +4,7 @@
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
+#include <heddle/cost/serial_actions.hpp>
 
 #include <doctest/doctest.h>
 
@@ -65,6 +66,11 @@ struct expensive : one_clock {
     static void extend(label& l, step_cost const& s) { one_clock::extend(l, s), l += 1; }
 };
 static_assert(time_accumulator<one_clock> && !staged_accumulator<one_clock> && staged_accumulator<duplex>);
+static_assert(!staged_accumulator<serial> && !staged_accumulator<overlapped>);
+static_assert(!time_accumulator<forward_duplex>);
+// Of steps and of numbered actions.
+static_assert(!search::accumulator<serial> && search::accumulator<serial_actions>);
+static_assert(!time_accumulator<serial_actions> && !time_accumulator<search::additive_cost>);
 
 } // namespace
 

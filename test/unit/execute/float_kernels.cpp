@@ -14,6 +14,8 @@
 
 using namespace heddle;
 
+static_assert(kernel_backend<eigen_kernels<float>, float> && !kernel_backend<eigen_kernels<float>, double>);
+
 TEST_CASE("random programs in float give what they give in double, but for rounding") {
     eigen_kernels<float> const in_single;
     eigen_kernels<double> const in_double;

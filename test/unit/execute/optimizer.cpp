@@ -12,7 +12,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 
 using namespace heddle;
@@ -52,6 +55,14 @@ double difference_after_steps(program const& p, plan const& what, Rule const& ru
     });
     return worst;
 }
+
+// A rule with the state of what it steps is no rule, and one of numbers of one type is none of others.
+static_assert(!optimizer_rule<optimizer<dense_tensor<double>, sgd>, double>);
+struct of_doubles {
+    static constexpr std::size_t moments = 0;
+    void step(double& x, double gradient, std::array<double, moments>&, std::uint64_t) const { x -= gradient; }
+};
+static_assert(optimizer_rule<of_doubles, double> && !optimizer_rule<of_doubles, float>);
 
 } // namespace
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Operations that ranks of one process start and wait for apart.
 #include <heddle/execute/in_process.hpp>
+#include <heddle/execute/mesh_communicator.hpp>
 
 #include <support/errors.hpp>
 #include <support/started_collectives.hpp>
@@ -16,6 +17,14 @@
 using namespace heddle;
 
 namespace {
+
+// Device groups send no messages.
+using rank_of_groups = grouped_communicator<double, in_process_communicator, in_process_communicator>;
+static_assert(asynchronous_communicator_of<rank_of_groups, double> && !point_to_point_of<rank_of_groups, double>);
+// A mesh has a communicator for each axis, and is none.
+using rank_of_mesh = mesh_communicator<in_process_communicator>;
+static_assert(!communicator_of<rank_of_mesh, double> && ranks_of_plan<rank_of_mesh, double>);
+static_assert(ranks_of_plan<rank_of_groups, double> && ranks_of_plan<in_process_communicator, float>);
 
 template <class Work>
 std::string how_started_ranks_fail(std::size_t ranks, Work work) {

@@ -8,8 +8,11 @@
 #include <cstdint>
 #include <numeric>
 #include <set>
+#include <vector>
 
 using namespace heddle;
+
+static_assert(!rank_tensor<std::vector<double>>);
 
 namespace {
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -60,6 +61,31 @@ struct choosy_graph : graph_problem {
 static_assert(search::problem<choosy_graph>);
 static_assert(search::problem<graph_problem>);
 static_assert(!search::subsuming_problem<graph_problem>);
+
+template <class State>
+struct at_goal {
+    using state = State;
+    using label = double;
+    using action = int;
+    std::pair<state, label> initial() const { return {state(), 0.0}; }
+    bool is_goal(state const&) const { return true; }
+    double total(label l) const { return l; }
+    double bound(state const&, label l) const { return l; }
+    bool dominates(label a, label b) const { return a <= b; }
+    template <class Visit>
+    void for_each_successor(state const&, label, Visit&&) const {}
+};
+// A state has a hash.
+static_assert(search::problem<at_goal<int>> && !search::problem<at_goal<std::pair<int, int>>>);
+// Actions are a problem once their costs are known.
+static_assert(search::subsuming_problem<search::property_space<search::additive_cost>>);
+static_assert(!search::problem<search::property_task>);
+
+struct watcher {
+    bool on_expand(search::progress const&) { return true; }
+};
+static_assert(search::expansion_visitor<watcher> && !search::solution_visitor<watcher>);
+static_assert(!search::expansion_visitor<bool (*)(search::progress const&)>);
 
 } // namespace
 

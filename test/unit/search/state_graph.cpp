@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support/random_programs.hpp"
 
+#include <heddle/search/problem.hpp>
 #include <heddle/search/repeated_levels.hpp>
 #include <heddle/search/state_graph.hpp>
 
@@ -28,6 +29,8 @@ struct digits {
         for (int d = 0; d < 3; ++d) visit(d, s + d);
     }
 };
+static_assert(search::layered_space<digits> && !search::problem<digits>);
+static_assert(!search::problem<search::state_graph<int>>);
 
 } // namespace
 
