@@ -7,6 +7,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/kernel_table.hpp>
 #include <heddle/execute/kernel.hpp>
+#include <heddle/libtorch/detail/contraction.hpp>
 #include <heddle/libtorch/tensor.hpp>
 #include <heddle/search/mix_bits.hpp>
 
@@ -253,94 +254,6 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
 }
 
 // ---- sums of products
-
-[[nodiscard]] inline std::vector<std::uint16_t> indices_of(indexed_access const& access) {
-    std::vector<std::uint16_t> all;
-    for (auto const& dimension : access) all.insert(all.end(), dimension.begin(), dimension.end());
-    return all;
-}
-[[nodiscard]] inline bool has_repeated_index(indexed_access const& access) {
-    auto all = indices_of(access);
-    algorithm::sort(all);
-    return std::adjacent_find(all.begin(), all.end()) != all.end();
-}
-
-/// Computes sums of products of tensors over the indices of one call.
-class contraction {
-public:
-    using factor_list = std::vector<std::pair<at::Tensor, indexed_access const*>>;
-
-    explicit contraction(kernel_call const& call) : extents_(heddle::detail::held_extents(call)) {}
-
-    /// Computes result[access] = the sum over all other indices of the product of the factors. An index that only the
-    /// result has repeats. *Precondition:* no index is twice in the access.
-    [[nodiscard]] at::Tensor operator()(factor_list const& factors, indexed_access const& access,
-                                        tensor_shape const& dims) const {
-        if (factors.size() == 1 && !has_repeated_index(*factors[0].second))
-            return of_one(factors[0].first, *factors[0].second, access, dims);
-        std::map<std::uint16_t, char> letters;
-        std::string text;
-        tensor_list views;
-        for (auto const& [tensor, of] : factors) {
-            text += views.empty() ? "" : ",";
-            for (auto const& dimension : *of)
-                for (auto i : dimension) {
-                    constexpr std::string_view alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-                    if (letters.size() == alphabet.size() && !letters.contains(i))
-                        throw input_error("", "has more indices than libtorch's einsum takes");
-                    text += letters.try_emplace(i, alphabet[letters.size()]).first->second;
-                }
-            views.push_back(by_index(tensor, *of));
-        }
-        text += "->";
-        tensor_shape shape, expanded;
-        for (auto const& dimension : access)
-            for (auto i : dimension) {
-                auto const letter = letters.find(i);
-                if (letter != letters.end()) text += letter->second;
-                shape.push_back(letter != letters.end() ? extents_[i] : 1);
-                expanded.push_back(extents_[i]);
-            }
-        return at::einsum(text, views).reshape(shape).expand(expanded).reshape(dims);
-    }
-
-    /// Returns a tensor with one dimension for each index.
-    [[nodiscard]] at::Tensor by_index(at::Tensor const& x, indexed_access const& access) const {
-        tensor_shape shape;
-        for (auto const& dimension : access)
-            for (auto i : dimension) shape.push_back(extents_[i]);
-        return x.reshape(shape);
-    }
-    [[nodiscard]] extent size(std::uint16_t index) const { return extents_[index]; }
-
-private:
-    /// Does the same for one factor, at less cost to the host: sums over the indices that the result lacks, and brings the others into its order.
-    [[nodiscard]] at::Tensor of_one(at::Tensor const& x, indexed_access const& of, indexed_access const& access,
-                                    tensor_shape const& dims) const {
-        if (of == access) return x.reshape(dims);
-        auto const wanted = indices_of(access);
-        auto const is_wanted = [&](std::uint16_t i) { return algorithm::find(wanted, i) != wanted.end(); };
-        auto held = indices_of(of);
-        std::vector<extent> over;
-        for (std::size_t n = 0; n < held.size(); ++n)
-            if (!is_wanted(held[n])) over.push_back(static_cast<extent>(n));
-        auto view = by_index(x, of);
-        if (!over.empty()) view = view.sum(over);
-        std::erase_if(held, [&](std::uint16_t i) { return !is_wanted(i); });
-        std::vector<extent> order;
-        tensor_shape shape, expanded;
-        for (auto i : wanted) {
-            auto const at = algorithm::find(held, i);
-            if (at != held.end()) order.push_back(at - held.begin());
-            shape.push_back(at != held.end() ? extents_[i] : 1);
-            expanded.push_back(extents_[i]);
-        }
-        view = view.permute(order);
-        return (shape == expanded ? view : view.reshape(shape).expand(expanded)).reshape(dims);
-    }
-
-    std::vector<extent> extents_;
-};
 
 /// Computes the sum of a rule's terms, each times a coefficient.
 template <class Coefficients>
