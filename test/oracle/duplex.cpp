@@ -371,15 +371,17 @@ TEST_CASE("under duplex weighted costs are a bound, and two sums are not enough"
         int const count = random.between(2, 3);
         auto const steps = random_staged_steps(random, classes, 0, 8);
         duplex const clock(classes, halves(count, random.chance(0.5) ? 0 : random.between(1, 3)));
-        relaxation_weights w{{}};
+        relaxation_weights w;
         for (auto* d : {&w.forward, &w.backward}) {
             d->network = random.chance(0.2) ? 0 : random.chance(0.2) ? 1 : random.unit();
             d->work = 1 - d->network;
             d->patient = d->network * random.unit();
         }
-        double sum = 0;
-        for (std::size_t k = 0; k < classes; ++k) sum += w.clock.emplace_back(random.unit() + 1e-3);
-        for (auto& x : w.clock) x /= sum;
+        for (auto* list : {&w.clock, &w.update}) {
+            double sum = 0;
+            for (std::size_t k = 0; k < classes; ++k) sum += list->emplace_back(random.unit() + 1e-3);
+            for (auto& x : *list) x /= sum;
+        }
         double const total = clock.total(label_of(clock, steps));
         double rest = 0;
         CAPTURE(seed);

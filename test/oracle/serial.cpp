@@ -217,10 +217,13 @@ TEST_CASE("under overlapped the total of a label is the time of its steps, and n
         for (int n = random.between(0, 4); n-- > 0;)
             weights.turns->move(random.unit(),
                                 random.chance(0.2) ? std::nullopt : std::optional(random.below(steps.size() + 1)));
-        double sum = 0;
-        for (std::size_t k = 0; k < classes; ++k) sum += weights.clock.emplace_back(random.unit() + 1e-3);
-        for (auto& w : weights.clock) w /= sum;
-        relaxation_weights const in_turn{weights.clock};
+        for (auto* list : {&weights.clock, &weights.update}) {
+            double sum = 0;
+            for (std::size_t k = 0; k < classes; ++k) sum += list->emplace_back(random.unit() + 1e-3);
+            for (auto& w : *list) w /= sum;
+        }
+        auto in_turn = weights;
+        in_turn.turns.reset();
         double rest = 0, rest_in_turn = 0, before = clock.total(label);
         for (std::size_t level = steps.size() + 1; level-- > 0;) {
             std::vector<step_cost> const part(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(level));

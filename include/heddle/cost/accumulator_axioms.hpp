@@ -77,9 +77,11 @@ public:
     }
     [[nodiscard]] relaxation_weights weights(relaxation_kind kind, std::size_t classes, std::size_t levels) {
         relaxation_weights w;
-        double sum = 0;
-        for (std::size_t k = 0; k < classes; ++k) sum += w.clock.emplace_back(unit() + 1e-3);
-        for (double& weight : w.clock) weight /= sum;
+        for (auto* list : {&w.clock, &w.update}) {
+            double sum = 0;
+            for (std::size_t k = 0; k < classes; ++k) sum += list->emplace_back(unit() + 1e-3);
+            for (double& weight : *list) weight /= sum;
+        }
         if (kind == relaxation_kind::turns) {
             w.turns.emplace();
             for (auto n = below(5); n > 0; --n)

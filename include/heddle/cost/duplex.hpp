@@ -209,8 +209,8 @@ HEDDLE_INLINE bool duplex::dominates(label const& a, label const& b) const {
 HEDDLE_INLINE double duplex::relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
     double sum = l.waits + l.refresh + w.again() * (l.forward.again + l.backward.again) + 2 * count_ * turn_;
     for (std::size_t k = 0; k < w.clock.size(); ++k)
-        sum += w.clock[k] *
-               (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
+        sum += w.clock[k] * count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) +
+               w.update[k] * l.update[k];
     auto const add = [&](side const& s, direction_weights const& d) {
         sum += d.work * count_ * s.awaited;
         double const first = s.transfer + s.urgent;

@@ -112,8 +112,8 @@ HEDDLE_INLINE double overlapped::relaxed(label const& l, relaxation_weights cons
     double const waiting = w.at(level).gradients;
     double sum = l.forward_closed + l.refresh + waiting * l.network;
     for (std::size_t k = 0; k < w.clock.size(); ++k)
-        sum += w.clock[k] *
-               (l.forward[k] + l.update[k] + (1 - waiting) * std::max(l.backward_closed + l.backward[k], l.channel[k]));
+        sum += w.clock[k] * (l.forward[k] + (1 - waiting) * std::max(l.backward_closed + l.backward[k], l.channel[k])) +
+               w.update[k] * l.update[k];
     return sum;
 }
 

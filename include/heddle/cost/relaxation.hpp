@@ -55,11 +55,11 @@ struct relaxation {
 struct direction_loads {
     double work = 0, network = 0;
 };
-/// The loads of a path: the seconds of work per class, as `weights` count them; its directions; and, if there are
-/// turns, the ends of its backward pass (see `gradient_turns`) beside its own collectives: the end of its work alone,
-/// the end by level, and which of them is last.
+/// The loads of a path: the seconds of work per class, as `weights` count them, and of updates; its directions; and, if
+/// there are turns, the ends of its backward pass (see `gradient_turns`) beside its own collectives: the end of its work
+/// alone, the end by level, and which of them is last.
 struct path_loads {
-    std::vector<double> clock;
+    std::vector<double> clock, update;
     direction_loads forward, backward;
     double backward_alone = 0;
     std::vector<double> ends;
@@ -97,8 +97,8 @@ HEDDLE_INLINE double weighted_price(move_price const& move, multipliers const& w
     double sum = w.forward.network * t.forward + w.forward.patient * t.early + w.backward.network * t.backward +
                  w.again() * t.again + w.backward.patient * side.gradients * t.gradients + t.alone;
     for (std::size_t k = 0; k < move.work.size(); ++k)
-        sum += w.clock[k] * (w.forward.work * move.work[k] + move.update[k] + backward * move.backward_work[k]) +
-               weights.memory[k] * move.memory[k];
+        sum += w.clock[k] * (w.forward.work * move.work[k] + backward * move.backward_work[k]) +
+               w.update[k] * move.update[k] + weights.memory[k] * move.memory[k];
     if (!weights.links.empty())
         for (auto link : move.links) sum += weights.links[link];
     return sum;
@@ -106,7 +106,8 @@ HEDDLE_INLINE double weighted_price(move_price const& move, multipliers const& w
 
 HEDDLE_INLINE path_loads loads_of(priced_graph const& priced, move_list const& path,
                                   relaxation_weights const& weights) {
-    path_loads sum{std::vector<double>(priced.model().class_count()), {}, {}, 0, {}, {}};
+    std::vector<double> const none(priced.model().class_count());
+    path_loads sum{none, none, {}, {}, 0, {}, {}};
     std::vector<double> backward; // by level; blocking transfers are of every end
     for (std::size_t level = 0; level < path.size(); ++level) {
         auto const move = priced.price(level, path[level]);
@@ -115,7 +116,8 @@ HEDDLE_INLINE path_loads loads_of(priced_graph const& priced, move_list const& p
         sum.backward.network += move.transfers.backward + move.transfers.again + move.transfers.gradients;
         double mine = 0;
         for (std::size_t k = 0; k < sum.clock.size(); ++k) {
-            sum.clock[k] += weights.forward.work * move.work[k] + move.update[k] +
+            sum.update[k] += move.update[k];
+            sum.clock[k] += weights.forward.work * move.work[k] +
                             weights.backward.work * move.backward_weight(side) * move.backward_work[k];
             sum.forward.work += weights.clock[k] * move.work[k];
             mine += weights.clock[k] * move.backward_work[k];

@@ -67,8 +67,13 @@ struct direction_weights {
 
 /// The weights of the parts of a step in a relaxation. The accumulator says which weights give a bound.
 struct relaxation_weights {
-    /// The weight of each class's work; they sum to one.
-    std::vector<double> clock;
+    relaxation_weights() = default;
+    /// Work and updates weigh the same.
+    relaxation_weights(std::vector<double> classes, std::optional<gradient_turns> of_gradients = {})
+        : clock(std::move(classes)), update(clock), turns(std::move(of_gradients)) {}
+
+    /// The weight of each class's work, and that of its update, which follows all work; either sum to one.
+    std::vector<double> clock, update;
     /// The weights of gradients that overlap. If absent, gradients follow the backward pass, and everything counts in
     /// full.
     std::optional<gradient_turns> turns{};
@@ -139,8 +144,8 @@ HEDDLE_INLINE double relaxation_weights::price(step_cost const& s, std::size_t l
     double sum = s.refresh + backward.patient * side.gradients * s.deferred + ahead * times * s.forward_transfer +
                  behind * times * s.backward_transfer;
     for (std::size_t k = 0; k < clock.size(); ++k)
-        sum += clock[k] *
-               (times * (forward.work * s.forward[k] + backward.work * side.backward * s.backward[k]) + s.update[k]);
+        sum += clock[k] * times * (forward.work * s.forward[k] + backward.work * side.backward * s.backward[k]) +
+               update[k] * s.update[k];
     return sum;
 }
 

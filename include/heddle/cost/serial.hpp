@@ -41,8 +41,8 @@ public:
     /// hold, some continuation is cheaper after `b`.
     [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
-    /// Whatever the weights of the clocks and the order of steps, the time is no less than the weighted mean of the
-    /// clocks.
+    /// Whatever the weights and the order of steps, the time is no less than the weighted means of the clocks and of the
+    /// updates.
     [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t);
 
 private:
@@ -88,7 +88,8 @@ HEDDLE_INLINE bool serial::dominates(label const& a, label const& b) const {
 
 HEDDLE_INLINE double serial::relaxed(label const& l, relaxation_weights const& w, std::size_t) {
     double sum = l.closed + l.deferred;
-    for (std::size_t k = 0; k < w.clock.size(); ++k) sum += w.clock[k] * (l.forward[k] + l.backward[k] + l.update[k]);
+    for (std::size_t k = 0; k < w.clock.size(); ++k)
+        sum += w.clock[k] * (l.forward[k] + l.backward[k]) + w.update[k] * l.update[k];
     return sum;
 }
 

@@ -22,7 +22,7 @@ enum class relaxation_kind : std::uint8_t {
     /// No weights give a bound: relaxations only propose programs, and a program is bounded by the time of its first
     /// steps.
     none,
-    /// The clocks may have any weights that sum to one; everything else counts in full.
+    /// The clocks may have any weights that sum to one, and so may the updates; everything else counts in full.
     clocks,
     /// The clocks may have weights as above, and gradients those of `gradient_turns`.
     turns,

@@ -73,15 +73,17 @@ public:
     [[nodiscard]] double operator()(std::size_t level, cut_space::action a) const;
     [[nodiscard]] std::uint64_t alike(std::size_t level) const { return weights_.time.part_of(level); }
 
-    /// Returns the seconds of each class's work in a path in which each instruction has its own best shares.
-    [[nodiscard]] std::vector<double> loads(move_list const& path) const;
+    /// Returns the seconds of each class's work, and of its update, in a path in which each instruction has its own best
+    /// shares.
+    [[nodiscard]] std::pair<std::vector<double>, std::vector<double>> loads(move_list const& path) const;
 
 private:
     /// Returns the weights of a move, and whether they are those of the level.
     [[nodiscard]] std::pair<side_weights, bool> side_of(cut_space::action a, side_weights side) const;
-    /// Returns the seconds of one device's work, as the weights count its directions. If efficiency depends on the size
-    /// they are a lower bound, so that they are convex in the share.
-    [[nodiscard]] double seconds_of(step_work const& s, side_weights side, std::size_t k, double share) const;
+    /// Returns the seconds of one device's work, as the weights count its directions, and of its update. If efficiency
+    /// depends on the size they are a lower bound, so that they are convex in the share.
+    [[nodiscard]] std::pair<double, double> seconds_of(step_work const& s, side_weights side, std::size_t k,
+                                                       double share) const;
     [[nodiscard]] std::pair<double, share_vector> of(step_work const& s, side_weights side) const;
     /// Returns the weighted memory of what is kept.
     [[nodiscard]] double of(holding const& h, bool split) const;
@@ -138,17 +140,20 @@ HEDDLE_INLINE double least_prices::operator()(std::size_t level, cut_space::acti
     return known;
 }
 
-HEDDLE_INLINE std::vector<double> least_prices::loads(move_list const& path) const {
-    std::vector<double> sum(model_.class_count());
+HEDDLE_INLINE std::pair<std::vector<double>, std::vector<double>> least_prices::loads(move_list const& path) const {
+    std::vector<double> of_work(model_.class_count()), of_updates(model_.class_count());
     for (std::size_t level = 0; level < path.size(); ++level) {
         auto const side = side_of(path[level], weights_.time.at(level)).first;
         for (auto i : space_.moves()[path[level]].instructions) {
             auto const shares = of(steps_[i], side).second;
-            for (std::size_t k = 0; k < sum.size(); ++k)
-                sum[k] += seconds_of(steps_[i], side, k, steps_[i].share.is_split() ? shares[k] : 1);
+            for (std::size_t k = 0; k < of_work.size(); ++k) {
+                auto const [work, update] = seconds_of(steps_[i], side, k, steps_[i].share.is_split() ? shares[k] : 1);
+                of_work[k] += work;
+                of_updates[k] += update;
+            }
         }
     }
-    return sum;
+    return {std::move(of_work), std::move(of_updates)};
 }
 
 HEDDLE_INLINE std::pair<side_weights, bool> least_prices::side_of(cut_space::action a, side_weights side) const {
@@ -157,16 +162,16 @@ HEDDLE_INLINE std::pair<side_weights, bool> least_prices::side_of(cut_space::act
     return {side, waits};
 }
 
-HEDDLE_INLINE double least_prices::seconds_of(step_work const& s, side_weights side, std::size_t k,
-                                              double share) const {
+HEDDLE_INLINE std::pair<double, double> least_prices::seconds_of(step_work const& s, side_weights side, std::size_t k,
+                                                                 double share) const {
     auto const least = [&](local_work const& work) {
         return model_.least_time(work, k, s.type, s.category, s.share.is_split(), share);
     };
-    return least(s.forward) + model_.time(s.inside_forward, k, share) +
-           side.backward * (least(s.backward) + model_.time(s.inside_backward, k, share)) +
-           model_.time(s.deferred, k, s.type, s.category, false, 1) +
-           model_.part_of_update() *
-               (cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share));
+    return {least(s.forward) + model_.time(s.inside_forward, k, share) +
+                side.backward * (least(s.backward) + model_.time(s.inside_backward, k, share)) +
+                model_.time(s.deferred, k, s.type, s.category, false, 1),
+            model_.part_of_update() *
+                (cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share))};
 }
 
 HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step_work const& s, side_weights side) const {
@@ -176,7 +181,8 @@ HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step_work const& 
     auto const at = [&](std::size_t k, double share) {
         double const held =
             cost_model::at(model_.on_member(s.stored, k), share) + cost_model::at(model_.on_member(s.saved, k), share);
-        return weights_.time.clock[k] * seconds_of(s, side, k, share) + weights_.memory[k] * held;
+        auto const [work, update] = seconds_of(s, side, k, share);
+        return weights_.time.clock[k] * work + weights_.time.update[k] * update + weights_.memory[k] * held;
     };
     if (!s.share.is_split()) {
         double sum = transfers;
@@ -241,12 +247,13 @@ HEDDLE_INLINE double global_lower_bound(cut_space const& space, cut_graph const&
                                         std::span<step_work const> steps, cost_model const& model, multipliers weights,
                                         std::vector<double> const& speeds, int rounds) {
     double best = 0, credit = 0;
-    auto& clock = weights.time.clock;
+    auto &clock = weights.time.clock, &update = weights.time.update;
     for (std::size_t k = 0; k < clock.size(); ++k) {
         clock[k] = speeds[k] * model.classes()[k].count;
         credit += weights.memory[k] * model.memory_limit(k);
     }
     shift_weights(clock, clock, 0);
+    update = clock;
     for (int round = 0, setbacks = 0; round < rounds; ++round) {
         detail::least_prices const prices(space, steps, model, weights);
         auto const paths = search::paths_to_goal(graph, prices);
@@ -254,7 +261,9 @@ HEDDLE_INLINE double global_lower_bound(cut_space const& space, cut_graph const&
         double const bound = paths.to_goal() - credit;
         if (bound > best) best = bound;
         else ++setbacks;
-        shift_weights(clock, prices.loads(search::follow(graph, paths)), 0.2 / std::sqrt(1.0 + setbacks));
+        auto const [work, updates] = prices.loads(search::follow(graph, paths));
+        shift_weights(clock, work, 0.2 / std::sqrt(1.0 + setbacks));
+        shift_weights(update, updates, 0.2 / std::sqrt(1.0 + setbacks));
     }
     return best;
 }

@@ -81,7 +81,9 @@ HEDDLE_INLINE linked_relaxation improve_links(priced_graph const& priced, loose_
             for (auto n : links.of(a)) slope[linked.potential_of_side[n]] += sides[n].is_restored ? -1 : 1;
         double norm = 0;
         for (double s : slope) norm += s * s;
-        shift_weights(weights.time.clock, loads_of(priced, path, weights.time).clock, 0.3 / (1 + setbacks));
+        auto const loads = loads_of(priced, path, weights.time);
+        shift_weights(weights.time.clock, loads.clock, 0.3 / (1 + setbacks));
+        shift_weights(weights.time.update, loads.update, 0.3 / (1 + setbacks));
         if (algorithm::find(last, path) == last.end()) last.push_back(path);
         if (last.size() > kept) last.erase(last.begin());
         if (bound >= most) break;

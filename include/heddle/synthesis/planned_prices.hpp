@@ -77,8 +77,7 @@ HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, pla
 HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, device_types const& types) const {
     auto result = per_type;
     std::size_t const clocks = std::min(most_clocks, devices.classes.size());
-    result.time.clock.assign(clocks, 0.0);
-    result.memory.assign(clocks, 0.0);
+    for (auto* list : {&result.time.clock, &result.time.update, &result.memory}) list->assign(clocks, 0.0);
     for (std::size_t d = 0; d < devices.of_device.size(); ++d) {
         auto const from = types.of_device[d];
         auto to = devices.of_device[d];
@@ -87,8 +86,12 @@ HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, de
                 algorithm::find(devices.classes, devices.classes[to].type, &device_class::type) -
                 devices.classes.begin());
         if (to >= clocks) to = 0;
-        result.time.clock[to] += per_type.time.clock[from] / types.classes[from].count;
-        result.memory[to] += per_type.memory[from] / types.classes[from].count;
+        auto const add = [&](std::vector<double>& all, std::vector<double> const& of_types) {
+            all[to] += of_types[from] / types.classes[from].count;
+        };
+        add(result.time.clock, per_type.time.clock);
+        add(result.time.update, per_type.time.update);
+        add(result.memory, per_type.memory);
     }
     return result;
 }

@@ -151,6 +151,7 @@ private:
     void shift_clocks(path_loads const& loads) {
         auto& time = weights_.time;
         shift_weights(time.clock, loads.clock, rate());
+        shift_weights(time.update, loads.update, rate());
         if constexpr (kind == relaxation_kind::directions) {
             shift_direction(time.forward, loads.forward);
             shift_direction(time.backward, loads.backward);

@@ -296,6 +296,7 @@ HEDDLE_INLINE stage_bounds::axis_prices::axis_prices(stage_bounds const& of, axi
               std::vector<double>(model.class_count(), 0.0)},
       prices(*of.space_, steps, model, weights) {
     for (std::size_t k = 0; k < model.class_count(); ++k) weights.time.clock[k] *= a.work * model.classes()[k].count;
+    weights.time.update = weights.time.clock;
 }
 
 HEDDLE_INLINE void stage_bounds::count_uses_of_one_stage(indexed_program& p) const {
