@@ -404,6 +404,36 @@ TEST_CASE("a plan does not depend on the order in which operators are given") {
     MESSAGE("optimal " << optimal);
 }
 
+TEST_CASE("a bound counts what constants cost") {
+    program_builder b;
+    auto mask = b.buffer("mask", {64, 64});
+    for (int n = 0; n < 5; ++n) mask = b.apply("relu", "(b k) -> (b k)", {mask});
+    auto const x = b.input("x", {1 << 20, 64}), w = b.parameter("w", {64, 64});
+    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w});
+    auto const masked = b.apply("mm", "(b k), (k n) -> (b n); 0*1", {y, mask});
+    auto const made = b.finish(b.apply("sum", "(b n) -> (); 0", {masked}));
+    constexpr double kernel = 1e-3;
+    cluster c;
+    c.types = {{"gpu",
+                bytes(64e9),
+                bytes_per_second(800e9),
+                seconds(kernel),
+                {{element_type::float32, {flops_per_second(12e12)}}}}};
+    c.machines = {{.type = 0}, {.type = 0}};
+    c.inter = {bytes_per_second(10e9), seconds(1e-5)};
+    clp::ratio_solver solver;
+    hap_options options;
+    for (bool const overlaps : {false, true}) {
+        options.training.overlaps_gradients = overlaps;
+        auto const found = plan_hap(made, c, solver, options);
+        REQUIRE(found.exists());
+        CHECK(std::ranges::count_if(
+                  found.steps, [](auto const& s) { return s.instruction.template is<instruction::compute>(); }) == 8);
+        CHECK(found.lower_bound > found.cost() - kernel);
+        CHECK(found.lower_bound <= found.cost() * (1 + 1e-9));
+    }
+}
+
 TEST_CASE("a narrow width leaves a bound that no program undercuts") {
     int bounded = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(80u); ++seed) {

@@ -93,11 +93,14 @@ public:
     /// equal extent have equal shares.
     ///
     /// `held` says what a device holds of a tensor in a form, and of which it is a share, if not what it holds on one
-    /// axis. `links` are those of the space, if it has any.
+    /// axis. `links` are those of the space, if it has any. `constants` are the ways to compute what every program
+    /// computes somewhere in its forward pass. Each counts as the least that any device needs for it in any way, which
+    /// is what it adds at least, wherever it stands, unless something else runs beside it.
     template <class Shares>
     priced_graph(cut_space const& space, cut_graph const& graph, std::span<step_work const> steps,
                  cost_model const& model, Shares const& shares, training_options const& training = {},
-                 holdings_at_cuts const& held = {}, loose_links const* links = nullptr)
+                 holdings_at_cuts const& held = {}, loose_links const* links = nullptr,
+                 std::span<std::vector<step_work> const> constants = {})
         : space_(space), graph_(graph), model_(model), training_(training), links_(links),
           number_in_kind_(steps.size()) {
         auto const moves = moves_by_kind();
@@ -114,6 +117,7 @@ public:
         }
         find_small_buckets(moves);
         number_levels();
+        for (auto const& ways : constants) constants_ += least_of(ways, shares);
     }
 
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
@@ -130,6 +134,8 @@ public:
     [[nodiscard]] std::span<double const> memory(std::size_t level, cut_space::action a) const {
         return {memory_.data() + place(level, a) * model_.class_count(), model_.class_count()};
     }
+    /// Returns the seconds that constants take at least.
+    [[nodiscard]] double constants() const { return constants_; }
     [[nodiscard]] std::size_t small_bucket_count() const { return small_latencies_.size(); }
     /// Returns the small buckets that a move's gradients are in; and the one that an instruction's gradient is in.
     [[nodiscard]] bucket_kinds small_buckets(std::size_t level, cut_space::action a) const {
@@ -286,6 +292,13 @@ private:
     }
 
     template <class Shares>
+    [[nodiscard]] double least_of(std::vector<step_work> const& ways, Shares const& shares) const {
+        double least = std::numeric_limits<double>::infinity();
+        for (auto const& way : ways) least = std::min(least, algorithm::min(model_.price(way, shares).forward));
+        return least;
+    }
+
+    template <class Shares>
     void price_operator(std::size_t op, std::vector<cut_space::action> const& moves, std::span<step_work const> steps,
                         Shares const& shares, holdings_at_cuts const& held) {
         auto const classes = model_.class_count();
@@ -355,6 +368,7 @@ private:
     std::vector<variant> variants_;
     std::vector<std::uint32_t> variant_of_operator_, number_of_level_;
     std::vector<step_cost> instructions_;
+    double constants_ = 0;
     static constexpr std::uint32_t no_gradient = ~std::uint32_t{0};
     /// The number of each instruction's gradient, as instructions are priced.
     std::vector<std::uint32_t> gradient_of_instruction_;

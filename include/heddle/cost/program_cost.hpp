@@ -34,8 +34,13 @@ public:
 
     [[nodiscard]] Accumulator const& time() const { return time_; }
 
-    /// Returns the cost of no moves.
-    [[nodiscard]] label start() const { return {time_.initial(), per_class(priced_.model().class_count(), 0.0), 0}; }
+    /// Returns the cost of no moves: that of constants.
+    [[nodiscard]] label start() const {
+        label result{time_.initial(), per_class(priced_.model().class_count(), 0.0), 0};
+        per_class const everywhere(result.memory.size(), priced_.constants()), none(result.memory.size(), 0.0);
+        time_.extend(result.time, {.forward = everywhere, .backward = none, .update = none, .memory = none});
+        return result;
+    }
     /// Adds a move to what the moves before it cost.
     void extend(label& l, std::size_t level, cut_space::action a) const {
         auto const op = priced_.space().operator_of(level, a);
@@ -70,7 +75,7 @@ public:
         auto result = evaluate(start(), 0, path);
         if (!priced_.has_buckets()) return result;
         auto const sent = priced_.sent_after(path);
-        auto time = time_.initial();
+        auto time = start().time;
         std::size_t n = 0;
         for (std::size_t level = 0; level < path.size(); ++level) {
             begin_stage(time, path[level]);

@@ -37,8 +37,11 @@ struct multipliers {
 struct relaxation {
     multipliers weights;
     search::shortest_paths paths;
-    double credit = 0;
-    [[nodiscard]] double bound() const { return paths.to_goal() - credit; }
+    /// What memory within the limit and small buckets add to a path's cost, and what constants cost beside it.
+    double credit = 0, constants = 0;
+    [[nodiscard]] double bound() const { return paths.to_goal() + beside(); }
+    /// What is added to a path's cost.
+    [[nodiscard]] double beside() const { return constants - credit; }
 };
 
 /// Solves the relaxation with these weights.
@@ -86,7 +89,8 @@ HEDDLE_INLINE relaxation relax(priced_graph const& priced, multipliers weights) 
     for (std::size_t k = 0; k < priced.model().class_count(); ++k)
         credit += weights.memory[k] * priced.model().memory_limit(k);
     if (weights.begun) credit -= priced.latency(*weights.begun);
-    return {std::move(weights), std::move(paths), credit};
+    double const constants = w.forward.work * priced.constants();
+    return {std::move(weights), std::move(paths), credit, constants};
 }
 
 HEDDLE_INLINE double weighted_price(move_price const& move, multipliers const& weights, side_weights const& side) {

@@ -86,7 +86,7 @@ namespace heddle::detail {
 
 HEDDLE_INLINE whole_buckets::whole_buckets(priced_graph const& priced, relaxation const& under, double most,
                                            std::size_t front)
-    : priced_(priced), under_(under), most_(most + under.credit), front_(front),
+    : priced_(priced), under_(under), most_(most - under.beside()), front_(front),
       charges_(std::span(priced.bucket_charges()).first(std::min(priced.bucket_charges().size(), most_kinds))),
       ways_(priced.graph().bundle_count()), made_for_(priced.graph().bundle_count(), priced.graph().level_count()) {}
 
@@ -115,7 +115,7 @@ HEDDLE_INLINE double whole_buckets::bound() {
     double best = most_;
     for (auto const& labels : here)
         for (auto const& l : labels) best = std::min(best, l.whole);
-    return best - under_.credit;
+    return best + under_.beside();
 }
 
 HEDDLE_INLINE std::vector<whole_buckets::way> const& whole_buckets::ways_over(std::size_t level, std::uint32_t bundle) {

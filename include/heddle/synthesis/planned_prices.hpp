@@ -65,14 +65,15 @@ HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, pla
       model(programs.cluster(), devices.classes, main_type(programs.program()), programs.training().reduction(),
             most_clocks),
       priced(programs.space(), programs.graph(), programs.steps(), model, largest_shares(shares, devices.of_device),
-             programs.training()) {}
+             programs.training(), {}, nullptr, programs.constants()) {}
 
 HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, plan const& p, of_bounding)
     : shares(programs.bounding()->program.program(), p.ratios, programs.bounding()->program.with_late(p.cuts)),
       devices(parted(programs, p)), model(programs.cluster(), devices.classes, main_type(programs.program()),
                                           programs.training().reduction(), most_clocks),
       priced(*programs.bounding()->space, programs.bounding()->graph, programs.bounding()->steps, model,
-             largest_shares(shares, devices.of_device), programs.training(), {}, &*programs.bounding()->links) {}
+             largest_shares(shares, devices.of_device), programs.training(), {}, &*programs.bounding()->links,
+             programs.constants()) {}
 
 HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, device_types const& types) const {
     auto result = per_type;

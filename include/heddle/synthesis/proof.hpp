@@ -101,7 +101,7 @@ template <time_accumulator Accumulator>
         program_clock<Accumulator> const clock(at.priced);
         double offset = -std::numeric_limits<double>::infinity();
         if constexpr (Accumulator::relaxation != relaxation_kind::none)
-            offset = clock.time().relaxed(clock.time().initial(), under.weights.time, 0) - under.credit;
+            offset = clock.time().relaxed(clock.time().initial(), under.weights.time, 0) + under.beside();
         if (bounds.path) programs.add_forms(bounding, *bounds.path, forms);
         if (!programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)))) break;
         is_narrower = true;

@@ -65,6 +65,12 @@ public:
           space_(searched_.program(), operator_kinds(searched_.program()), options.cuts), types_(c),
           model_(model_on(c)) {
         if (options.training.interleaves()) space_.divide_into_stages();
+        if (options.training.interleaves() || !options.training.accumulator.name.empty())
+            return; // constants may run beside something else
+        for (auto const& ways : searched_.constants()) {
+            auto& steps = constants_.emplace_back();
+            for (auto const& i : ways) steps.push_back(make_step(given(), i, options.training));
+        }
     }
 
     [[nodiscard]] heddle::cluster const& cluster() const { return cluster_; }
@@ -77,6 +83,8 @@ public:
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
     /// Returns the steps of the instructions met.
     [[nodiscard]] std::vector<step_work> const& steps() const { return steps_; }
+    /// Returns the steps that may compute each constant that counts; see `priced_graph`.
+    [[nodiscard]] std::vector<std::vector<step_work>> const& constants() const { return constants_; }
     enum class gradients { as_computed, from_factors };
     /// Returns the steps of the bounding programs or, if there are none, of `graph()`, where the given program has other
     /// extents and is trained so; with gradients that may come from their factors then, if asked for, from these.
@@ -197,6 +205,7 @@ private:
     cut_space space_;
     cut_graph graph_;
     std::vector<step_work> steps_;
+    std::vector<std::vector<step_work>> constants_;
     device_types types_;
     cost_model model_;
     /// The bounding programs; and those, and the graph, of before `take_only`.
@@ -394,7 +403,7 @@ HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bound
     auto const ratios = types_.per_device(compute_proportional_ratios());
     largest_shares const shares(integral_shares(loose.program(), ratios), types_.of_device);
     priced_graph const priced(*bounding.space, bounding.graph, bounding.steps, model_, shares, options_.training, {},
-                              &*bounding.links);
+                              &*bounding.links, constants_);
     auto const mean = [&](auto const& of_classes) {
         double sum = 0;
         for (double v : of_classes) sum += v;
@@ -447,7 +456,7 @@ HEDDLE_INLINE bool stage_programs::take_all() {
 HEDDLE_INLINE priced_graph stage_programs::price(cut_graph const& graph, cost_model const& model,
                                                  ratio_table const& ratios) const {
     largest_shares const shares(integral_shares(program(), types_.per_device(ratios)), types_.of_device);
-    return {space_, graph, steps_, model, shares, options_.training};
+    return {space_, graph, steps_, model, shares, options_.training, {}, nullptr, constants_};
 }
 
 HEDDLE_INLINE bool stage_programs::has_instruction(move_list const& path,

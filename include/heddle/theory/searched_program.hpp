@@ -35,8 +35,8 @@ namespace heddle {
 /// - An operator of three or more results *gives* them one by one, from a tensor whose form is the way in which it was
 ///   computed.
 ///
-/// Programs and costs are those of the given program, but for what constants cost, which is nothing here: a bound for
-/// these programs is one for those.
+/// Programs and costs are those of the given program, but for what constants cost, which is nothing here: `constants`
+/// tells how they may be computed.
 class searched_program {
 public:
     /// Keeps a copy of the given program. Tensors `kept` are no constants.
@@ -59,6 +59,9 @@ public:
     [[nodiscard]] instruction part_of(instruction const& i) const;
     /// A filter of instructions of the given program as one of the searched. *Lifetime:* refers to this.
     [[nodiscard]] instruction_filter as_searched(instruction_filter allowed) const;
+
+    /// Returns the ways to compute each constant, by operator of the given program, of all that is used.
+    [[nodiscard]] std::vector<std::vector<instruction::compute>> constants() const;
 
     /// Instructions of the given program for those of the searched one, with constants computed; `visit(instruction,
     /// number)`, where `number` is that of the searched program's instruction, or nothing for what computes constants.
@@ -354,6 +357,20 @@ HEDDLE_INLINE instruction_filter searched_program::as_searched(instruction_filte
         marks.push_back(numbers.insert(std::move(key)).first);
     }
     return {allows, [marks = std::move(marks)](tensor_id t) { return marks[t]; }};
+}
+
+HEDDLE_INLINE std::vector<std::vector<instruction::compute>> searched_program::constants() const {
+    std::vector<std::vector<instruction::compute>> result;
+    std::vector<bool> is_used(given_.tensors.size());
+    for (auto o = given_.operators.size(); o-- > 0;) {
+        auto const& op = given_.operators[o];
+        if (is_constant_[o]) {
+            if (algorithm::none_of(op.results, [&](tensor_id t) { return is_used[t]; })) continue;
+            result.push_back(computations(given_, static_cast<operator_id>(o)));
+        }
+        for (auto t : op.operands) is_used[t] = true;
+    }
+    return result;
 }
 
 HEDDLE_INLINE searched_program::constants_maker::constants_maker(searched_program const& of,
