@@ -184,4 +184,14 @@ struct reshard_arguments {
 };
 int run_reshard(reshard_arguments const& arguments);
 
+struct recover_arguments {
+    /// The plan that training ran by before anything was lost, beside which those of `heddle plan --spare` are.
+    std::string plan, model, cluster;
+    std::vector<std::string> inputs;
+    /// Machines, by their numbers in the cluster; those of the second were lost before the others.
+    std::vector<std::size_t> lost, lost_before{};
+    bool json = false, times = true;
+};
+int run_recover(recover_arguments const& arguments);
+
 } // namespace heddle::cli

@@ -183,6 +183,34 @@ int run(int argc, char** argv) {
                           [&] { return run_reshard(reshard); });
     });
 
+    recover_arguments recover;
+    auto* const recover_command = app.add_subcommand(
+        "recover", "Look up what to go on with after a loss of machines, and count the bytes that move");
+    recover_command->add_option("--plan", recover.plan, "Plan file, which heddle plan --spare --out wrote")
+        ->type_name("FILE")
+        ->required();
+    recover_command->add_option("--model", recover.model, "Model file")->type_name("FILE")->required();
+    recover_command->add_option("--cluster", recover.cluster, "Cluster file, with all machines")
+        ->type_name("FILE")
+        ->required();
+    recover_command->add_option("--lost", recover.lost, "Lost machines, counted from 0 in the cluster file")
+        ->type_name("M,N")
+        ->delimiter(',')
+        ->check(up_to(65535))
+        ->required();
+    recover_command
+        ->add_option("--lost-before", recover.lost_before, "Of these, those lost before: training went on without them")
+        ->type_name("M,N")
+        ->delimiter(',')
+        ->check(up_to(65535));
+    add_input_option(*recover_command, recover.inputs);
+    recover_command->add_flag("--json", recover.json, "Print one JSON object");
+    recover_command->add_flag("!--no-times", recover.times, "Leave out what differs from run to run");
+    recover_command->final_callback([&] {
+        status = of_files(recover.plan, {recover.plan, recover.model, recover.cluster},
+                          [&] { return run_recover(recover); });
+    });
+
     add_help(app);
 
     try {

@@ -326,7 +326,7 @@ class Commands(CommandLine):
 
     def test_help(self):
         self.assertEqual(run("help").stdout, run("--help").stdout)
-        for command in ("plan", "verify", "cost", "search", "fit", "model", "train", "profile", "reshard", "completion", "help"):
+        for command in ("plan", "verify", "cost", "search", "fit", "model", "train", "profile", "recover", "reshard", "completion", "help"):
             helped = run("help", command)
             self.assertLessEqual(max(map(len, helped.stdout.splitlines())), 80, helped.stdout)
             self.assertEqual((helped.returncode, helped.stderr, helped.stdout), (0, "", run(command, "--help").stdout))

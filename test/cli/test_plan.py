@@ -286,9 +286,38 @@ class Plan(CommandLine):
             self.assertAlmostEqual(json.loads(priced.stdout)["cost"], spare["seconds"], delta=1e-9 * spare["seconds"])
             self.assertTrue(0 <= spare["received"] <= spare["stored"])
             self.assertGreaterEqual(spare["received"], spare["from_checkpoint"])
+        self.recover(("--plan", out, *model, "--cluster", "examples/clusters/v100x2_p100x6.json"), summary["spares"])
         table = run("plan", *model, "--cluster", "examples/clusters/v100x2_p100x6.json", "--spare", 1, "--no-times").stdout
         self.assertRegex(table, r"machines lost +seconds +stages +stored +moves +from a checkpoint\n")
         self.assertLessEqual(max(map(len, table.splitlines())), 80)
+
+    def recover(self, inputs, spares):
+        """After the loss of a machine of 2 and 6, its plan is looked up, and what has to move is at most what was said."""
+        most = {}
+        for machine in range(8):
+            found = json.loads(run("recover", *inputs, "--lost", machine, "--json").stdout)
+            self.assertLess(found["seconds"], 1e-3)
+            self.assertEqual(sorted(found["machines"]), [m for m in range(8) if m != machine])
+            self.assertEqual(found["received"], found["stored"] - found["kept"])
+            spare = next(s for s in spares if s["lost"] == [int(machine < 2), int(machine >= 2)])
+            self.assertAlmostEqual(found["cost"], spare["seconds"], delta=1e-9 * spare["seconds"])
+            self.assertEqual(pathlib.Path(found["plan"]).name, f"plan.lost-{spare['lost'][0]}-{spare['lost'][1]}.json")
+            for field in ("received", "from_checkpoint"):
+                most[str(spare["lost"]), field] = max(found[field], most.get((str(spare["lost"]), field), 0))
+        for spare in spares:
+            for field in ("received", "from_checkpoint"):
+                self.assertAlmostEqual(most[str(spare["lost"]), field], spare[field], delta=1)
+        report = run("recover", *inputs, "--lost", 7, "--no-times")
+        self.assertEqual((report.returncode, report.stderr), (0, ""))
+        self.assertRegex(report.stdout, r"lost +1 of 1 x P100\nnext plan .*plan\.lost-0-1\.json\n")
+        self.assertNotIn("looked up", report.stdout)
+        for arguments, sentence in ((("--lost", 8), "machine 8 is not one of the cluster's 8"), (("--lost", "3,3"), "machine 3 is named twice"),
+                                    (("--lost", "0,4"), "no plan was made for the loss of 1 of 1 x V100, 1 of 1 x P100"), (("--lost", 1, "--lost-before", 2), "machine 2 was lost before")):
+            refused = run("recover", *inputs, *arguments)
+            self.assertEqual((refused.returncode, refused.stdout, len(refused.stderr.splitlines())), (1, "", 1))
+            self.assertIn(sentence, refused.stderr)
+        self.assertEqual(run("recover", *inputs, "--lost", "-1").returncode, 2)
+        self.assertEqual(run("recover", *inputs).returncode, 2)
 
     def pipeline(self, *arguments, status=0):
         """What `heddle plan --json` prints, and the plan it writes."""

@@ -21,6 +21,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -66,21 +67,20 @@ public:
     /// parameters).
     template <std::invocable<cluster const&> Plan>
     spare_plans(program const& p, cluster const& c, staged_plan running, int most, Plan&& plan)
-        : spare_plans(p, c, std::move(running)) {
-        auto lost = entries_.front().lost;
-        for (;;) { // all numbers of lost machines
-            std::size_t g = 0;
-            while (g < lost.size() && lost[g] == counts_[g]) lost[g++] = 0;
-            if (g == lost.size()) break;
-            ++lost[g];
-            int sum = 0, all = 0;
-            for (std::size_t n = 0; n < lost.size(); ++n) sum += lost[n], all += counts_[n];
-            if (sum > most || sum == all) continue;
-            auto const left = without(c, lost);
-            add(p, {lost, plan(left)});
-        }
-        compare_all();
+        : spare_plans(p, c, std::move(running), planned(c, most, plan)) {}
+
+    /// Takes plans that were made before. `running` is the plan for all machines.
+    /// *Precondition:* `verify` accepts the plans. *Throws* `input_error` for device groups, for losses of machines that there are
+    /// not, and for a plan of another number of devices.
+    spare_plans(program const& p, cluster const& c, staged_plan running, std::vector<entry> spares);
+
+    /// Returns how many machines of each group these are. *Throws* `input_error` for machines that there are not, or named twice.
+    [[nodiscard]] static std::vector<int> numbers_of(cluster const& c, std::span<std::size_t const> machines) {
+        return numbers_of(counts_of(c), machines);
     }
+    /// Returns the machines that are left where so many of each group are lost.
+    /// *Throws* `input_error` for machines that there are not.
+    [[nodiscard]] static cluster without(cluster const& c, std::vector<int> const& lost);
 
     /// The first one has lost nothing.
     [[nodiscard]] std::vector<entry> const& entries() const { return entries_; }
@@ -103,12 +103,28 @@ private:
         held_bytes_by_machines held;
     };
 
-    spare_plans(program const& p, cluster const& c, staged_plan running);
-    [[nodiscard]] static cluster without(cluster const& c, std::vector<int> const& lost);
+    /// Returns the number of machines of each group. *Throws* `input_error` for device groups.
+    [[nodiscard]] static std::vector<int> counts_of(cluster const& c);
+    template <class Plan>
+    [[nodiscard]] static std::vector<entry> planned(cluster const& c, int most, Plan& plan) {
+        auto const counts = counts_of(c);
+        std::vector<entry> result;
+        std::vector<int> lost(counts.size());
+        for (;;) { // all numbers of lost machines
+            std::size_t g = 0;
+            while (g < lost.size() && lost[g] == counts[g]) lost[g++] = 0;
+            if (g == lost.size()) return result;
+            ++lost[g];
+            int sum = 0, all = 0;
+            for (std::size_t n = 0; n < lost.size(); ++n) sum += lost[n], all += counts[n];
+            if (sum <= most && sum < all) result.push_back({lost, plan(without(c, lost))});
+        }
+    }
     void add(program const& p, entry e);
     /// Finds what machines of one plan have that machines of another want.
     void compare_all();
-    [[nodiscard]] std::vector<int> numbers_of(std::span<std::size_t const> lost) const;
+    [[nodiscard]] static std::vector<int> numbers_of(std::vector<int> const& counts,
+                                                     std::span<std::size_t const> machines);
 
     std::vector<int> counts_, devices_;
     /// By tensor: the bytes of state for each element.
@@ -168,11 +184,19 @@ HEDDLE_INLINE std::vector<std::size_t> best_assignment(std::vector<std::vector<d
 
 namespace heddle {
 
-HEDDLE_INLINE spare_plans::spare_plans(program const& p, cluster const& c, staged_plan running) {
+HEDDLE_INLINE std::vector<int> spare_plans::counts_of(cluster const& c) {
+    std::vector<int> counts;
     for (auto const& m : c.machines) {
         if (m.is_group) throw input_error("cluster '" + c.name + "'", "has device groups, expected single devices");
-        counts_.push_back(m.count), devices_.push_back(m.devices);
+        counts.push_back(m.count);
     }
+    return counts;
+}
+
+HEDDLE_INLINE spare_plans::spare_plans(program const& p, cluster const& c, staged_plan running,
+                                       std::vector<entry> spares)
+    : counts_(counts_of(c)) {
+    for (auto const& m : c.machines) devices_.push_back(m.devices);
     auto const& training = running.provenance.training;
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         auto const& info = p.tensor(t);
@@ -181,9 +205,18 @@ HEDDLE_INLINE spare_plans::spare_plans(program const& p, cluster const& c, stage
                                      (is_trained ? training.state_bytes_per_element(info.type) : 0));
     }
     add(p, {std::vector<int>(counts_.size()), std::move(running)});
+    for (auto& e : spares) {
+        (void)without(c, e.lost);
+        add(p, std::move(e));
+    }
+    compare_all();
 }
 
 HEDDLE_INLINE cluster spare_plans::without(cluster const& c, std::vector<int> const& lost) {
+    auto const is_there = [](int n, machine_group const& m) { return n >= 0 && n <= m.count; };
+    if (!algorithm::equal(lost, c.machines, is_there))
+        throw input_error("lost machines",
+                          "expected a number for each group of the cluster's, of those that there are");
     auto result = c;
     result.machines.clear();
     result.measured.clear(); // what was measured was measured on all
@@ -270,15 +303,20 @@ HEDDLE_INLINE void spare_plans::compare_all() {
         }
 }
 
-HEDDLE_INLINE std::vector<int> spare_plans::numbers_of(std::span<std::size_t const> lost) const {
-    std::vector<int> numbers(counts_.size());
-    auto const& groups = layouts_.front().group;
-    for (std::size_t n = 0; n < lost.size(); ++n) {
-        if (lost[n] >= groups.size() ||
-            algorithm::find(lost.first(n), lost[n]) != lost.begin() + static_cast<std::ptrdiff_t>(n))
-            throw input_error("lost machines",
-                              "machine " + std::to_string(lost[n]) + " is not one of the cluster's, or named twice");
-        ++numbers[groups[lost[n]]];
+HEDDLE_INLINE std::vector<int> spare_plans::numbers_of(std::vector<int> const& counts,
+                                                       std::span<std::size_t const> machines) {
+    std::vector<int> numbers(counts.size());
+    std::set<std::size_t> known;
+    for (auto const m : machines) {
+        std::size_t g = 0, first = 0; // of the group
+        while (g < counts.size() && m - first >= static_cast<std::size_t>(counts[g]))
+            first += static_cast<std::size_t>(counts[g++]);
+        if (g == counts.size())
+            throw input_error("lost machines", "machine " + std::to_string(m) + " is not one of the cluster's " +
+                                                   std::to_string(first) + ", which are counted from 0");
+        if (!known.insert(m).second)
+            throw input_error("lost machines", "machine " + std::to_string(m) + " is named twice");
+        ++numbers[g];
     }
     return numbers;
 }
@@ -286,7 +324,7 @@ HEDDLE_INLINE std::vector<int> spare_plans::numbers_of(std::span<std::size_t con
 HEDDLE_INLINE spare_plan spare_plans::find(std::span<std::size_t const> lost,
                                            std::span<std::size_t const> lost_before) const {
     auto const number_of = [&](std::span<std::size_t const> machines) {
-        auto const found = numbers_.find(numbers_of(machines));
+        auto const found = numbers_.find(numbers_of(counts_, machines));
         if (found == numbers_.end())
             throw input_error("lost machines",
                               std::to_string(machines.size()) + ", expected no more than plans were made for");

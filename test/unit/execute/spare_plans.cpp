@@ -98,6 +98,19 @@ TEST_CASE("what is looked up after a loss moves least, and says what only lost m
     CHECK_THROWS_AS((void)spares.find(std::vector<std::size_t>{1, 1}), input_error);
     CHECK_THROWS_AS((void)spares.find(std::vector<std::size_t>{1}, std::vector<std::size_t>{2}), input_error);
 
+    // What is read from files says the same.
+    spare_plans const read(p, c, running, {spares.entries().begin() + 1, spares.entries().end()});
+    for (auto const& lost : {std::vector<std::size_t>{}, {3}, {2, 0}}) {
+        auto const one = spares.find(lost), other = read.find(lost);
+        CHECK(one.machines == other.machines);
+        CHECK(one.state.kept == other.state.kept);
+        CHECK(one.state.lost == other.state.lost);
+    }
+    for (auto const& lost : {std::vector{4, 0}, {0, -1}, {1}})
+        CHECK_THROWS_AS(spare_plans(p, c, running, {{lost, running}}), input_error);
+    CHECK_THROWS_AS(spare_plans(p, c, running, {{{1, 0}, running}}), input_error);
+    CHECK(spare_plans::numbers_of(c, std::vector<std::size_t>{2, 3, 0}) == std::vector{2, 1});
+
     int moved = 0, from_checkpoint = 0, in_other_places = 0;
     auto const check = [&](std::vector<std::size_t> const& lost, std::vector<std::size_t> const& before) {
         CAPTURE(lost);
