@@ -113,7 +113,7 @@ struct diff_arguments {
 int run_diff(diff_arguments const& arguments);
 
 struct export_arguments {
-    std::string plan, to, out;
+    std::string plan, model, to, out;
 };
 int run_export(export_arguments const& arguments);
 

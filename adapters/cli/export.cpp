@@ -2,14 +2,18 @@
 // heddle export: a plan as arguments of Megatron-LM, as a configuration of DeepSpeed or torchtitan, as placements of DTensor,
 // or as annotations of Shardy.
 #include "commands.hpp"
+#include "exported_plan.hpp"
 #include "output.hpp"
 #include "plan_file.hpp"
+#include "plan_input.hpp"
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/json/file.hpp>
+#include <heddle/json/model.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/parameter_uses.hpp>
+#include <heddle/plan/verify.hpp>
 #include <heddle/plan/words.hpp>
 
 #include <nlohmann/json.hpp>
@@ -33,21 +37,12 @@ namespace {
 
 using ordered_json = nlohmann::ordered_json;
 
-/// A plan of one stage or several, as exports see it.
-struct exported_plan {
-    std::vector<plan const*> stages;
-    int micro_batches = 1;
-    double cost = 0;
-    /// The cost of data parallelism at even shares, which every framework can do, if the plan knows it.
-    std::optional<double> even;
-};
-
 /// Says that a framework cannot express a plan, and what the nearest that it can costs.
 [[noreturn]] void refuse(exported_plan const& p, std::string const& why) {
     std::string nearest;
     if (p.even && p.cost > 0)
-        nearest = "; nearest is data parallelism at even shares, at " +
-                  heddle::detail::fixed(100 * (*p.even / p.cost - 1), 1) + " % more time";
+        nearest = "; nearest is " + p.even->name + ", at " +
+                  heddle::detail::fixed(100 * (p.even->cost / p.cost - 1), 1) + " % more time";
     throw input_error("the plan cannot be expressed", why + nearest);
 }
 
@@ -334,71 +329,37 @@ std::string shardy(exported_plan const& whole) {
     return meshes + tensors;
 }
 
-/// Returns a form as a placement of DTensor, and what it lacks: parts by device, and steps that are no whole dimension.
-ordered_json placement(plan const& p, tensor_form f, tensor_id t, std::size_t axis) {
-    if (f == tensor_form::partial()) return "Partial()";
-    if (!f.is_shard()) return "Replicate()";
-    auto const& tensor = p.tensors[t];
-    auto const& cut = tensor.factors[static_cast<std::size_t>(f.factor())];
-    ordered_json out{{"placement", "Shard(" + std::to_string(cut.dimension) + ")"}};
-    bool const is_whole = cut.widths.empty() && cut.extent * cut.stride == tensor.shape[cut.dimension];
-    if (!is_whole) out["strided"] = {{"extent", cut.extent}, {"stride", cut.stride}};
-    if (!cut.widths.empty()) out["strided"]["widths"] = cut.widths;
-    if (axis > 0) return out;
-    for (auto const& c : p.cuts)
-        for (auto const& m : c.members)
-            if (m.tensor == t && m.factor == f.factor()) {
-                ordered_json parts = ordered_json::array();
-                for (extent const n : c.counts) parts.push_back(n * cut.extent / c.atoms);
-                out["parts"] = std::move(parts);
-                return out;
-            }
-    return out;
-}
+std::optional<double> cost_of(std::optional<double> const& strategy) { return strategy; }
+std::optional<double> cost_of(family_result const& family) { return family.cost; }
 
-ordered_json placements(plan const& p, product_form const& f, tensor_id t) {
-    ordered_json out = ordered_json::array();
-    for (std::size_t axis = 0; axis < f.size(); ++axis)
-        out.push_back(placement(p, f[static_cast<axis_number>(axis)], t, axis));
-    return out;
-}
-
-std::string dtensor(exported_plan const& whole) {
-    ordered_json out{{"micro_batches", whole.micro_batches}, {"stages", ordered_json::array()}};
-    for (auto const* p : whole.stages) {
-        ordered_json mesh = ordered_json::array({p->devices.size()});
-        for (auto const size : p->inner_sizes) mesh.push_back(size);
-        ordered_json parameters = ordered_json::object();
-        for (auto const& use : parameter_uses(*p)) {
-            auto& row = parameters[p->tensors[use.tensor].name] = {{"stored", placements(*p, use.stored, use.tensor)}};
-            if (use.used != use.stored) row["used"] = placements(*p, use.used, use.tensor);
-        }
-        ordered_json inputs = ordered_json::object();
-        for (auto const& step : p->steps) {
-            if (!step.instruction.is<instruction::read>()) continue;
-            tensor_id const t = step.acting().change()->tensor;
-            if (p->tensors[t].role == tensor_role::input) inputs[p->tensors[t].name] = placements(*p, step.to(), t);
-        }
-        out["stages"].push_back(
-            {{"mesh", std::move(mesh)}, {"inputs", std::move(inputs)}, {"parameters", std::move(parameters)}});
-    }
-    return out.dump(1) + '\n';
+/// Returns the cheapest of some strategies, by their names in plans and here.
+template <class Costs>
+std::optional<priced_strategy> cheapest(Costs const& costs,
+                                        std::vector<std::pair<std::string, std::string>> const& names) {
+    std::optional<priced_strategy> best;
+    for (auto const& [name, here] : names)
+        if (auto const found = costs.find(name); found != costs.end())
+            if (auto const cost = cost_of(found->second); cost && (!best || *cost < best->cost)) best = {here, *cost};
+    return best;
 }
 
 template <class Costs>
-std::optional<double> cost_of(Costs const& costs, char const* name) {
-    auto const found = costs.find(name);
-    if (found == costs.end()) return {};
-    if constexpr (requires { found->second.cost; }) return found->second.cost;
-    else return found->second;
+exported_plan exported(std::vector<plan const*> stages, int micro_batches, double cost, Costs const& costs) {
+    std::pair<std::string, std::string> const even{"DP-EV", "data parallelism at even shares"};
+    return {std::move(stages), micro_batches, cost, cheapest(costs, {even}),
+            cheapest(costs, {even,
+                             {"DP-CP", "data parallelism at shares by speed"},
+                             {"ZeRO-1", "ZeRO-1"},
+                             {"ZeRO-2", "ZeRO-2"},
+                             {"fully sharded", "full sharding"}})};
 }
 
-exported_plan exported(plan const& p) { return {{&p}, 1, p.cost(), cost_of(p.baselines, "DP-EV")}; }
+exported_plan exported(plan const& p) { return exported({&p}, 1, p.cost(), p.baselines); }
 
 exported_plan exported(staged_plan const& p) {
-    exported_plan result{{}, p.micro_batches, p.cost(), cost_of(p.families, "DP-EV")};
-    for (auto const& s : p.stages) result.stages.push_back(&s.plan);
-    return result;
+    std::vector<plan const*> stages;
+    for (auto const& s : p.stages) stages.push_back(&s.plan);
+    return exported(std::move(stages), p.micro_batches, p.cost(), p.families);
 }
 
 exported_plan exported(pipeline_plan const&) {
@@ -412,11 +373,22 @@ int run_export(export_arguments const& arguments) {
     if (!arguments.out.empty()) heddle::json::require_writable(arguments.out);
     auto const p = read_any_plan(arguments.plan);
     auto const whole = std::visit([](auto const& of_kind) { return exported(of_kind); }, p);
+    std::optional<json::model> model;
+    if (!arguments.model.empty()) {
+        if (arguments.to != "dtensor") throw input_error("--model", "is read for --to dtensor alone");
+        if (whole.stages.size() != 1 || whole.micro_batches != 1)
+            throw input_error("--model", "is read for a plan of one stage and one micro-batch");
+        auto const& planned = *whole.stages.front();
+        model = read_planned_model(arguments.model, {}, planned.provenance);
+        if (auto const checked = verify(model->program, planned); !checked)
+            throw input_error(arguments.plan, "is none of " + arguments.model + ": " + checked.problem);
+    }
     auto const text = arguments.to == "megatron"     ? megatron(whole)
                       : arguments.to == "deepspeed"  ? deepspeed(whole)
                       : arguments.to == "torchtitan" ? torchtitan(whole)
-                      : arguments.to == "shardy"     ? shardy(whole)
-                                                     : dtensor(whole);
+                      : arguments.to == "shardy"
+                          ? shardy(whole)
+                          : placements_of(whole, model ? &model->program : nullptr).dump(1) + '\n';
     std::vector<heddle::json::staged_file> files;
     if (arguments.out.empty()) std::cout << text;
     else files.emplace_back(arguments.out, text);

@@ -122,9 +122,13 @@ int run(int argc, char** argv) {
     export_command->add_option("--to", exported.to, "What to write for")
         ->check(CLI::IsMember({"megatron", "deepspeed", "torchtitan", "dtensor", "shardy"}))
         ->required();
+    export_command
+        ->add_option("--model", exported.model, "Model file, for dtensor: what modules do to their inputs and results")
+        ->type_name("FILE");
     export_command->add_option("--out", exported.out, "Write to this file, not to standard output")->type_name("FILE");
-    export_command->final_callback(
-        [&] { status = of_files(exported.plan, {exported.plan}, [&] { return run_export(exported); }); });
+    export_command->final_callback([&] {
+        status = of_files(exported.plan, {exported.plan, exported.model}, [&] { return run_export(exported); });
+    });
 
     search_arguments search;
     auto* const search_command = app.add_subcommand("search", "Find the cheapest program of a bare theory");

@@ -263,11 +263,22 @@ class Compared(CommandLine):
         cut = 0
         for name, row in stage["parameters"].items():
             for p in row["stored"]:
-                if isinstance(p, dict) and "strided" not in p:
+                if isinstance(p, dict):
                     cut += 1
                     self.assertEqual(sum(p["parts"]), shapes[name][int(re.search(r"\d+", p["placement"]).group())])
         self.assertGreater(cut, 0)
         self.assertEqual(stage["mesh"], [8])
+        # With the model, what modules do: where one has a tensor in a form and another in another, one of them changes it.
+        placed = json.loads(run("export", "--plan", out, "--model", VGG, "--to", "dtensor").stdout)
+        self.assertEqual(placed["nearest"], {"name": "data parallelism at shares by speed", "more": plan["baselines"]["DP-CP"] / plan["cost"] - 1})
+        stage = placed["stages"][0]
+        self.assertEqual(len(stage["loss"]), 1)
+        for name, row in stage["modules"].items():
+            self.assertIn(f"{name}.weight", stage["parameters"])
+            self.assertEqual([set(row), {len(t[form]) for side in ("inputs", "outputs") for t in row[side] for form in t}], [{"inputs", "outputs"}, {1}])
+        self.assertTrue(any(t["made"] != t["given"] for row in stage["modules"].values() for t in row["outputs"]))
+        self.refused(run("export", "--plan", out, "--model", VGG, "--to", "megatron"), "--model", "dtensor alone")
+        self.refused(run("export", "--plan", out, "--model", MODEL, "--to", "dtensor"), "is none of")
 
         # A pipeline of single devices, whose stages have whole blocks but not equally many.
         cluster = json.loads(pathlib.Path(MIXED).read_text())

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A plan as exports see it.
+#pragma once
+
+#include <heddle/plan/plan.hpp>
+#include <heddle/program/program.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace heddle::cli {
+
+/// A strategy that a framework can do, and what it costs.
+struct priced_strategy {
+    std::string name;
+    double cost = 0;
+};
+
+/// A plan of one stage or several.
+struct exported_plan {
+    std::vector<plan const*> stages;
+    int micro_batches = 1;
+    double cost = 0;
+    /// Data parallelism at even shares, which every framework can do, if the plan knows its cost.
+    std::optional<priced_strategy> even;
+    /// The cheapest that a module can be made to do without knowing its modules: data parallelism, ZeRO, full sharding.
+    std::optional<priced_strategy> of_data;
+};
+
+/// Returns the placements of every stage's inputs and parameters in the words of PyTorch's DTensor. With the model of a
+/// plan of one stage, also what its modules do to their inputs and results, or why that is not all of the plan.
+[[nodiscard]] nlohmann::ordered_json placements_of(exported_plan const& whole, program const* model);
+
+} // namespace heddle::cli
