@@ -185,6 +185,7 @@ std::string difference_report(compared_plan const& first, compared_plan const& s
     text_columns seconds("lrrr");
     seconds.add({"", one, other, "difference"});
     for_each_name(first.terms, second.terms, [&](auto const& name, auto const* a, auto const* b) {
+        if ((!a || *a == 0) && (!b || *b == 0)) return;
         seconds.add(
             {name, a ? fixed(*a, decimals) : "-", b ? fixed(*b, decimals) : "-", a && b ? times_of(*a, *b) : ""});
     });
