@@ -66,6 +66,8 @@ private:
     [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, operator_id op,
                                                     std::vector<bool> const& done) const;
     [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const;
+    /// The tensors of an operator, each once, by their first use in the given order.
+    [[nodiscard]] std::vector<tensor_id> own_of(operator_id op) const;
 
     indexed_program const* program_;
     std::vector<std::vector<cut>> levels_;
@@ -132,31 +134,41 @@ HEDDLE_INLINE operator_cuts::progress operator_cuts::after(progress const& befor
     return next;
 }
 
+HEDDLE_INLINE std::vector<tensor_id> operator_cuts::own_of(operator_id op) const {
+    std::vector<tensor_id> own;
+    for_each_tensor(program_->operators[op], [&](tensor_id t) { own.push_back(t); });
+    algorithm::sort(own, {}, [&](tensor_id t) { return rank_[t]; });
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    return own;
+}
+
 HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, operator_id op,
                                                                std::vector<bool> const& done) const {
-    std::vector<tensor_id> live;
-    auto const add = [&](tensor_id t) {
-        if (program_->tensors[t].at_cuts == tensor_at_cuts::free) return;
+    auto own = own_of(op);
+    auto const by_rank = [&](tensor_id a, tensor_id b) { return rank_[a] < rank_[b]; };
+    std::vector<tensor_id> others, live;
+    std::ranges::set_difference(from.live, own, std::back_inserter(others), by_rank);
+    std::erase_if(own, [&](tensor_id t) {
         auto const& users = program_->tensors[t].consumers;
-        bool const stays =
-            t == program_->loss || std::any_of(users.rbegin(), users.rend(), [&](auto o) { return !done[o]; });
-        if (stays && algorithm::find(live, t) == live.end()) live.push_back(t);
-    };
-    std::ranges::for_each(from.live, add);
-    for_each_tensor(program_->operators[op], add);
-    algorithm::sort(live, {}, [&](tensor_id t) { return rank_[t]; });
+        return program_->tensors[t].at_cuts == tensor_at_cuts::free ||
+               (t != program_->loss && std::all_of(users.rbegin(), users.rend(), [&](auto o) { return done[o]; }));
+    });
+    std::ranges::merge(others, own, std::back_inserter(live), by_rank);
     return live;
 }
 
 HEDDLE_INLINE operator_cuts::advance operator_cuts::make_advance(cut const& from, operator_id op, std::uint32_t number,
                                                                  cut const& to) const {
     advance over{op, number, {}, {}};
-    for (auto t : from.live) {
-        bool is_own = false;
-        for_each_tensor(program_->operators[op], [&](tensor_id own) { is_own = is_own || own == t; });
-        auto const found = algorithm::find(to.live, t);
-        over.is_own.push_back(is_own);
-        over.slot.push_back(found == to.live.end() ? gone : static_cast<std::uint32_t>(found - to.live.begin()));
+    auto const own = own_of(op);
+    auto next_own = own.begin();
+    auto next = to.live.begin();
+    for (auto t : from.live) { // all three are in one order
+        while (next_own != own.end() && rank_[*next_own] < rank_[t]) ++next_own;
+        while (next != to.live.end() && rank_[*next] < rank_[t]) ++next;
+        over.is_own.push_back(next_own != own.end() && *next_own == t);
+        bool const stays = next != to.live.end() && *next == t;
+        over.slot.push_back(stays ? static_cast<std::uint32_t>(next - to.live.begin()) : gone);
     }
     return over;
 }
