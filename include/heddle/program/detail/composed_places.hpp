@@ -32,6 +32,12 @@ public:
             element_count(shape_of(x)) == element_count(result().shape) && algorithm::equal(sizes, result().shape);
         return same ? one(step("torch.reshape", {{"input", of(x)}}, result().shape, result().type)) : results{};
     }
+    /// The last two dimensions, each in place of the other.
+    results last_swapped() {
+        return one(step("torch.transpose",
+                        {{"input", of(view_.tensor(0, "input"))}, {"dim0", whole(-2)}, {"dim1", whole(-1)}},
+                        result().shape, result().type));
+    }
     results broadcast_all() {
         std::vector<tensor_id> made;
         for (std::size_t k = 0; k < call().operands.size() && k < call().results.size(); ++k) {

@@ -159,7 +159,7 @@ private:
         return std::vector<std::optional<tensor_id>>(ids.begin(), ids.end());
     }
 
-    /// A Fourier transform as it is called, `rfft` or `ifft2`, of all of some dimensions.
+    /// A Fourier transform as it is called, `rfft` or `ifft2`, of some dimensions, or of as much of them as is asked for.
     result_ids transform(std::string_view name) {
         bool const inverse = name.starts_with('i');
         if (inverse) name.remove_prefix(1);
@@ -171,17 +171,28 @@ private:
         for (std::int64_t d = name.ends_with('2') ? rank - 2 : all_dims ? 0 : rank - 1; d < rank; ++d)
             dims.emplace_back().value = d;
         std::string norm = "backward";
+        literal::list sizes;
         for (auto const& a : call_.arguments) {
             if (a.value.is_none()) continue;
             if (a.name == "dim")
                 dims = a.value.as<literal::list>() ? *a.value.as<literal::list>() : literal::list{a.value};
             else if (a.name == "norm") norm = a.value.as<std::string>() ? *a.value.as<std::string>() : "";
-            else if (a.name != "self" && !(to_real && a.name == "n")) return {}; // sizes, which pad or cut
+            else if (a.name == "n") sizes = {a.value};
+            else if (a.name == "s" && a.value.as<literal::list>()) sizes = *a.value.as<literal::list>();
+            else if (a.name != "self") return {};
         }
         for (auto& d : dims)
             if (auto* at = std::get_if<std::int64_t>(&d.value); at && *at < 0) *at += rank;
+        if (!sizes.empty() && sizes.size() != dims.size()) return {};
+        auto x = operands_[0];
+        for (std::size_t k = 0; k < sizes.size(); ++k) {
+            auto const *at = dims[k].as<std::int64_t>(), *size = sizes[k].as<std::int64_t>();
+            if (!at || !size || *at < 0 || *at >= rank || *size < 1) return {};
+            bool const is_half = to_real && k + 1 == sizes.size();
+            x = resized(x, static_cast<std::size_t>(*at), is_half ? *size / 2 + 1 : *size);
+        }
         functional_call made;
-        made.add("input", {literal::tensor{operands_[0]}});
+        made.add("input", {literal::tensor{x}});
         made.add("dim", {std::move(dims)});
         bool const divides = norm == (inverse ? "backward" : "forward");
         made.add("normalization", {std::int64_t{norm == "ortho" ? 1 : divides ? 2 : 0}});
@@ -189,6 +200,27 @@ private:
         else if (!to_real) made.add("forward", {!inverse});
         auto const target = !of_pairs ? "torch._fft_r2c" : to_real ? "torch._fft_c2r" : "torch._fft_c2c";
         return one(call(target, std::move(made), call_.results).front());
+    }
+
+    /// Cut to a size along a dimension, or followed by zeros.
+    tensor_id resized(tensor_id x, std::size_t axis, extent size) {
+        tensor_shape dims = info(x).shape;
+        if (dims[axis] == size) return x;
+        functional_call made;
+        made.add("input", {literal::tensor{x}});
+        bool const is_cut = size < dims[axis];
+        if (is_cut) {
+            literal::list index(axis, literal{literal::slice{}});
+            index.emplace_back().value = literal::slice{0, size, {}};
+            made.add("index", {std::move(index)});
+        } else {
+            literal::list pad(2 * (dims.size() - axis), literal{std::int64_t{0}});
+            pad.back().value = size - dims[axis];
+            made.add("pad", {std::move(pad)});
+        }
+        dims[axis] = size;
+        return call(is_cut ? "operator.getitem" : "torch.pad", std::move(made), {{std::move(dims), info(x).type}})
+            .front();
     }
 
     /// Makes the complex product of pairs; real numbers multiply each of a pair.
