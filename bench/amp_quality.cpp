@@ -7,6 +7,7 @@
 
 #include <heddle/pipeline/calibrate.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
+#include <heddle/pipeline/strategy_walk.hpp>
 #include <heddle/planner/amp.hpp>
 
 #include <algorithm>

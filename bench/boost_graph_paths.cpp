@@ -2,7 +2,7 @@
 // Runs Boost.Graph's search for shortest paths with resource constraints beside ours, on perceptrons of a number of
 // layers. Both have the same graph of programs, the same labels, the same dominance and memory limits, and so the same
 // least time. Ours has a bound, for which Boost's has no place.
-#include <heddle/heddle.hpp>
+#include <heddle/all.hpp>
 
 #include <benchmark/benchmark.h>
 #include <boost/graph/adjacency_list.hpp>

@@ -3,6 +3,7 @@
 /// @brief Traced models with more layers than they were traced with.
 #pragma once
 
+#include <heddle/json/file.hpp>
 #include <heddle/json/model.hpp>
 
 #include <nlohmann/json.hpp>

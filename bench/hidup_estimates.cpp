@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <heddle/theory/batch.hpp>
 #include <random>
 #include <vector>
 

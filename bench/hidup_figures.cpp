@@ -7,6 +7,7 @@
 #include "strategy_search.hpp"
 
 #include <heddle/json/model.hpp>
+#include <heddle/theory/rescale.hpp>
 
 #include <cstdio>
 #include <set>

@@ -7,10 +7,18 @@
 #include "deeper_model.hpp"
 
 #include <heddle/clp/all.hpp>
+#include <heddle/cost/duplex.hpp>
+#include <heddle/cost/priced_graph.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/planner/hidup.hpp>
+#include <heddle/search/state_graph.hpp>
 #include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/relaxation_bounds.hpp>
+#include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/micro_batch.hpp>
+#include <heddle/theory/rescale.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
 #include <algorithm>

@@ -4,8 +4,12 @@
 // once, on 2 V100 and 6 P100, and not timed. CLP starts from the preferred ratios and from the solution; Ipopt runs if
 // it is installed. A solution whose objective is not CLP's is an error. The counters are stages, and distinct stages.
 #include <heddle/clp/all.hpp>
+#include <heddle/cost/priced_graph.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
+#include <heddle/search/state_graph.hpp>
+#include <heddle/synthesis/relaxation_bounds.hpp>
+#include <heddle/theory/cut_space.hpp>
 #if __has_include(<heddle/ipopt/all.hpp>)
 #include <heddle/ipopt/all.hpp>
 #endif

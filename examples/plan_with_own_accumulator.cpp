@@ -3,6 +3,7 @@
 #include <heddle/clp/all.hpp>
 #include <heddle/cost/accumulator_axioms.hpp>
 #include <heddle/heddle.hpp>
+#include <heddle/planner/hap_by_accumulator.hpp>
 
 #include <cstddef>
 #include <cstdio>

@@ -6,6 +6,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/printable.hpp>
 #include <heddle/json/cluster.hpp>
+#include <heddle/json/file.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/plan.hpp>
@@ -14,6 +15,7 @@
 #include <heddle/plan/figures.hpp>
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/synthesis/price_pipeline.hpp>
+#include <heddle/synthesis/program_pipeline.hpp>
 
 #include <nlohmann/json.hpp>
 

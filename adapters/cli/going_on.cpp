@@ -6,6 +6,7 @@
 #include <heddle/cluster/detail/device_places.hpp>
 #include <heddle/execute/spare_plans.hpp>
 #include <heddle/execute/stored_parts.hpp>
+#include <heddle/json/digest.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/verify.hpp>

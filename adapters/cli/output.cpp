@@ -2,6 +2,7 @@
 // Ends a command: standard output, then files.
 #include "output.hpp"
 
+#include <heddle/base/error.hpp>
 #include <poll.h>
 #include <unistd.h>
 

@@ -8,6 +8,7 @@
 #ifdef HEDDLE_HAS_PT2
 #include <heddle/json/digest.hpp>
 #include <heddle/json/names.hpp>
+#include <heddle/pt2/archive.hpp>
 #include <heddle/pt2/model.hpp>
 
 #include <charconv>

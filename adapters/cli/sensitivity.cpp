@@ -3,6 +3,7 @@
 #include "plan_difference.hpp"
 #include "plan_note.hpp"
 
+#include <heddle/json/document.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/batch.hpp>

@@ -8,6 +8,7 @@
 #include <heddle/execute/spare_plans.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/figures.hpp>
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/search/deadline.hpp>
 

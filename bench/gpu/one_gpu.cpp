@@ -13,6 +13,7 @@
 #include <heddle/execute/shrink.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/execute/shrink_stages.hpp>
+#include <heddle/json/file.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/names.hpp>
 #include <heddle/json/samples.hpp>

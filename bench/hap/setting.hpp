@@ -4,9 +4,9 @@
 /// ratios.
 #pragma once
 
+#include <heddle/all.hpp>
 #include <heddle/clp/all.hpp>
 #include <heddle/cluster/presets.hpp>
-#include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
 
 #include <algorithm>

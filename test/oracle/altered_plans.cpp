@@ -4,6 +4,7 @@
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
+#include <heddle/synthesis/global_bound.hpp>
 #include <support/block_programs.hpp>
 #include <support/cases.hpp>
 #include <support/device_groups.hpp>

@@ -9,7 +9,9 @@
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/whole_buckets.hpp>
+#include <heddle/plan/buckets.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/cut_space.hpp>

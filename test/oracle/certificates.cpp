@@ -4,9 +4,13 @@
 
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/plan/evaluate.hpp>
+#include <heddle/planner/hap.hpp>
 #include <heddle/planner/hidup.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/global_bound.hpp>
+#include <heddle/synthesis/realise.hpp>
 #include <heddle/theory/micro_batch.hpp>
+#include <heddle/theory/theory.hpp>
 #include <support/cases.hpp>
 
 #include <doctest/doctest.h>

@@ -9,6 +9,8 @@
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/program/operators.hpp>
 #include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/batch.hpp>
+#include <heddle/theory/theory.hpp>
 #include <support/literals.hpp>
 
 #include <doctest/doctest.h>

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 // What HAP (EuroSys '24, section 7) finds about its plans holds on the shipped models and clusters.
 #include <heddle/clp/all.hpp>
+#include <heddle/cost/priced_graph.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
+#include <heddle/search/state_graph.hpp>
+#include <heddle/synthesis/baselines.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/rescale.hpp>
 
 #include <doctest/doctest.h>
 

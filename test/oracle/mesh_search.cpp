@@ -8,7 +8,10 @@
 #include <heddle/plan/mesh_program.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/mesh.hpp>
+#include <heddle/synthesis/mesh_axis.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
+#include <heddle/theory/axis_program.hpp>
+#include <heddle/theory/theory.hpp>
 #include <support/cases.hpp>
 #include <support/random_programs.hpp>
 

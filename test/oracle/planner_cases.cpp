@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 // Programs and clusters on which planners have failed.
 #include <heddle/clp/all.hpp>
+#include <heddle/cost/priced_graph.hpp>
 #include <heddle/heddle.hpp>
+#include <heddle/search/state_graph.hpp>
+#include <heddle/synthesis/baselines.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/relaxation_bounds.hpp>
+#include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/cut_space.hpp>
 
 #include <doctest/doctest.h>
 

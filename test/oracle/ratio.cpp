@@ -7,6 +7,7 @@
 #include "support/random_programs.hpp"
 
 #include <heddle/balance/program_ratio_problem.hpp>
+#include <heddle/balance/ties.hpp>
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/timeline.hpp>

@@ -4,6 +4,8 @@
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include "unit/balance/random_ratio_problems.hpp"
 
+#include <heddle/balance/reduced_ratio_problem.hpp>
+#include <heddle/balance/ties.hpp>
 #include <heddle/clp/ratio_solver.hpp>
 #include <support/cases.hpp>
 

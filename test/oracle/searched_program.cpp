@@ -7,8 +7,11 @@
 
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/synthesis/global_bound.hpp>
+#include <heddle/synthesis/planned_prices.hpp>
 #include <heddle/synthesis/stage_programs.hpp>
 #include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/theory.hpp>
 #include <heddle/theory/view_conversions.hpp>
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include <heddle/clp/ratio_solver.hpp>

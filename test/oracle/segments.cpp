@@ -7,7 +7,14 @@
 
 #if __has_include(<heddle/clp/all.hpp>)
 #include <heddle/clp/all.hpp>
+#include <heddle/cost/priced_graph.hpp>
 #include <heddle/heddle.hpp>
+#include <heddle/search/state_graph.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/relaxation_bounds.hpp>
+#include <heddle/synthesis/segments.hpp>
+#include <heddle/theory/cut_space.hpp>
 
 #include <doctest/doctest.h>
 

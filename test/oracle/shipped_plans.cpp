@@ -3,6 +3,7 @@
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
+#include <heddle/synthesis/baselines.hpp>
 #include <support/cases.hpp>
 #include <support/random_programs.hpp>
 

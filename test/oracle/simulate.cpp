@@ -5,6 +5,7 @@
 #include "support/interleaved_plans.hpp"
 #include "support/random_programs.hpp"
 
+#include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/simulate.hpp>
 
 #include <doctest/doctest.h>

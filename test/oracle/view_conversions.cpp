@@ -10,6 +10,7 @@
 #include <heddle/planner/hidup.hpp>
 #include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/pins.hpp>
+#include <heddle/synthesis/realise.hpp>
 #include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/view_conversions.hpp>
 

@@ -3,6 +3,7 @@
 /// @brief Plans whose micro-batches take turns.
 #pragma once
 
+#include <heddle/theory/instruction.hpp>
 #include <heddle/theory/micro_batch.hpp>
 #include <support/random_plans.hpp>
 

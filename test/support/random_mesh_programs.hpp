@@ -3,6 +3,7 @@
 /// @brief Random walks through what axes of a mesh may do together: programs that no planner would choose.
 #pragma once
 
+#include <heddle/cost/mesh_cuts.hpp>
 #include <heddle/plan/mesh_program.hpp>
 #include <heddle/theory/theory.hpp>
 #include <support/random_plans.hpp>

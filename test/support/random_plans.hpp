@@ -5,6 +5,7 @@
 
 #include <heddle/plan/plan.hpp>
 #include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/theory.hpp>
 #include <support/random_programs.hpp>
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 /// @brief Plans put together by hand, for tests of what becomes of a plan.
 #pragma once
 
+#include <heddle/cost/mesh_cuts.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/mesh_program.hpp>
 #include <heddle/program/indexed_program.hpp>

@@ -10,6 +10,7 @@
 #include <heddle/json/samples.hpp>
 #include <heddle/plan/as_planned.hpp>
 #include <heddle/theory/batch_split.hpp>
+#include <heddle/theory/rescale.hpp>
 
 #ifdef HEDDLE_HAS_MPI
 #include <heddle/mpi/all.hpp>

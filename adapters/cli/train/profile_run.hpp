@@ -12,6 +12,7 @@
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/heddle.hpp>
+#include <heddle/theory/theory.hpp>
 
 #include <algorithm>
 #include <chrono>

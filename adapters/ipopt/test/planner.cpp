@@ -4,7 +4,9 @@
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/ipopt/all.hpp>
+#include <heddle/plan/evaluate.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/synthesis/global_bound.hpp>
 #include <support/cases.hpp>
 #include <support/random_programs.hpp>
 

@@ -3,7 +3,8 @@
 /// @brief Where functions are compiled: in every unit that includes them, or once, in the library heddle::compiled.
 ///
 /// Headers declare first. What is no template and longer than a few lines is defined at their end, under
-/// `HEDDLE_DEFINITIONS`: everywhere, unless `HEDDLE_COMPILED` says that heddle::compiled is linked, which has it.
+/// `HEDDLE_DEFINITIONS`, with the includes that definitions alone need: everywhere, unless `HEDDLE_COMPILED` says that
+/// heddle::compiled is linked, which has it.
 /// `HEDDLE_TEMPLATE` begins the declaration of an instantiation that the library has.
 #pragma once
 

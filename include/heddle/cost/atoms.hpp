@@ -7,8 +7,7 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cost/cost_model.hpp>
-#include <heddle/cost/step.hpp>
-#include <heddle/theory/batch.hpp>
+#include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/instruction.hpp>
 
 #include <algorithm>
@@ -141,6 +140,9 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/step.hpp>
+#include <heddle/theory/batch.hpp>
 
 namespace heddle {
 

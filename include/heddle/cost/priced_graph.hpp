@@ -25,7 +25,6 @@
 namespace heddle {
 
 using cut_graph = search::state_graph<cut_space::action>;
-using move_list = std::vector<cut_space::action>;
 
 /// The time and memory of one program, per class of devices.
 struct path_cost {
@@ -36,9 +35,6 @@ struct path_cost {
     /// least.
     double added = 0;
 };
-
-/// A set of kinds of small buckets (see `priced_graph`), as bits.
-using bucket_kinds = std::uint32_t;
 
 /// Seconds of a move's transfers: of either direction; of parameters that are kept, which may run earlier; of
 /// parameters that are gathered again; of gradients; and of those that nothing runs beside, which kernels wait for or

@@ -16,18 +16,6 @@
 
 namespace heddle {
 
-/// Weights that turn the costs of a move into one number.
-struct multipliers {
-    relaxation_weights time;
-    /// Seconds per byte of memory above the limit.
-    std::vector<double> memory;
-    /// If set, only programs with small buckets of just these kinds count, and the buckets' latencies with them; if
-    /// absent, all programs count, without latencies.
-    std::optional<bucket_kinds> begun{};
-    /// The prices of sides of links (see `loose_links`); none if links cost nothing.
-    std::vector<double> links{};
-};
-
 /// A relaxation: shortest paths under added costs.
 ///
 /// Under the weights of an accumulator costs add up to no more than its total, and memory within the limit adds no more

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -90,6 +91,21 @@ struct relaxation_weights {
     /// Returns the weighted cost of a step on a level whose gradients follow its work. If micro-batches take turns, the
     /// step is that of one, and the cost is that of all of them.
     [[nodiscard]] double price(step_cost const& s, std::size_t level, int micro_batches = 1) const;
+};
+
+/// A set of kinds of small buckets (see `priced_graph`), as bits.
+using bucket_kinds = std::uint32_t;
+
+/// Weights that turn the costs of a move into one number.
+struct multipliers {
+    relaxation_weights time;
+    /// Seconds per byte of memory above the limit.
+    std::vector<double> memory;
+    /// If set, only programs with small buckets of just these kinds count, and the buckets' latencies with them; if
+    /// absent, all programs count, without latencies.
+    std::optional<bucket_kinds> begun{};
+    /// The prices of sides of links (see `loose_links`); none if links cost nothing.
+    std::vector<double> links{};
 };
 
 } // namespace heddle

@@ -5,12 +5,11 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/cost/buckets.hpp>
 #include <heddle/execute/shrink.hpp>
-#include <heddle/execute/size.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
-#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -184,6 +183,9 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/execute/size.hpp>
+#include <heddle/theory/micro_batch.hpp>
 
 namespace heddle::detail {
 

@@ -11,6 +11,7 @@
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/stage_rank.hpp>
+#include <heddle/pipeline/layers.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -6,13 +6,10 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/mesh_cuts.hpp>
-#include <heddle/cost/mesh_step.hpp>
-#include <heddle/execute/detail/size_ties.hpp>
-#include <heddle/execute/size.hpp>
-#include <heddle/plan/verify.hpp>
-#include <heddle/program/equal_structure.hpp>
-#include <heddle/theory/micro_batch.hpp>
+#include <heddle/cost/atoms.hpp>
+#include <heddle/cost/work.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -75,6 +72,14 @@ void copy_ways(step_work const& from, step_work& to);
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/mesh_cuts.hpp>
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/execute/detail/size_ties.hpp>
+#include <heddle/execute/size.hpp>
+#include <heddle/plan/verify.hpp>
+#include <heddle/program/equal_structure.hpp>
+#include <heddle/theory/micro_batch.hpp>
 
 namespace heddle::detail {
 

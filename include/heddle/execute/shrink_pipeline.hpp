@@ -6,9 +6,11 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/shrink.hpp>
-#include <heddle/theory/batch.hpp>
+#include <heddle/execute/size.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -49,6 +51,11 @@ namespace detail {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/execute/detail/size_ties.hpp>
+#include <heddle/execute/pipeline_layout.hpp>
+#include <heddle/program/equal_structure.hpp>
+#include <heddle/theory/batch.hpp>
 
 namespace heddle::detail {
 

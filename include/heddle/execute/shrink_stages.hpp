@@ -9,8 +9,6 @@
 #include <heddle/execute/shrink.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/plan/staged_plan.hpp>
-#include <heddle/plan/verify_staged.hpp>
-#include <heddle/program/factor.hpp>
 #include <heddle/program/program_part.hpp>
 #include <heddle/theory/factor_set.hpp>
 
@@ -72,6 +70,10 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/execute/detail/size_ties.hpp>
+#include <heddle/plan/verify_staged.hpp>
+#include <heddle/program/factor.hpp>
 
 namespace heddle::detail {
 

@@ -4,12 +4,9 @@
 #pragma once
 
 #include <heddle/base/definitions.hpp>
-#include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
-#include <heddle/theory/batch.hpp>
-#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 
@@ -35,6 +32,10 @@ struct execution_size {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/theory/batch.hpp>
+#include <heddle/theory/micro_batch.hpp>
 
 namespace heddle {
 

@@ -10,10 +10,8 @@
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/execute/stored_parts.hpp>
-#include <heddle/execute/tensor_part.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/program/program.hpp>
-#include <heddle/program/tensor.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -139,6 +137,9 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/execute/tensor_part.hpp>
+#include <heddle/program/tensor.hpp>
 
 namespace heddle::detail {
 

@@ -8,7 +8,6 @@
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/execute/tensor_part.hpp>
-#include <heddle/pipeline/layers.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
@@ -132,6 +131,8 @@ template <rank_tensor Tensor>
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/layers.hpp>
 
 namespace heddle::detail {
 

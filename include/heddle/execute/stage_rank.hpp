@@ -16,7 +16,6 @@
 #include <heddle/execute/stage_links.hpp>
 #include <heddle/execute/staged_layout.hpp>
 #include <heddle/execute/tensor.hpp>
-#include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/schedule.hpp>
 #include <heddle/program/program.hpp>
 
@@ -246,6 +245,8 @@ void on_stage(staged_layout const& layout, World& world, Work&& work) {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/layers.hpp>
 
 namespace heddle::detail {
 

@@ -7,19 +7,15 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/execute/detail/mesh_layout.hpp>
 #include <heddle/execute/detail/rank_program.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/execute/stage_links.hpp>
 #include <heddle/execute/tensor_part.hpp>
-#include <heddle/plan/schedule.hpp>
 #include <heddle/plan/staged_plan.hpp>
-#include <heddle/plan/verify_staged.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
+#include <heddle/program/program_part.hpp>
 #include <heddle/theory/batch_split.hpp>
-#include <heddle/theory/factor_set.hpp>
-#include <heddle/theory/rescale.hpp>
 
 #include <cstddef>
 #include <map>
@@ -83,6 +79,12 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/execute/detail/mesh_layout.hpp>
+#include <heddle/plan/schedule.hpp>
+#include <heddle/plan/verify_staged.hpp>
+#include <heddle/theory/factor_set.hpp>
+#include <heddle/theory/rescale.hpp>
 
 namespace heddle {
 

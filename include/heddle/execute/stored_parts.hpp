@@ -4,17 +4,11 @@
 #pragma once
 
 #include <heddle/base/definitions.hpp>
-#include <heddle/execute/detail/mesh_layout.hpp>
-#include <heddle/execute/pipeline_layout.hpp>
-#include <heddle/execute/size.hpp>
-#include <heddle/execute/staged_layout.hpp>
 #include <heddle/execute/tensor_part.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/staged_plan.hpp>
-#include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
-#include <heddle/theory/batch_split.hpp>
 
 #include <cstddef>
 #include <map>
@@ -37,6 +31,13 @@ using stored_parts = std::map<tensor_id, tensor_part>;
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/execute/detail/mesh_layout.hpp>
+#include <heddle/execute/pipeline_layout.hpp>
+#include <heddle/execute/size.hpp>
+#include <heddle/execute/staged_layout.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/batch_split.hpp>
 
 namespace heddle {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <heddle/base/definitions.hpp>
-#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/factor.hpp>
 #include <heddle/program/tensor.hpp>
 
 #include <algorithm>
@@ -257,6 +257,8 @@ template <rank_tensor Tensor>
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/program/indexed_program.hpp>
 
 namespace heddle {
 

@@ -6,7 +6,7 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/execute/tensor.hpp>
-#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/factor.hpp>
 #include <heddle/program/tensor.hpp>
 
 #include <algorithm>
@@ -99,6 +99,8 @@ extent copy_common(tensor_part const& from, dense_tensor<Scalar> const& source, 
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/program/indexed_program.hpp>
 
 namespace heddle {
 

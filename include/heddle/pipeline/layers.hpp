@@ -8,9 +8,6 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/program/indexed_program.hpp>
-#include <heddle/program/module_names.hpp>
-#include <heddle/search/partition/partition.hpp>
-#include <heddle/theory/operator_kinds.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -99,6 +96,10 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/program/module_names.hpp>
+#include <heddle/search/partition/partition.hpp>
+#include <heddle/theory/operator_kinds.hpp>
 
 namespace heddle {
 

@@ -6,7 +6,6 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/pipeline/degrees.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/schedule.hpp>
 #include <heddle/search/deadline.hpp>
@@ -72,6 +71,8 @@ template <class Plan>
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/degrees.hpp>
 
 namespace heddle {
 

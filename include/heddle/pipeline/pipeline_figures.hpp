@@ -6,7 +6,6 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/pipeline/template_plan.hpp>
 #include <heddle/plan/figures.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/schedule.hpp>
@@ -68,6 +67,8 @@ void with_schedule(pipeline_plan const& plan, Use const& use) {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/template_plan.hpp>
 
 namespace heddle {
 

@@ -8,8 +8,6 @@
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/program/program.hpp>
-#include <heddle/theory/factor_set.hpp>
-#include <heddle/theory/operator_kinds.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -82,6 +80,9 @@ void print(std::ostream& out, program_summary const& s);
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/factor_set.hpp>
+#include <heddle/theory/operator_kinds.hpp>
 
 namespace heddle::detail {
 

@@ -7,7 +7,6 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/pipeline/layers.hpp>
 #include <heddle/theory/batch_split.hpp>
 #include <heddle/theory/instruction.hpp>
 
@@ -90,6 +89,8 @@ void check_for_stages(indexed_program const& p, std::span<instruction const> pro
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/layers.hpp>
 
 namespace heddle::detail {
 

@@ -6,11 +6,9 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/search/anneal.hpp>
 #include <heddle/search/deadline.hpp>
-#include <heddle/search/partition/partition.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -51,6 +49,9 @@ enum class layer_balance : unsigned char { count, parameters };
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/placement.hpp>
+#include <heddle/search/partition/partition.hpp>
 
 namespace heddle {
 

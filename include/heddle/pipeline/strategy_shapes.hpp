@@ -8,7 +8,6 @@
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/degrees.hpp>
 #include <heddle/pipeline/strategy.hpp>
-#include <heddle/pipeline/strategy_bound.hpp>
 #include <heddle/search/budget.hpp>
 #include <heddle/search/partition/partition_problem.hpp>
 
@@ -70,6 +69,8 @@ struct shapes_by_bound {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/strategy_bound.hpp>
 
 namespace heddle::detail {
 

@@ -5,7 +5,6 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/plan/plan.hpp>
-#include <heddle/theory/rescale.hpp>
 
 #include <utility>
 
@@ -18,6 +17,8 @@ namespace heddle {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/rescale.hpp>
 
 namespace heddle {
 

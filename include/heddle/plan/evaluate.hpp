@@ -8,11 +8,9 @@
 #include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/duplex.hpp>
-#include <heddle/cost/mesh_step.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/timeline.hpp>
-#include <heddle/plan/buckets.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <algorithm>
@@ -140,6 +138,9 @@ template <time_accumulator Accumulator>
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/plan/buckets.hpp>
 
 namespace heddle {
 

@@ -8,10 +8,8 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cluster/cluster.hpp>
-#include <heddle/cost/atoms.hpp>
-#include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
-#include <heddle/plan/verify.hpp>
+#include <heddle/plan/verification.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -163,6 +161,10 @@ void check_own_figures(plan const& p);
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/atoms.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/verify.hpp>
 
 namespace heddle::detail {
 

@@ -5,8 +5,6 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/cluster/mesh.hpp>
-#include <heddle/cost/mesh_cuts.hpp>
-#include <heddle/cost/mesh_step.hpp>
 #include <heddle/plan/detail/computation_check.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/verification.hpp>
@@ -102,6 +100,9 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/mesh_cuts.hpp>
+#include <heddle/cost/mesh_step.hpp>
 
 namespace heddle::detail {
 

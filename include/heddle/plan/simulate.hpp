@@ -6,9 +6,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/duplex.hpp>
 #include <heddle/cost/timeline.hpp>
-#include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <boost/container/small_vector.hpp>
@@ -159,6 +157,10 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/duplex.hpp>
+#include <heddle/plan/buckets.hpp>
+#include <heddle/plan/evaluate.hpp>
 
 namespace heddle::detail {
 

@@ -9,11 +9,9 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
-#include <heddle/cluster/detail/device_places.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/staged_run.hpp>
-#include <heddle/program/program_part.hpp>
 #include <heddle/search/outcome.hpp>
 
 #include <algorithm>
@@ -153,6 +151,10 @@ bool price(staged_plan& p, cluster const& c);
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cluster/detail/device_places.hpp>
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/program/program_part.hpp>
 
 namespace heddle::detail {
 

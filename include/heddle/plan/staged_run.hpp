@@ -5,7 +5,6 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/plan/schedule.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -55,6 +54,8 @@ struct staged_timeline {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/schedule.hpp>
 
 namespace heddle::detail {
 

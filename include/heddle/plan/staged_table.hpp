@@ -5,10 +5,8 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/plan/table.hpp>
-#include <heddle/plan/words.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -26,6 +24,9 @@ void print(std::ostream& out, staged_plan const& p, table_options const& options
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/detail/report_text.hpp>
+#include <heddle/plan/words.hpp>
 
 namespace heddle::detail {
 

@@ -5,7 +5,6 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
-#include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/staged_plan.hpp>
 
 #include <algorithm>
@@ -19,6 +18,8 @@ namespace heddle {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/evaluate.hpp>
 
 namespace heddle {
 

@@ -6,9 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/plan/detail/report_text.hpp>
-#include <heddle/plan/parameter_uses.hpp>
 #include <heddle/plan/plan.hpp>
-#include <heddle/plan/words.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -124,6 +122,9 @@ void print(std::ostream& out, plan const& p, table_options const& options = {});
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/parameter_uses.hpp>
+#include <heddle/plan/words.hpp>
 
 namespace heddle::detail {
 

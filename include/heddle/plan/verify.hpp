@@ -6,15 +6,11 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/mesh_step.hpp>
-#include <heddle/cost/step.hpp>
 #include <heddle/plan/detail/computation_check.hpp>
 #include <heddle/plan/mesh_program.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/verification.hpp>
 #include <heddle/program/indexed_program.hpp>
-#include <heddle/theory/batch.hpp>
-#include <heddle/theory/mesh_instruction.hpp>
 #include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
@@ -144,6 +140,11 @@ HEDDLE_TEMPLATE verification verify(program const&, plan const&);
 #endif
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/cost/step.hpp>
+#include <heddle/theory/batch.hpp>
+#include <heddle/theory/mesh_instruction.hpp>
 
 namespace heddle::detail {
 

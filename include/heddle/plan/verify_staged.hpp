@@ -9,8 +9,6 @@
 #include <heddle/plan/verification.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/program/program_part.hpp>
-#include <heddle/theory/micro_batch.hpp>
-#include <heddle/theory/rescale.hpp>
 
 #include <cstddef>
 #include <set>
@@ -39,6 +37,9 @@ namespace heddle {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/micro_batch.hpp>
+#include <heddle/theory/rescale.hpp>
 
 namespace heddle {
 

@@ -5,7 +5,6 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/parameter_uses.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/staged_plan.hpp>
@@ -49,6 +48,8 @@ void add_legend(std::string& text);
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/detail/report_text.hpp>
 
 namespace heddle::detail {
 

@@ -7,17 +7,13 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/layers.hpp>
-#include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
 #include <heddle/pipeline/strategy_layout.hpp>
 #include <heddle/pipeline/strategy_record.hpp>
 #include <heddle/pipeline/strategy_shapes.hpp>
-#include <heddle/pipeline/strategy_walk.hpp>
 #include <heddle/search/anneal.hpp>
-#include <heddle/search/budget.hpp>
 #include <heddle/search/limits.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
-#include <heddle/synthesis/program_pipeline.hpp>
 #include <heddle/synthesis/program_profile.hpp>
 
 #include <algorithm>
@@ -58,6 +54,9 @@ namespace detail {
 /// All but the trials.
 [[nodiscard]] amp_result rank_strategies(strategy_problem const& p, amp_options const& o);
 
+[[nodiscard]] pipeline_plan plan_amp(program const& p, program_layers const& layers, cluster const& c,
+                                     amp_options const& options, profile_options const& profile);
+
 } // namespace detail
 
 /// Ranks strategies by predicted time. It takes all shapes by rising bound; for each, all placements, or orders of
@@ -94,24 +93,17 @@ template <class Visitor = no_amp_visitor>
 template <single_device_program Program>
 [[nodiscard]] pipeline_plan plan_amp(Program const& program, program_layers const& layers, cluster const& c,
                                      amp_options const& options = {}, profile_options const& profile = {}) {
-    search::deadline const until(options.limits);
-    auto const problem = make_strategy_problem_within(until, program, layers, c, profile);
-    auto plan = unpriced_plan(program, layers, c, profile, until);
-    if (problem) {
-        auto baselines = baselines_of(*problem, until);
-        auto within = options;
-        within.limits = until.rest(options.limits);
-        plan = make_pipeline_plan(*problem, plan_amp(*problem, within), std::move(baselines));
-    }
-    plan.provenance.planner = "amp";
-    describe(plan, program, layers, c, profile.training);
-    plan.seconds = until.elapsed();
-    return plan;
+    return detail::plan_amp(program_of(program), layers, c, options, profile);
 }
 
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/placement.hpp>
+#include <heddle/pipeline/strategy_walk.hpp>
+#include <heddle/search/budget.hpp>
+#include <heddle/synthesis/program_pipeline.hpp>
 
 namespace heddle::detail {
 
@@ -190,6 +182,23 @@ HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_re
 
 HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r) {
     return make_pipeline_plan(p, r, baselines_of(p));
+}
+
+HEDDLE_INLINE pipeline_plan detail::plan_amp(program const& p, program_layers const& layers, cluster const& c,
+                                             amp_options const& options, profile_options const& profile) {
+    search::deadline const until(options.limits);
+    auto const problem = make_strategy_problem_within(until, p, layers, c, profile);
+    auto plan = unpriced_plan(p, layers, c, profile, until);
+    if (problem) {
+        auto baselines = baselines_of(*problem, until);
+        auto within = options;
+        within.limits = until.rest(options.limits);
+        plan = make_pipeline_plan(*problem, heddle::plan_amp(*problem, within), std::move(baselines));
+    }
+    plan.provenance.planner = "amp";
+    describe(plan, p, layers, c, profile.training);
+    plan.seconds = until.elapsed();
+    return plan;
 }
 
 } // namespace heddle

@@ -147,15 +147,16 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
 [[nodiscard]] pipeline_plan plan_ditto(Program const& program, program_layers const& layers, cluster const& c,
                                        ditto_program_options const& options = {}, Schedule const& schedule = {}) {
     auto const& profile = options.profile;
-    auto const samples = profile.global_batch.value_or(batch_size_of(index_program(program)));
+    auto const& p = program_of(program);
+    auto const samples = profile.global_batch.value_or(batch_size_of(index_program(p)));
     auto const asked = micro_batch_sizes(samples, options.micro_batch_size);
     detail::check_for_pipelines(c);
     auto const sizes = sizes_that_run(asked, samples, std::min(c.devices().size(), layers.size()), schedule);
     search::deadline const until(options.planner.limits);
     auto plan = best_of_sizes(sizes, until, [&](std::int64_t size, search::limits const& part, auto const& best_cost) {
-        auto const problem = make_template_problem_within(until, program, layers, c, size, samples / size,
-                                                          options.split, profile.training);
-        if (!problem) return unpriced_plan(program, layers, c, profile, until);
+        auto const problem =
+            make_template_problem_within(until, p, layers, c, size, samples / size, options.split, profile.training);
+        if (!problem) return unpriced_plan(p, layers, c, profile, until);
         auto planner = options.planner;
         planner.limits.seconds = part.seconds;
         planner.progress =
@@ -165,7 +166,7 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
     plan.provenance.planner = "ditto";
     plan.provenance.cluster = c.name;
     plan.global_batch = samples;
-    describe(plan, program, layers, c, profile.training);
+    describe(plan, p, layers, c, profile.training);
     if (plan.stages.size() > 1) plan.warnings.push_back("what stages send each other is not counted");
     return plan;
 }

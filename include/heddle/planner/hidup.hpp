@@ -7,16 +7,9 @@
 #pragma once
 
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/duplex.hpp>
-#include <heddle/planner/hap.hpp>
-#include <heddle/search/outcome.hpp>
-#include <heddle/synthesis/alternation.hpp>
 #include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/plan_segments.hpp>
 #include <heddle/synthesis/planning_options.hpp>
-#include <heddle/synthesis/proof.hpp>
-#include <heddle/synthesis/stage_run.hpp>
-#include <heddle/theory/micro_batch.hpp>
 
 #include <limits>
 #include <optional>
@@ -44,6 +37,47 @@ struct hidup_options {
 };
 
 namespace detail {
+
+/// Plans a program of any type by any solver, as `plan_hidup` does.
+[[nodiscard]] plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c,
+                              ratio_balancer const& balance, hidup_options const& options);
+
+} // namespace detail
+
+/// Plans a program whose batch is run in parts that take turns. The plan is one of `micro_batch_of(program,
+/// micro_batches)`.
+///
+/// Alternates as `plan_hap` does, from compute-proportional and even ratios; on equal devices that is one search.
+///
+/// *Returns* `optimal` if no program is faster at the plan's shares. This covers all programs of `cut_space` that
+/// `converting_before_views` keeps, in every order of operators, and all stages that begin at a collective or before an
+/// operator that reads a parameter. It does not cover a program that `converting_before_views` leaves out and that has
+/// a stage which begins with a parameter and at no collective: local conversions of that stage count in the stage
+/// before, so such a program may be faster. If a bound on the width left out orders, the status is `optimal` only if no
+/// order can be faster; otherwise it is a limit on the width. Where several orders have too many programs,
+/// those of the given order are planned as well, and the cheaper plan is returned. The time limit and `statistics` are
+/// for all plans together; the plan of the whole batch gets the time that these leave.
+/// *Throws* `input_error` for a batch that cannot be divided so, for device groups, and for an operator with statistics
+/// of the batch.
+template <single_device_program Program, ratio_solver Solver>
+[[nodiscard]] plan plan_hidup(Program const& program, cluster const& c, Solver&& solver,
+                              hidup_options const& options = {}) {
+    return detail::plan_hidup(indexer_of(program), program_of(program), c, ratio_balancer(solver), options);
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/duplex.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/search/outcome.hpp>
+#include <heddle/synthesis/alternation.hpp>
+#include <heddle/synthesis/proof.hpp>
+#include <heddle/synthesis/stage_run.hpp>
+#include <heddle/theory/micro_batch.hpp>
+
+namespace heddle::detail {
 
 /// Searches the programs of a micro-batch, from ratios per device or from the starts of `plan_hap`, which on equal devices
 /// are one start.
@@ -95,39 +129,6 @@ template <time_accumulator Accumulator>
     result.provenance.planner = "hidup";
     return result;
 }
-
-/// Plans a program of any type by any solver, as `plan_hidup` does.
-[[nodiscard]] plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c,
-                              ratio_balancer const& balance, hidup_options const& options);
-
-} // namespace detail
-
-/// Plans a program whose batch is run in parts that take turns. The plan is one of `micro_batch_of(program,
-/// micro_batches)`.
-///
-/// Alternates as `plan_hap` does, from compute-proportional and even ratios; on equal devices that is one search.
-///
-/// *Returns* `optimal` if no program is faster at the plan's shares. This covers all programs of `cut_space` that
-/// `converting_before_views` keeps, in every order of operators, and all stages that begin at a collective or before an
-/// operator that reads a parameter. It does not cover a program that `converting_before_views` leaves out and that has
-/// a stage which begins with a parameter and at no collective: local conversions of that stage count in the stage
-/// before, so such a program may be faster. If a bound on the width left out orders, the status is `optimal` only if no
-/// order can be faster; otherwise it is a limit on the width. Where several orders have too many programs,
-/// those of the given order are planned as well, and the cheaper plan is returned. The time limit and `statistics` are
-/// for all plans together; the plan of the whole batch gets the time that these leave.
-/// *Throws* `input_error` for a batch that cannot be divided so, for device groups, and for an operator with statistics
-/// of the batch.
-template <single_device_program Program, ratio_solver Solver>
-[[nodiscard]] plan plan_hidup(Program const& program, cluster const& c, Solver&& solver,
-                              hidup_options const& options = {}) {
-    return detail::plan_hidup(indexer_of(program), program_of(program), c, ratio_balancer(solver), options);
-}
-
-} // namespace heddle
-
-#if HEDDLE_DEFINITIONS
-
-namespace heddle::detail {
 
 HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c,
                               ratio_balancer const& balance, hidup_options const& options) {

@@ -9,17 +9,8 @@
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/staged_plan.hpp>
-#include <heddle/plan/staged_terms.hpp>
-#include <heddle/planner/amp.hpp>
-#include <heddle/planner/ditto.hpp>
 #include <heddle/planner/stage_planner.hpp>
-#include <heddle/program/program_part.hpp>
-#include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/draft_pipelines.hpp>
-#include <heddle/synthesis/pipeline_bound.hpp>
-#include <heddle/synthesis/stage_bounds.hpp>
-#include <heddle/synthesis/work_bound.hpp>
-#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -100,6 +91,17 @@ staged_plan find_plan(Program const&, cluster const&, Solver&&, joint_options co
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/staged_terms.hpp>
+#include <heddle/planner/amp.hpp>
+#include <heddle/planner/ditto.hpp>
+#include <heddle/program/program_part.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/pipeline_bound.hpp>
+#include <heddle/synthesis/stage_bounds.hpp>
+#include <heddle/synthesis/work_bound.hpp>
+#include <heddle/theory/micro_batch.hpp>
+#include <heddle/theory/rescale.hpp>
 
 namespace heddle::detail {
 

@@ -3,15 +3,11 @@
 /// @brief Plans on a mesh of machines and their devices.
 #pragma once
 
+#include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/plan/evaluate.hpp>
-#include <heddle/plan/mesh_program.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/concepts.hpp>
-#include <heddle/search/deadline.hpp>
-#include <heddle/search/outcome.hpp>
-#include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
 
 #include <algorithm>
@@ -50,6 +46,12 @@ template <single_device_program Program, ratio_solver Solver>
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/mesh_program.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/search/outcome.hpp>
+#include <heddle/synthesis/device_types.hpp>
 
 namespace heddle::detail {
 

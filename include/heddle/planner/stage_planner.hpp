@@ -7,13 +7,9 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cluster/detail/device_places.hpp>
-#include <heddle/cost/mesh_step.hpp>
-#include <heddle/plan/evaluate.hpp>
-#include <heddle/plan/staged_plan.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/mesh.hpp>
-#include <heddle/program/equal_structure.hpp>
 #include <heddle/search/deadline.hpp>
 
 #include <cstddef>
@@ -109,6 +105,11 @@ private:
 } // namespace heddle::detail
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/program/equal_structure.hpp>
 
 namespace heddle::detail {
 

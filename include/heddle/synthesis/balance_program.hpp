@@ -3,11 +3,11 @@
 /// @brief The best sharding ratios of a program that a search has found.
 #pragma once
 
-#include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/balance/program_ratio_problem.hpp>
 #include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/synthesis/realise.hpp>
+#include <heddle/cost/atoms.hpp>
+#include <heddle/theory/cut_move.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -18,6 +18,8 @@
 #include <vector>
 
 namespace heddle {
+
+class cut_space;
 
 /// What ratios are balanced for, and by which times. `space` and `steps` are those of the paths; the classes of `model`
 /// are device types.
@@ -67,6 +69,9 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/balance/interleaved_ratio_problem.hpp>
+#include <heddle/synthesis/realise.hpp>
 
 namespace heddle {
 

@@ -5,8 +5,8 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/factor_set.hpp>
+#include <heddle/theory/instruction_filter.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -65,6 +65,8 @@ struct baseline {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/cut_space.hpp>
 
 namespace heddle {
 

@@ -5,7 +5,11 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/relaxation.hpp>
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/relaxation_weights.hpp>
+#include <heddle/cost/work.hpp>
+#include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -120,6 +124,8 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/relaxation.hpp>
 
 namespace heddle::detail {
 

@@ -5,11 +5,11 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/atoms.hpp>
+#include <heddle/cost/priced_graph.hpp>
 #include <heddle/pipeline/layers.hpp>
-#include <heddle/synthesis/baselines.hpp>
+#include <heddle/plan/plan.hpp>
 #include <heddle/synthesis/device_types.hpp>
-#include <heddle/synthesis/realise.hpp>
-#include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -90,6 +90,10 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/synthesis/baselines.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 
 namespace heddle {
 

@@ -5,9 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/mesh_step.hpp>
 #include <heddle/cost/priced_graph.hpp>
-#include <heddle/search/state_graph.hpp>
 #include <heddle/theory/axis_program.hpp>
 #include <heddle/theory/cut_space.hpp>
 
@@ -66,6 +64,9 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/search/state_graph.hpp>
 
 namespace heddle {
 

@@ -6,7 +6,6 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/search/deadline.hpp>
-#include <heddle/search/repeated_levels.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/synthesis/mesh_choices.hpp>
 
@@ -119,6 +118,8 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/search/repeated_levels.hpp>
 
 namespace heddle {
 

@@ -5,10 +5,8 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/mesh_step.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
-#include <heddle/theory/axis_program.hpp>
 #include <heddle/theory/loosened_space.hpp>
 
 #include <boost/container/small_vector.hpp>
@@ -81,6 +79,10 @@ struct mesh_choices {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/mesh_step.hpp>
+#include <heddle/theory/axis_program.hpp>
+#include <heddle/theory/theory.hpp>
 
 namespace heddle::detail {
 

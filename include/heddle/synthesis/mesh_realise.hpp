@@ -6,9 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
-#include <heddle/theory/axis_program.hpp>
 #include <heddle/theory/searched_program.hpp>
-#include <heddle/theory/theory.hpp>
 
 #include <cstddef>
 #include <map>
@@ -26,6 +24,9 @@ namespace heddle {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/axis_program.hpp>
+#include <heddle/theory/theory.hpp>
 
 namespace heddle::detail {
 

@@ -3,22 +3,13 @@
 /// @brief The best program on a mesh of two axes: its axes are planned in turn, and bounded together.
 #pragma once
 
-#include <heddle/balance/program_ratio_problem.hpp>
+#include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
-#include <heddle/cost/overlapped.hpp>
-#include <heddle/cost/serial.hpp>
 #include <heddle/plan/mesh_program.hpp>
-#include <heddle/search/deadline.hpp>
 #include <heddle/search/outcome.hpp>
-#include <heddle/synthesis/device_types.hpp>
-#include <heddle/synthesis/mesh_axis.hpp>
-#include <heddle/synthesis/mesh_bound.hpp>
-#include <heddle/synthesis/mesh_realise.hpp>
-#include <heddle/synthesis/synthesise.hpp>
-#include <heddle/theory/instruction_filter.hpp>
-#include <heddle/theory/loosened_space.hpp>
+#include <heddle/synthesis/synthesis_options.hpp>
 
 #include <algorithm>
 #include <array>
@@ -85,6 +76,44 @@ template <ratio_solver Solver>
         return std::move(found.ratios);
     };
 }
+
+[[nodiscard]] mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+                                             mesh_search_options const& options, ratio_function const& solve);
+
+} // namespace detail
+
+/// Finds a program on a mesh of machines and their devices, for devices that are alike inside every machine.
+///
+/// Each axis is planned at the other's fixed program, in turn, until nothing changes; the outermost axis's shares are
+/// balanced between. It begins with programs that cut data, with those that are cheapest as the bound splits costs between
+/// the axes, and with programs that cut tensors, in both orders, until one is close to the bound. Axes inside cut evenly.
+/// *Throws* `input_error` if the machines are not as many as the mesh's outer size, each with as many devices as its
+/// inner one.
+/// *Returns* status and bound at the program's shares; the bound is zero if gradients overlap.
+template <ratio_solver Solver>
+[[nodiscard]] mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+                                             Solver&& solver, mesh_search_options const& options = {}) {
+    return detail::search_mesh(program, c, m, options, detail::solve_with(solver));
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/balance/program_ratio_problem.hpp>
+#include <heddle/cost/mesh_cuts.hpp>
+#include <heddle/cost/overlapped.hpp>
+#include <heddle/cost/serial.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/mesh_axis.hpp>
+#include <heddle/synthesis/mesh_bound.hpp>
+#include <heddle/synthesis/mesh_realise.hpp>
+#include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/instruction_filter.hpp>
+#include <heddle/theory/loosened_space.hpp>
+
+namespace heddle::detail {
 
 /// Allows all but gathering a parameter again for the backward pass, or for one operator alone.
 [[nodiscard]] inline instruction_filter gathered_once() {
@@ -195,31 +224,6 @@ private:
     found_program best_;
     search::statistics statistics_;
 };
-
-[[nodiscard]] mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
-                                             mesh_search_options const& options, ratio_function const& solve);
-
-} // namespace detail
-
-/// Finds a program on a mesh of machines and their devices, for devices that are alike inside every machine.
-///
-/// Each axis is planned at the other's fixed program, in turn, until nothing changes; the outermost axis's shares are
-/// balanced between. It begins with programs that cut data, with those that are cheapest as the bound splits costs between
-/// the axes, and with programs that cut tensors, in both orders, until one is close to the bound. Axes inside cut evenly.
-/// *Throws* `input_error` if the machines are not as many as the mesh's outer size, each with as many devices as its
-/// inner one.
-/// *Returns* status and bound at the program's shares; the bound is zero if gradients overlap.
-template <ratio_solver Solver>
-[[nodiscard]] mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
-                                             Solver&& solver, mesh_search_options const& options = {}) {
-    return detail::search_mesh(program, c, m, options, detail::solve_with(solver));
-}
-
-} // namespace heddle
-
-#if HEDDLE_DEFINITIONS
-
-namespace heddle::detail {
 
 template <time_accumulator Accumulator>
 mesh_searcher<Accumulator>::mesh_searcher(indexed_program const& program, cluster const& c, mesh const& m,

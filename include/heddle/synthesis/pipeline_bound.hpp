@@ -11,7 +11,6 @@
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/synthesis/draft_pipelines.hpp>
 #include <heddle/synthesis/stage_bounds.hpp>
-#include <heddle/theory/batch.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -132,6 +131,8 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/batch.hpp>
 
 namespace heddle {
 

@@ -10,11 +10,8 @@
 #include <heddle/program/concepts.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/search/deadline.hpp>
-#include <heddle/search/outcome.hpp>
 #include <heddle/synthesis/balance_program.hpp>
-#include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/planning_options.hpp>
-#include <heddle/synthesis/segments.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -66,6 +63,11 @@ namespace detail {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/search/outcome.hpp>
+#include <heddle/synthesis/pins.hpp>
+#include <heddle/synthesis/segments.hpp>
+#include <heddle/theory/batch.hpp>
 
 namespace heddle::detail {
 

@@ -9,7 +9,6 @@
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/relaxation.hpp>
-#include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/synthesis/stage_programs.hpp>
 
@@ -57,6 +56,8 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/evaluate.hpp>
 
 namespace heddle {
 

@@ -9,7 +9,7 @@
 #include <heddle/search/result.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
-#include <heddle/synthesis/synthesise.hpp>
+#include <heddle/synthesis/synthesis_options.hpp>
 
 #include <cstddef>
 #include <vector>

@@ -5,12 +5,8 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/pipeline/layers.hpp>
 #include <heddle/pipeline/pipeline_figures.hpp>
-#include <heddle/pipeline/strategy_layout.hpp>
-#include <heddle/pipeline/template_layout.hpp>
-#include <heddle/synthesis/program_pipeline.hpp>
-#include <heddle/synthesis/program_profile.hpp>
+#include <heddle/pipeline/template_problem.hpp>
 
 #include <cstddef>
 #include <span>
@@ -61,6 +57,13 @@ template <single_device_program Program>
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/layers.hpp>
+#include <heddle/pipeline/strategy_layout.hpp>
+#include <heddle/pipeline/template_layout.hpp>
+#include <heddle/synthesis/layer_costs.hpp>
+#include <heddle/synthesis/program_pipeline.hpp>
+#include <heddle/synthesis/program_profile.hpp>
 
 namespace heddle::detail {
 

@@ -10,8 +10,6 @@
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/program_profile.hpp>
-#include <heddle/synthesis/tensor_groups.hpp>
-#include <heddle/theory/batch_split.hpp>
 
 #include <cstddef>
 #include <vector>
@@ -26,35 +24,19 @@ namespace heddle {
 
 /// Names the program's operators in a plan, says how tensor groups compute them, and warns of an operator that cannot
 /// run in micro-batches.
-template <single_device_program Program>
-void describe(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c,
-              training_options const& training) {
-    for (std::size_t l = 0; l < plan.layers.size(); ++l) plan.layers[l].operators = layers.cuts[l + 1] - layers.cuts[l];
-    plan.provenance.training = training;
-    add_groups(plan, program, layers, c, training);
-    try {
-        (void)split_along_batch(index_program(program));
-    } catch (input_error const& e) { plan.warnings.push_back(e.what()); }
-}
+void describe(pipeline_plan& plan, program const& p, program_layers const& layers, cluster const& c,
+              training_options const& training);
 
 /// A plan of nothing, as layers could not be priced in time.
-template <single_device_program Program>
-[[nodiscard]] pipeline_plan unpriced_plan(Program const& program, program_layers const& layers, cluster const& c,
-                                          profile_options const& profile, search::deadline const& until) {
-    pipeline_plan plan;
-    plan.provenance.cluster = c.name;
-    for (auto const& name : layers.names) plan.layers.push_back({name});
-    plan.devices = placed_devices(c);
-    plan.global_batch = profile.global_batch.value_or(batch_size_of(index_program(program)));
-    plan.status = search::status::limit;
-    plan.which_limit = until.reached();
-    plan.seconds = until.elapsed();
-    return plan;
-}
+[[nodiscard]] pipeline_plan unpriced_plan(program const& p, program_layers const& layers, cluster const& c,
+                                          profile_options const& profile, search::deadline const& until);
 
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/synthesis/tensor_groups.hpp>
+#include <heddle/theory/batch_split.hpp>
 
 namespace heddle {
 
@@ -79,6 +61,29 @@ HEDDLE_INLINE machine_numbers numbered_in_cluster(cluster const& c) {
         for (int n = 0; n < m.count; ++n)
             numbers[static_cast<std::size_t>(algorithm::find(types, m.type) - types.begin())].push_back(next++);
     return numbers;
+}
+
+HEDDLE_INLINE void describe(pipeline_plan& plan, program const& p, program_layers const& layers, cluster const& c,
+                            training_options const& training) {
+    for (std::size_t l = 0; l < plan.layers.size(); ++l) plan.layers[l].operators = layers.cuts[l + 1] - layers.cuts[l];
+    plan.provenance.training = training;
+    add_groups(plan, p, layers, c, training);
+    try {
+        (void)split_along_batch(index_program(p));
+    } catch (input_error const& e) { plan.warnings.push_back(e.what()); }
+}
+
+HEDDLE_INLINE pipeline_plan unpriced_plan(program const& p, program_layers const& layers, cluster const& c,
+                                          profile_options const& profile, search::deadline const& until) {
+    pipeline_plan plan;
+    plan.provenance.cluster = c.name;
+    for (auto const& name : layers.names) plan.layers.push_back({name});
+    plan.devices = placed_devices(c);
+    plan.global_batch = profile.global_batch.value_or(batch_size_of(index_program(p)));
+    plan.status = search::status::limit;
+    plan.which_limit = until.reached();
+    plan.seconds = until.elapsed();
+    return plan;
 }
 
 } // namespace heddle

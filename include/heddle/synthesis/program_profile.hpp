@@ -5,12 +5,12 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/pipeline/degrees.hpp>
+#include <heddle/cost/step.hpp>
+#include <heddle/pipeline/layers.hpp>
 #include <heddle/pipeline/strategy_problem.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/program/program.hpp>
 #include <heddle/search/deadline.hpp>
-#include <heddle/synthesis/layer_costs.hpp>
-#include <heddle/theory/rescale.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -112,6 +112,10 @@ template <single_device_program Program>
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/pipeline/degrees.hpp>
+#include <heddle/synthesis/layer_costs.hpp>
+#include <heddle/theory/rescale.hpp>
 
 namespace heddle::detail {
 

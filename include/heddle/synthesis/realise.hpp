@@ -6,9 +6,10 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/atoms.hpp>
-#include <heddle/cost/priced_graph.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/theory/cut_move.hpp>
+#include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -68,6 +69,8 @@ bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/cost/priced_graph.hpp>
 
 namespace heddle {
 

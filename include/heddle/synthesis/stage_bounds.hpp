@@ -8,7 +8,6 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
-#include <heddle/cost/relaxation.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
@@ -16,8 +15,6 @@
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/planning_options.hpp>
 #include <heddle/synthesis/stage_programs.hpp>
-#include <heddle/theory/batch.hpp>
-#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <compare>
@@ -161,6 +158,11 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/cost/relaxation.hpp>
+#include <heddle/theory/batch.hpp>
+#include <heddle/theory/micro_batch.hpp>
 
 namespace heddle::detail {
 

@@ -3,25 +3,23 @@
 /// @brief The programs that a stage is planned with, and what they cost on a cluster.
 #pragma once
 
+#include <heddle/balance/interleaved_ratio_problem.hpp>
+#include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/state_graph.hpp>
-#include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/linked_bound.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/planning_options.hpp>
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/theory/cut_space.hpp>
-#include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/loose_links.hpp>
 #include <heddle/theory/loosened_space.hpp>
 #include <heddle/theory/operator_kinds.hpp>
-#include <heddle/theory/reductions.hpp>
 #include <heddle/theory/searched_program.hpp>
-#include <heddle/theory/view_conversions.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -220,6 +218,11 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/synthesis/balance_program.hpp>
+#include <heddle/theory/factor_set.hpp>
+#include <heddle/theory/reductions.hpp>
+#include <heddle/theory/view_conversions.hpp>
 
 namespace heddle {
 

@@ -13,10 +13,10 @@
 #include <heddle/search/outcome.hpp>
 #include <heddle/search/pareto_dp.hpp>
 #include <heddle/synthesis/relaxation_bounds.hpp>
+#include <heddle/synthesis/synthesis_options.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -37,27 +37,6 @@ struct synthesis_result : search::outcome<> {
     /// The weights of the tightest relaxation met.
     std::optional<multipliers> weights;
     search::statistics statistics;
-};
-
-enum class search_engine : std::uint8_t { best_first, pareto_dp };
-
-struct synthesis_options {
-    int relaxation_rounds = 20;
-    search_engine engine = search_engine::best_first;
-    /// For Pareto dynamic programming: the labels expanded per level in the last of its widening beams. What it leaves
-    /// out counts in the bound.
-    std::size_t beam = std::numeric_limits<std::size_t>::max();
-    /// The width of the first beam, and the number of beams in a row without an improvement after which it ends.
-    std::size_t narrowest = 1, patience = std::numeric_limits<std::size_t>::max();
-    /// The time limit is for relaxations and searches together. If there are fewer labels than cuts, a search could not
-    /// reach its end, so none is run.
-    search::options search{.limits = {.labels = 10'000, .comparisons = 10'000'000}};
-    /// A program that is known already, as a first incumbent.
-    std::optional<move_list> start{};
-    /// Weights to start relaxations from, such as those found at ratios nearby.
-    std::optional<multipliers> weights{};
-    /// Whether the bound counts what buckets of gradients are left empty, where relaxations alone give it.
-    bool whole_buckets = false;
 };
 
 /// Returns the fastest program that fits, at the shares of `priced`.

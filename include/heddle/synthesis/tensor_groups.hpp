@@ -5,11 +5,8 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/plan/evaluate.hpp>
+#include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
-#include <heddle/program/equal_structure.hpp>
-#include <heddle/synthesis/layer_costs.hpp>
-#include <heddle/theory/rescale.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -30,28 +27,17 @@ namespace heddle {
 /// sample is no factor; if it changes the factors' numbers, the program is that of the whole batch.
 /// *Precondition:* the plan's devices are of types of the cluster. *Throws* `input_error` as `layer_pricer::price`
 /// does.
-template <single_device_program Program>
-void add_groups(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c,
-                training_options const& training) {
-    std::optional<layer_pricer> pricer;
-    auto const whole = index_program(program);
-    for (auto const& stage : plan.stages) {
-        auto const degree = stage.degree();
-        if (degree == 1 || plan.groups.contains(degree)) continue;
-        if (!pricer) {
-            auto micro = index_program(with_batch_size(program, std::max<extent>(2, plan.micro_batch_size)));
-            pricer.emplace(have_equal_structure(micro, whole) ? std::move(micro) : whole, layers, training);
-        }
-        auto const type =
-            algorithm::find(c.types, plan.devices[stage.devices[0][0]].type, &device_type::name) - c.types.begin();
-        auto const group = tensor_group_of(c, static_cast<std::size_t>(type), degree);
-        plan.groups.emplace(degree, group_plan(whole, pricer->program_on(group), group, training));
-    }
-}
+void add_groups(pipeline_plan& plan, program const& p, program_layers const& layers, cluster const& c,
+                training_options const& training);
 
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/program/equal_structure.hpp>
+#include <heddle/synthesis/layer_costs.hpp>
+#include <heddle/theory/rescale.hpp>
 
 namespace heddle {
 
@@ -80,6 +66,24 @@ HEDDLE_INLINE plan group_plan(indexed_program const& p, std::vector<plan_step> s
     made.time = cost.time;
     made.memory = cost.memory;
     return made;
+}
+
+HEDDLE_INLINE void add_groups(pipeline_plan& plan, program const& p, program_layers const& layers, cluster const& c,
+                              training_options const& training) {
+    std::optional<layer_pricer> pricer;
+    auto const whole = index_program(p);
+    for (auto const& stage : plan.stages) {
+        auto const degree = stage.degree();
+        if (degree == 1 || plan.groups.contains(degree)) continue;
+        if (!pricer) {
+            auto micro = index_program(with_batch_size(p, std::max<extent>(2, plan.micro_batch_size)));
+            pricer.emplace(have_equal_structure(micro, whole) ? std::move(micro) : whole, layers, training);
+        }
+        auto const type =
+            algorithm::find(c.types, plan.devices[stage.devices[0][0]].type, &device_type::name) - c.types.begin();
+        auto const group = tensor_group_of(c, static_cast<std::size_t>(type), degree);
+        plan.groups.emplace(degree, group_plan(whole, pricer->program_on(group), group, training));
+    }
 }
 
 } // namespace heddle

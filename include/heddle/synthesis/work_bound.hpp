@@ -7,8 +7,6 @@
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/program/indexed_program.hpp>
-#include <heddle/synthesis/layer_costs.hpp>
-#include <heddle/synthesis/program_profile.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -31,6 +29,9 @@ namespace heddle {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/synthesis/layer_costs.hpp>
+#include <heddle/synthesis/program_profile.hpp>
 
 namespace heddle {
 

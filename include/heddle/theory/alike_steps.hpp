@@ -4,10 +4,7 @@
 #pragma once
 
 #include <heddle/base/definitions.hpp>
-#include <heddle/search/numbering.hpp>
-#include <heddle/theory/cut_state.hpp>
 #include <heddle/theory/operator_cuts.hpp>
-#include <heddle/theory/operator_kinds.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +41,10 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/search/numbering.hpp>
+#include <heddle/theory/cut_state.hpp>
+#include <heddle/theory/operator_kinds.hpp>
 
 namespace heddle {
 

@@ -5,11 +5,8 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/search/numbering.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/mesh_instruction.hpp>
-#include <heddle/theory/operator_kinds.hpp>
-#include <heddle/theory/operator_order.hpp>
 #include <heddle/theory/searched_program.hpp>
 
 #include <cstddef>
@@ -90,6 +87,11 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/search/numbering.hpp>
+#include <heddle/theory/operator_kinds.hpp>
+#include <heddle/theory/operator_order.hpp>
+#include <heddle/theory/theory.hpp>
 
 namespace heddle {
 

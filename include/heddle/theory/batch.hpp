@@ -6,7 +6,6 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
-#include <heddle/theory/factor_set.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -32,6 +31,8 @@ void split_inside(indexed_program& p);
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/factor_set.hpp>
 
 namespace heddle::detail {
 

@@ -37,6 +37,9 @@ struct cut_move {
     friend bool operator==(cut_move const&, cut_move const&) = default;
 };
 
+/// The moves of one program, by number.
+using move_list = std::vector<std::uint32_t>;
+
 /// An instruction for operator `from` as one for operator `to`, which is of the same kind.
 [[nodiscard]] instruction counterpart(indexed_program const& p, instruction const& i, operator_id from, operator_id to);
 

@@ -15,7 +15,6 @@
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/preparations.hpp>
 #include <heddle/theory/restorations.hpp>
-#include <heddle/theory/theory.hpp>
 
 #include <algorithm>
 #include <array>
@@ -234,6 +233,8 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/theory.hpp>
 
 namespace heddle {
 

@@ -5,7 +5,6 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/theory/instruction.hpp>
-#include <heddle/theory/operator_kinds.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -54,6 +53,8 @@ enum class best_gather : std::uint8_t {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/operator_kinds.hpp>
 
 namespace heddle {
 

@@ -7,9 +7,7 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
-#include <heddle/theory/operator_order.hpp>
 #include <heddle/theory/restorations.hpp>
-#include <heddle/theory/searched_program.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -96,6 +94,9 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/operator_order.hpp>
+#include <heddle/theory/searched_program.hpp>
 
 namespace heddle {
 

@@ -6,13 +6,10 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/search/deadline.hpp>
-#include <heddle/search/numbering.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/loosened_program.hpp>
-#include <heddle/theory/operator_kinds.hpp>
-#include <heddle/theory/theory.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -54,6 +51,10 @@ void join_by_whole_copies(form_table& forms);
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/search/numbering.hpp>
+#include <heddle/theory/operator_kinds.hpp>
+#include <heddle/theory/theory.hpp>
 
 namespace heddle {
 

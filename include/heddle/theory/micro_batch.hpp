@@ -5,8 +5,9 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/theory/batch_split.hpp>
-#include <heddle/theory/rescale.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+#include <heddle/theory/factor_set.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -43,6 +44,9 @@ struct batch_obstacles {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/batch_split.hpp>
+#include <heddle/theory/rescale.hpp>
 
 namespace heddle {
 

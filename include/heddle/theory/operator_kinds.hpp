@@ -6,7 +6,6 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
-#include <heddle/search/numbering.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -59,6 +58,8 @@ void for_each_tensor(indexed_operator const& op, Visit&& visit) {
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/search/numbering.hpp>
 
 namespace heddle {
 

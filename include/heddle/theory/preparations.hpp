@@ -6,8 +6,6 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/theory/instruction_filter.hpp>
-#include <heddle/theory/operator_kinds.hpp>
-#include <heddle/theory/theory.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -89,6 +87,9 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/operator_kinds.hpp>
+#include <heddle/theory/theory.hpp>
 
 namespace heddle {
 

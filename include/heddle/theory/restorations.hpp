@@ -6,7 +6,6 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
-#include <heddle/theory/operator_kinds.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -71,6 +70,8 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/operator_kinds.hpp>
 
 namespace heddle {
 

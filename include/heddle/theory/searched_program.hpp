@@ -8,7 +8,6 @@
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/operator_order.hpp>
-#include <heddle/theory/theory.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -152,6 +151,9 @@ void searched_program::for_each_in_given(std::vector<instruction> const& searche
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/search/numbering.hpp>
+#include <heddle/theory/theory.hpp>
 
 namespace heddle {
 

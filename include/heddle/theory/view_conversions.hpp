@@ -7,8 +7,6 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/theory/instruction_filter.hpp>
-#include <heddle/theory/operator_kinds.hpp>
-#include <heddle/theory/theory.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -82,6 +80,10 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/search/numbering.hpp>
+#include <heddle/theory/operator_kinds.hpp>
+#include <heddle/theory/theory.hpp>
 
 namespace heddle::detail {
 

@@ -4,6 +4,7 @@
 #include "emulation.hpp"
 #include "instruction_mutation.hpp"
 
+#include <heddle/cost/mesh_cuts.hpp>
 #include <heddle/plan/verify.hpp>
 #include <support/cases.hpp>
 #include <support/catalogue_programs.hpp>

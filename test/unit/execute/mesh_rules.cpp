@@ -3,6 +3,7 @@
 #include "kernels.hpp"
 #include "trap.hpp"
 
+#include <heddle/cost/mesh_cuts.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/prove.hpp>
 #include <support/cases.hpp>

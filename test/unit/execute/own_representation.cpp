@@ -8,6 +8,7 @@
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
+#include <heddle/planner/hap.hpp>
 #include <heddle/planner/hidup.hpp>
 #include <heddle/synthesis/price_pipeline.hpp>
 

@@ -7,6 +7,7 @@
 #include <heddle/execute/shrink.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/json/all.hpp>
+#include <heddle/plan/verify.hpp>
 #include <heddle/planner/hap.hpp>
 #include <support/cases.hpp>
 

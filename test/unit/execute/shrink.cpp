@@ -3,8 +3,10 @@
 #include "emulation.hpp"
 #include "kernels.hpp"
 
+#include <heddle/execute/detail/size_ties.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/shrink.hpp>
+#include <heddle/theory/micro_batch.hpp>
 #include <support/cases.hpp>
 #include <support/catalogue_programs.hpp>
 #include <support/interleaved_plans.hpp>

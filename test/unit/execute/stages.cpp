@@ -12,6 +12,7 @@
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/planner/joint.hpp>
 #include <heddle/synthesis/pipeline_bound.hpp>
+#include <heddle/synthesis/work_bound.hpp>
 
 #include <doctest/doctest.h>
 

@@ -9,6 +9,7 @@
 #include <heddle/plan/table.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/planner/hap_by_accumulator.hpp>
 
 #include <doctest/doctest.h>
 

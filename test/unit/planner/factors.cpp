@@ -9,6 +9,7 @@
 #include <heddle/synthesis/baselines.hpp>
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/theory.hpp>
 
 #include <doctest/doctest.h>
 

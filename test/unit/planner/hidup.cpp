@@ -7,6 +7,7 @@
 #include <heddle/synthesis/exchange_moves.hpp>
 #include <heddle/synthesis/planned_prices.hpp>
 #include <heddle/synthesis/stage_programs.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 #include <support/cases.hpp>
 #include <support/random_programs.hpp>
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 // Ten thousand devices in one machine: what is alike is planned as one.
 #include <heddle/clp/all.hpp>
+#include <heddle/cost/alike_devices.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
+#include <heddle/planner/hap.hpp>
 #include <heddle/planner/hidup.hpp>
 
 #include <support/block_programs.hpp>

@@ -5,6 +5,7 @@
 #include <heddle/clp/all.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/synthesis/global_bound.hpp>
 
 #include <doctest/doctest.h>
 

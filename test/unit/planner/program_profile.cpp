@@ -2,7 +2,9 @@
 #include "support/block_programs.hpp"
 
 #include <heddle/pipeline/strategy.hpp>
+#include <heddle/synthesis/layer_costs.hpp>
 #include <heddle/synthesis/program_profile.hpp>
+#include <heddle/theory/rescale.hpp>
 
 #include <doctest/doctest.h>
 

@@ -8,6 +8,7 @@
 #include <heddle/program/operators.hpp>
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/synthesis/synthesise.hpp>
+#include <heddle/theory/theory.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,6 +3,7 @@
 #include <heddle/theory/batch.hpp>
 #include <heddle/theory/batch_split.hpp>
 #include <heddle/theory/micro_batch.hpp>
+#include <heddle/theory/rescale.hpp>
 #include <support/traced_program.hpp>
 
 #include <doctest/doctest.h>

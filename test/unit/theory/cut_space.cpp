@@ -7,6 +7,7 @@
 #include <heddle/theory/cut_move.hpp>
 #include <heddle/theory/cut_state.hpp>
 #include <heddle/theory/preparations.hpp>
+#include <heddle/theory/theory.hpp>
 
 #include <doctest/doctest.h>
 

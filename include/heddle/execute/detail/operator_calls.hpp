@@ -12,6 +12,7 @@
 #include <heddle/execute/detail/run_operator.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/program/program.hpp>
+#include <heddle/theory/batch.hpp>
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/product_form.hpp>
 

@@ -7,7 +7,6 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/execute/detail/inverse_ranges.hpp>
 #include <heddle/execute/detail/known_ranges.hpp>
-#include <heddle/execute/detail/lookups.hpp>
 #include <heddle/program/program.hpp>
 
 #include <algorithm>
@@ -106,6 +105,8 @@ private:
 } // namespace heddle::detail
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/execute/detail/lookups.hpp>
 
 namespace heddle::detail {
 

@@ -6,7 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/printable.hpp>
-#include <heddle/search/result.hpp>
+#include <heddle/search/outcome.hpp>
 
 #include <algorithm>
 #include <array>
@@ -87,6 +87,8 @@ std::string status_text(search::status status, search::limit_kind which, bool ex
 } // namespace heddle::detail
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/search/result.hpp>
 
 namespace heddle::detail {
 
