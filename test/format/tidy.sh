@@ -3,7 +3,7 @@
 # last, as the history of the repository has them; in all C++ files; or in those given. Writes units to the folder SCRATCH.
 # Skipped, with exit status 77, where there is no clang-tidy-19 or no history. Sources that need libtorch are left out.
 #
-# A header of the core is checked in a unit of its own, with what it includes declared alone: see header/units.py.
+# A header is checked in a unit of its own, with what it includes declared alone: see header/units.py.
 set -eu
 scratch=$1
 shift
@@ -35,9 +35,10 @@ status=0
 for file in $files; do
     unit=$root/$file
     case $file in
-    include/heddle/*)
-        unit=$scratch/$(echo "${file#include/heddle/}" | tr / _).cpp
-        python3 test/header/units.py include "${file#include/}" >"$unit"
+    include/heddle/* | adapters/*/include/heddle/*)
+        header=${file##*include/}
+        unit=$scratch/$(echo "${header#heddle/}" | tr / _).cpp
+        python3 test/header/units.py "${file%/"$header"}" "$header" >"$unit"
         ;;
     esac
     # What is found is in the file itself: what it includes has a turn of its own.

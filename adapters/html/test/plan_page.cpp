@@ -3,6 +3,8 @@
 #include <heddle/heddle.hpp>
 #include <heddle/html/all.hpp>
 #include <heddle/json/all.hpp>
+#include <heddle/json/detail/plan_writer.hpp>
+#include <heddle/synthesis/global_bound.hpp>
 #include <support/small_plan.hpp>
 
 #include <doctest/doctest.h>

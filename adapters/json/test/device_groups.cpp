@@ -2,7 +2,10 @@
 #include "documents.hpp"
 
 #include <heddle/json/cluster.hpp>
+#include <heddle/json/document.hpp>
 #include <heddle/json/plan.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/staged_plan.hpp>
 #include <heddle/plan/table.hpp>
 
 #include <support/device_groups.hpp>

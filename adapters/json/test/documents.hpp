@@ -3,6 +3,7 @@
 /// @brief Documents with one thing changed, and what a reader says of them.
 #pragma once
 
+#include <heddle/base/error.hpp>
 #include <heddle/json/file.hpp>
 
 #include <nlohmann/json.hpp>

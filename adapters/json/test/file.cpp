@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/json/cluster.hpp>
+#include <heddle/json/digest.hpp>
+#include <heddle/json/file.hpp>
 #include <heddle/json/fitted.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/samples.hpp>

@@ -3,6 +3,7 @@
 #include "grouped_pipeline.hpp"
 
 #include <heddle/json/pipeline_plan.hpp>
+#include <heddle/json/plan.hpp>
 
 #include <doctest/doctest.h>
 

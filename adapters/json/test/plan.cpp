@@ -2,6 +2,7 @@
 #include "documents.hpp"
 #include "mutations.hpp"
 
+#include <heddle/json/document.hpp>
 #include <heddle/json/plan.hpp>
 #include <heddle/json/trace.hpp>
 #include <heddle/plan/table.hpp>

@@ -4,8 +4,11 @@
 #include <heddle/cluster/fit.hpp>
 #include <heddle/cluster/presets.hpp>
 #include <heddle/json/cluster.hpp>
+#include <heddle/json/digest.hpp>
+#include <heddle/json/document.hpp>
 #include <heddle/json/fitted.hpp>
 #include <heddle/json/model.hpp>
+#include <heddle/json/names.hpp>
 #include <heddle/json/samples.hpp>
 #include <heddle/json/theory.hpp>
 #include <heddle/program/indexed_program.hpp>

@@ -7,6 +7,7 @@
 #include <support/small_plan.hpp>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <string>
 

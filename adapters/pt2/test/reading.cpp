@@ -2,6 +2,8 @@
 // Archives and graphs: what is read of them, and what is refused with its place.
 #include "graphs.hpp"
 
+#include <heddle/json/digest.hpp>
+#include <heddle/json/names.hpp>
 #include <heddle/pt2/all.hpp>
 #include <support/errors.hpp>
 

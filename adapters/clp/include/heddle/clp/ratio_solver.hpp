@@ -3,9 +3,40 @@
 /// @brief Ratio problems as linear programs, solved by CLP.
 #pragma once
 
+#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/base/definitions.hpp>
+
+#include <vector>
+
+namespace heddle::clp {
+
+/// Solves ratio problems in epigraph form as linear programs: of one segment reduced and row by row as needed, exactly
+/// without curves and within 1e-8 of the objective with convex ones, by tangents; of several segments without curves
+/// with all rows. Of the optimal ratios of one segment it returns those of the least `tie_cost`; with several, ties go
+/// to ratios near the preferred ones, by a price too small to matter otherwise.
+/// *Throws* what `validate` does, before it starts; `input_error` for problems that it does not take; `error` if CLP
+/// fails, which would be a matter of numbers.
+/// *Thread safety.* One solver may be used by one thread at a time; several solvers at once are safe.
+class ratio_solver {
+public:
+    [[nodiscard]] static bool solves(ratio_problem const& p);
+
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
+    /// Starts at ratios supposed to be good, such as the solution of a problem alike; with several segments that makes
+    /// no difference.
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const;
+};
+
+static_assert(heddle::ratio_solver<ratio_solver>);
+
+} // namespace heddle::clp
+
+#if HEDDLE_DEFINITIONS
+
 #include <heddle/balance/reduced_ratio_problem.hpp>
 #include <heddle/balance/ties.hpp>
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/error.hpp>
 #include <heddle/clp/segmented_program.hpp>
 
 #include <ClpSimplex.hpp>
@@ -16,7 +47,6 @@
 #include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace heddle::clp {
 
@@ -272,51 +302,38 @@ private:
     ClpSimplex model_;
 };
 
+inline std::optional<std::vector<double>> solve_reduced(reduced_ratio_problem const& p,
+                                                        std::vector<double> const& start) {
+    if (start.size() != p.type_count()) throw input_error("ratio problem, start", "expected one ratio per type");
+    if (!p.is_feasible()) return std::nullopt;
+    linear_program program(p, p.clamped(start));
+    auto optimal = program.minimise();
+    if (!optimal) throw error("ratio problem: CLP finds no optimum, though one exists");
+    if (program.is_unique()) return optimal;
+    return break_ties(p, std::move(*optimal), [&](double most) { return program.nearest_within(most); });
+}
+
+inline std::optional<std::vector<double>> solve_segments(ratio_problem const& p) {
+    validate(p);
+    return segmented_program(p).minimise();
+}
+
 } // namespace detail
 
-/// Solves ratio problems in epigraph form as linear programs: of one segment reduced and row by row as needed, exactly
-/// without curves and within 1e-8 of the objective with convex ones, by tangents; of several segments without curves
-/// with all rows. Of the optimal ratios of one segment it returns those of the least `tie_cost`; with several, ties go
-/// to ratios near the preferred ones, by a price too small to matter otherwise.
-/// *Throws* what `validate` does, before it starts; `input_error` for problems that it does not take; `error` if CLP
-/// fails, which would be a matter of numbers.
-/// *Thread safety.* One solver may be used by one thread at a time; several solvers at once are safe.
-class ratio_solver {
-public:
-    [[nodiscard]] static bool solves(ratio_problem const& p) {
-        return p.segments == 1 ? p.is_convex() : !p.has_curves();
-    }
+HEDDLE_INLINE bool ratio_solver::solves(ratio_problem const& p) {
+    return p.segments == 1 ? p.is_convex() : !p.has_curves();
+}
 
-    [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
-    /// Starts at ratios supposed to be good, such as the solution of a problem alike; with several segments that makes
-    /// no difference.
-    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const {
-        if (!solves(p))
-            throw input_error("ratio problem, stages",
-                              p.segments == 1 ? "a curve is not convex, expected convex ones for a linear program"
-                                              : "there are curves, expected none where there are segments");
-        auto const ratios = p.segments == 1 ? solve_reduced(reduce(p), start) : solve_segments(p);
-        if (!ratios) return {};
-        return {true, *ratios, p.objective(*ratios)};
-    }
-
-private:
-    static std::optional<std::vector<double>> solve_reduced(reduced_ratio_problem const& p,
-                                                            std::vector<double> const& start) {
-        if (start.size() != p.type_count()) throw input_error("ratio problem, start", "expected one ratio per type");
-        if (!p.is_feasible()) return std::nullopt;
-        detail::linear_program program(p, p.clamped(start));
-        auto optimal = program.minimise();
-        if (!optimal) throw error("ratio problem: CLP finds no optimum, though one exists");
-        if (program.is_unique()) return optimal;
-        return break_ties(p, std::move(*optimal), [&](double most) { return program.nearest_within(most); });
-    }
-    static std::optional<std::vector<double>> solve_segments(ratio_problem const& p) {
-        validate(p);
-        return detail::segmented_program(p).minimise();
-    }
-};
-
-static_assert(heddle::ratio_solver<ratio_solver>);
+HEDDLE_INLINE ratio_solution ratio_solver::solve(ratio_problem const& p, std::vector<double> const& start) const {
+    if (!solves(p))
+        throw input_error("ratio problem, stages",
+                          p.segments == 1 ? "a curve is not convex, expected convex ones for a linear program"
+                                          : "there are curves, expected none where there are segments");
+    auto const ratios = p.segments == 1 ? detail::solve_reduced(reduce(p), start) : detail::solve_segments(p);
+    if (!ratios) return {};
+    return {true, *ratios, p.objective(*ratios)};
+}
 
 } // namespace heddle::clp
+
+#endif

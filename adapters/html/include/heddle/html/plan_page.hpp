@@ -3,27 +3,54 @@
 /// @brief A plan as one page for a browser, which needs nothing else.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cost/timeline.hpp>
-#include <heddle/html/detail/page_data.hpp>
-#include <heddle/html/detail/script.hpp>
-#include <heddle/html/detail/staged_page_data.hpp>
-#include <heddle/html/detail/style.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 
+#include <nlohmann/json_fwd.hpp>
+
+#include <string>
+
+namespace heddle::html {
+
+/// Writes what a plan decides, and why, as one HTML file: times by term, well-known strategies beside it, a timeline of
+/// the iteration, memory, and how every parameter and operator is cut, in the words of PyTorch's DTensor (`Shard(0)`,
+/// `Replicate`, `Partial`). Everything shown is data that the page carries, in the element `data`, so that a script can
+/// read it too. Of devices that are alike the timeline shows the first, and of very many unlike ones some.
+/// `beside` has what else was found out, as `heddle plan --json` has it: `sensitivity` and `sweep`.
+/// *Precondition.* `p` is a plan of this program, and the timeline is its; of a plan without steps, both are not read.
+[[nodiscard]] std::string plan_page(plan const& p, indexed_program const& program, timeline const& events,
+                                    nlohmann::ordered_json const& beside);
+[[nodiscard]] std::string plan_page(plan const& p, indexed_program const& program, timeline const& events);
+
+/// Writes a plan of stages in the same way; the timeline is `simulate`'s, of stages.
+/// *Precondition.* `p` is a plan of this program. *Throws* as `simulate` does.
+[[nodiscard]] std::string plan_page(staged_plan const& p, program const& program, cluster const& c,
+                                    nlohmann::ordered_json const& beside);
+[[nodiscard]] std::string plan_page(staged_plan const& p, program const& program, cluster const& c);
+
+} // namespace heddle::html
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/html/detail/page_data.hpp>
+#include <heddle/html/detail/script.hpp>
+#include <heddle/html/detail/staged_page_data.hpp>
+#include <heddle/html/detail/style.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <cstddef>
-#include <string>
 
 namespace heddle::html {
 
 namespace detail {
 
-[[nodiscard]] inline std::string page(nlohmann::ordered_json shown, nlohmann::ordered_json const& beside) {
+[[nodiscard]] HEDDLE_INLINE std::string page(nlohmann::ordered_json shown, nlohmann::ordered_json const& beside) {
     shown.update(beside);
     std::string data = shown.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     for (std::size_t at = 0; (at = data.find('<', at)) != std::string::npos;) data.replace(at, 1, "\\u003c");
@@ -69,22 +96,23 @@ namespace detail {
 
 } // namespace detail
 
-/// Writes what a plan decides, and why, as one HTML file: times by term, well-known strategies beside it, a timeline of
-/// the iteration, memory, and how every parameter and operator is cut, in the words of PyTorch's DTensor (`Shard(0)`,
-/// `Replicate`, `Partial`). Everything shown is data that the page carries, in the element `data`, so that a script can
-/// read it too. Of devices that are alike the timeline shows the first, and of very many unlike ones some.
-/// `beside` has what else was found out, as `heddle plan --json` has it: `sensitivity` and `sweep`.
-/// *Precondition.* `p` is a plan of this program, and the timeline is its; of a plan without steps, both are not read.
-[[nodiscard]] inline std::string plan_page(plan const& p, indexed_program const& program, timeline const& events,
-                                           nlohmann::ordered_json const& beside = nlohmann::ordered_json::object()) {
+HEDDLE_INLINE std::string plan_page(plan const& p, indexed_program const& program, timeline const& events,
+                                    nlohmann::ordered_json const& beside) {
     return detail::page(detail::page_data(p, program, events).object(), beside);
 }
 
-/// Writes a plan of stages in the same way; the timeline is `simulate`'s, of stages.
-/// *Precondition.* `p` is a plan of this program. *Throws* as `simulate` does.
-[[nodiscard]] inline std::string plan_page(staged_plan const& p, program const& program, cluster const& c,
-                                           nlohmann::ordered_json const& beside = nlohmann::ordered_json::object()) {
+HEDDLE_INLINE std::string plan_page(staged_plan const& p, program const& program, cluster const& c,
+                                    nlohmann::ordered_json const& beside) {
     return detail::page(detail::staged_page_data(p, program, c).object(), beside);
 }
 
+HEDDLE_INLINE std::string plan_page(plan const& p, indexed_program const& program, timeline const& events) {
+    return plan_page(p, program, events, nlohmann::ordered_json::object());
+}
+HEDDLE_INLINE std::string plan_page(staged_plan const& p, program const& program, cluster const& c) {
+    return plan_page(p, program, c, nlohmann::ordered_json::object());
+}
+
 } // namespace heddle::html
+
+#endif

@@ -3,19 +3,12 @@
 /// @brief Reads and writes whole files, plain or compressed with gzip.
 #pragma once
 
-#include <heddle/base/error.hpp>
+#include <heddle/base/definitions.hpp>
 
-#include <zlib.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cstddef>
 #include <filesystem>
-#include <memory>
-#include <random>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace heddle::json {
@@ -23,28 +16,79 @@ namespace heddle::json {
 /// This is several times the model file of a hundred thousand operators, uncompressed.
 inline constexpr std::size_t largest_file = std::size_t{256} << 20;
 
+/// Returns the content of a file, decompressed if it begins like gzip.
+/// *Throws* `file_error` if it cannot be read, is damaged, or holds more than `limit` bytes.
+[[nodiscard]] std::string read_text(std::filesystem::path const& path, std::size_t limit = largest_file);
+
+/// Checks whether `write_file_atomically` can begin, so that nobody works for a file that cannot be written: it creates
+/// an empty file beside the place and removes it. *Throws* `file_error` if that fails.
+void require_writable(std::filesystem::path const& path);
+
+/// A whole file beside its place. It takes the place when it is committed; if it never is, it is removed, and what was
+/// there stays. It is compressed if the name ends in `.gz`. What is no regular file, such as a terminal or a pipe, is
+/// written at once.
+class staged_file {
+public:
+    /// *Throws* `file_error`.
+    staged_file(std::filesystem::path path, std::string_view text);
+    staged_file(staged_file&& other) noexcept
+        : path_(std::move(other.path_)), beside_(std::exchange(other.beside_, {})) {}
+    staged_file& operator=(staged_file&&) = delete;
+    ~staged_file() { drop(); }
+
+    /// *Throws* `file_error`.
+    void commit();
+
+private:
+    void drop() noexcept;
+
+    /// `beside_` is empty if nothing is to take the place.
+    std::filesystem::path path_, beside_;
+};
+
+/// Writes a file such that nobody sees half of it; a failure leaves what was there. See `staged_file`.
+/// *Throws* `file_error`.
+void write_file_atomically(std::filesystem::path const& path, std::string_view text);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/error.hpp>
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <system_error>
+
+namespace heddle::json {
+
 namespace detail {
 
 struct close_gzip {
     void operator()(gzFile file) const { gzclose(file); }
 };
+
 using gzip_file = std::unique_ptr<gzFile_s, close_gzip>;
 
-inline std::string describe_error(gzFile file) {
+HEDDLE_INLINE std::string describe_error(gzFile file) {
     int code = Z_OK;
     char const* text = gzerror(file, &code);
     return code == Z_ERRNO ? std::strerror(errno) : text;
 }
 
-/// Returns a name beside the file that no other writer picks.
-inline std::filesystem::path temporary_beside(std::filesystem::path const& path) {
+HEDDLE_INLINE std::filesystem::path temporary_beside(std::filesystem::path const& path) {
     std::random_device random;
     std::filesystem::path result = path;
     result += "." + std::to_string(random()) + ".part";
     return result;
 }
 
-inline void write_all(std::filesystem::path const& path, std::string_view text, char const* mode) {
+HEDDLE_INLINE void write_all(std::filesystem::path const& path, std::string_view text, char const* mode) {
     auto const fail = [&](std::string const& why) { throw file_error(path.string() + ": cannot be written: " + why); };
     errno = 0;
     gzip_file file(gzopen(path.c_str(), mode));
@@ -61,9 +105,7 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
 
 } // namespace detail
 
-/// Returns the content of a file, decompressed if it begins like gzip.
-/// *Throws* `file_error` if it cannot be read, is damaged, or holds more than `limit` bytes.
-[[nodiscard]] inline std::string read_text(std::filesystem::path const& path, std::size_t limit = largest_file) {
+HEDDLE_INLINE std::string read_text(std::filesystem::path const& path, std::size_t limit) {
     auto const fail = [&](std::string const& why) { throw file_error(path.string() + ": cannot be read: " + why); };
     std::error_code ignored;
     if (std::filesystem::is_directory(path, ignored)) fail("it is a directory");
@@ -87,14 +129,13 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
 
 namespace detail {
 
-/// Tells whether a place is something other than a file: a terminal, a pipe, a directory.
-inline bool is_no_file(std::filesystem::path const& path) {
+HEDDLE_INLINE bool is_no_file(std::filesystem::path const& path) {
     std::error_code error;
     auto const status = std::filesystem::status(path, error);
     return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
 }
-/// If the path is a link, the file that it names is replaced, not the link.
-inline std::filesystem::path behind_link(std::filesystem::path const& path) {
+
+HEDDLE_INLINE std::filesystem::path behind_link(std::filesystem::path const& path) {
     std::error_code error;
     if (!std::filesystem::is_symlink(path, error)) return path;
     auto resolved = std::filesystem::weakly_canonical(path, error);
@@ -103,9 +144,7 @@ inline std::filesystem::path behind_link(std::filesystem::path const& path) {
 
 } // namespace detail
 
-/// Checks whether `write_file_atomically` can begin, so that nobody works for a file that cannot be written: it creates
-/// an empty file beside the place and removes it. *Throws* `file_error` if that fails.
-inline void require_writable(std::filesystem::path const& path) {
+HEDDLE_INLINE void require_writable(std::filesystem::path const& path) {
     std::error_code error;
     if (std::filesystem::is_directory(path, error))
         throw file_error(path.string() + ": cannot be written: it is a directory");
@@ -117,54 +156,38 @@ inline void require_writable(std::filesystem::path const& path) {
     std::filesystem::remove(beside, error);
 }
 
-/// A whole file beside its place. It takes the place when it is committed; if it never is, it is removed, and what was
-/// there stays. It is compressed if the name ends in `.gz`. What is no regular file, such as a terminal or a pipe, is
-/// written at once.
-class staged_file {
-public:
-    /// *Throws* `file_error`.
-    staged_file(std::filesystem::path path, std::string_view text) : path_(std::move(path)) {
-        bool const compress = path_.extension() == ".gz";
-        if (detail::is_no_file(path_)) {
-            detail::write_all(path_, text, compress ? "wb" : "wbT");
-            return;
-        }
-        beside_ = detail::temporary_beside(detail::behind_link(path_));
-        try {
-            detail::write_all(beside_, text, compress ? "wbx" : "wbxT");
-        } catch (...) {
-            drop();
-            throw;
-        }
+HEDDLE_INLINE staged_file::staged_file(std::filesystem::path path, std::string_view text) : path_(std::move(path)) {
+    bool const compress = path_.extension() == ".gz";
+    if (detail::is_no_file(path_)) {
+        detail::write_all(path_, text, compress ? "wb" : "wbT");
+        return;
     }
-    staged_file(staged_file&& other) noexcept
-        : path_(std::move(other.path_)), beside_(std::exchange(other.beside_, {})) {}
-    staged_file& operator=(staged_file&&) = delete;
-    ~staged_file() { drop(); }
-
-    /// *Throws* `file_error`.
-    void commit() {
-        if (beside_.empty()) return;
-        std::error_code error;
-        std::filesystem::rename(beside_, detail::behind_link(path_), error);
-        if (error) throw file_error(path_.string() + ": cannot be written: " + error.message());
-        beside_.clear();
+    beside_ = detail::temporary_beside(detail::behind_link(path_));
+    try {
+        detail::write_all(beside_, text, compress ? "wbx" : "wbxT");
+    } catch (...) {
+        drop();
+        throw;
     }
+}
 
-private:
-    void drop() noexcept {
-        std::error_code ignored;
-        if (!beside_.empty()) std::filesystem::remove(beside_, ignored);
-    }
+HEDDLE_INLINE void staged_file::commit() {
+    if (beside_.empty()) return;
+    std::error_code error;
+    std::filesystem::rename(beside_, detail::behind_link(path_), error);
+    if (error) throw file_error(path_.string() + ": cannot be written: " + error.message());
+    beside_.clear();
+}
 
-    /// `beside_` is empty if nothing is to take the place.
-    std::filesystem::path path_, beside_;
-};
+HEDDLE_INLINE void staged_file::drop() noexcept {
+    std::error_code ignored;
+    if (!beside_.empty()) std::filesystem::remove(beside_, ignored);
+}
 
-/// Writes a file such that nobody sees half of it; a failure leaves what was there. See `staged_file`.
-/// *Throws* `file_error`.
-inline void write_file_atomically(std::filesystem::path const& path, std::string_view text) {
+HEDDLE_INLINE void write_file_atomically(std::filesystem::path const& path, std::string_view text) {
     staged_file(path, text).commit();
 }
 
 } // namespace heddle::json
+
+#endif

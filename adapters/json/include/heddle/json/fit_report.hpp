@@ -3,41 +3,71 @@
 /// @brief Prints what a fit found, as a table for people and as one JSON object.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/fit.hpp>
-#include <heddle/json/cluster.hpp>
-#include <heddle/json/names.hpp>
 
-#include <nlohmann/json.hpp>
-
-#include <array>
-#include <cstdio>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace heddle::json {
 
 namespace detail {
 
-inline std::string with_unit(double value, char const* unit) {
+/// Median, 95th percentile and largest error.
+[[nodiscard]] std::string percentages(error_summary const& e);
+
+} // namespace detail
+
+/// What a fit is about, for people.
+[[nodiscard]] std::string subject(collective_fit const& f);
+
+[[nodiscard]] std::string subject(operator_fit const& f);
+
+/// Returns everything to be said about a report's fits, each with what it is about.
+[[nodiscard]] std::vector<std::string> warnings_of(fit_report const& report);
+
+/// Returns two lines for each fit: its errors in percent, and the model.
+[[nodiscard]] std::string fit_table(fit_report const& report);
+
+/// One object with the models, their errors, and `warnings`.
+[[nodiscard]] std::string fit_summary(fit_report const& report, std::vector<std::string> const& warnings);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/json/detail/cluster_values.hpp>
+#include <heddle/json/names.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace heddle::json {
+
+namespace detail {
+
+HEDDLE_INLINE std::string with_unit(double value, char const* unit) {
     std::array<char, 64> buffer{};
     std::snprintf(buffer.data(), buffer.size(), "%.4g %s", value, unit);
     return buffer.data();
 }
 
-inline std::string describe(collective_model::piece const& p) {
+HEDDLE_INLINE std::string describe(collective_model::piece const& p) {
     std::string text = with_unit(p.latency.value * 1e6, "us");
     if (p.slope.value > 0) text += " + bytes / " + with_unit(1e-9 / p.slope.value, "GB/s");
     return text;
 }
 
-inline std::string describe(collective_model const& model) {
+HEDDLE_INLINE std::string describe(collective_model const& model) {
     std::string text;
     for (auto const& p : model.pieces) text += (text.empty() ? "" : ", ") + describe(p);
     return model.pieces.size() == 1 ? text : "max(" + text + ")";
 }
 
-inline std::string describe(class_speed const& speed) {
+HEDDLE_INLINE std::string describe(class_speed const& speed) {
     std::string const overhead = with_unit(speed.overhead.value_or(seconds(0)).value * 1e6, "us");
     std::string const work = speed.rate ? "flops / " + with_unit(speed.rate->value * 1e-12, "TFLOP/s") : "";
     std::string const traffic = speed.bandwidth ? "bytes / " + with_unit(speed.bandwidth->value * 1e-9, "GB/s") : "";
@@ -45,14 +75,14 @@ inline std::string describe(class_speed const& speed) {
     return overhead + (work.empty() && traffic.empty() ? "" : " + ") + work + traffic;
 }
 
-inline std::string percentages(error_summary const& e) {
+HEDDLE_INLINE std::string percentages(error_summary const& e) {
     std::array<char, 64> buffer{};
     std::snprintf(buffer.data(), buffer.size(), "%7.1f %6.1f %6.1f", 100 * e.median, 100 * e.ninth_decile,
                   100 * e.worst);
     return buffer.data();
 }
 
-inline std::string fit_rows(std::string const& subject, std::string const& model, fit_quality const& q) {
+HEDDLE_INLINE std::string fit_rows(std::string const& subject, std::string const& model, fit_quality const& q) {
     std::array<char, 64> count{};
     std::snprintf(count.data(), count.size(), "%7zu %6zu", q.samples, q.sizes);
     std::string padded = subject;
@@ -61,13 +91,13 @@ inline std::string fit_rows(std::string const& subject, std::string const& model
     return padded + count.data() + " " + percentages(q.in_sample) + " " + held_out + "\n    " + model + "\n";
 }
 
-inline nlohmann::ordered_json to_json(error_summary const& e) {
+HEDDLE_INLINE nlohmann::ordered_json to_json(error_summary const& e) {
     return {{"median", e.median}, {"ninth_decile", e.ninth_decile}, {"worst", e.worst}};
 }
 
 /// A fit's entry: what it is about, its model, and how well that fits.
-inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::ordered_json model,
-                                        fit_quality const& q) {
+HEDDLE_INLINE nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::ordered_json model,
+                                               fit_quality const& q) {
     out["model"] = std::move(model);
     out["samples"] = q.samples;
     out["sizes"] = q.sizes;
@@ -78,17 +108,16 @@ inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::or
 
 } // namespace detail
 
-/// What a fit is about, for people.
-[[nodiscard]] inline std::string subject(collective_fit const& f) {
+HEDDLE_INLINE std::string subject(collective_fit const& f) {
     return name(f.kind) + std::string(" on ") + std::to_string(f.ranks) + " ranks";
 }
-[[nodiscard]] inline std::string subject(operator_fit const& f) {
+
+HEDDLE_INLINE std::string subject(operator_fit const& f) {
     return std::string(name_of(operator_classes, f.category)) + " on " + printable(f.device, 40) + ", " +
            std::string(name_of(element_types, f.type));
 }
 
-/// Returns everything to be said about a report's fits, each with what it is about.
-[[nodiscard]] inline std::vector<std::string> warnings_of(fit_report const& report) {
+HEDDLE_INLINE std::vector<std::string> warnings_of(fit_report const& report) {
     std::vector<std::string> result;
     auto const add = [&](auto const& fits) {
         for (auto const& f : fits)
@@ -99,8 +128,7 @@ inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::or
     return result;
 }
 
-/// Returns two lines for each fit: its errors in percent, and the model.
-[[nodiscard]] inline std::string fit_table(fit_report const& report) {
+HEDDLE_INLINE std::string fit_table(fit_report const& report) {
     std::string text = "                                                        in sample, %         held out, %\n"
                        "                                  samples  sizes  median   90 %  worst  median   90 %  worst\n";
     for (auto const& f : report.collectives) text += detail::fit_rows(subject(f), detail::describe(f.model), f.quality);
@@ -108,8 +136,7 @@ inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::or
     return text;
 }
 
-/// One object with the models, their errors, and `warnings`.
-[[nodiscard]] inline std::string fit_summary(fit_report const& report, std::vector<std::string> const& warnings) {
+HEDDLE_INLINE std::string fit_summary(fit_report const& report, std::vector<std::string> const& warnings) {
     nlohmann::ordered_json out{{"collectives", nlohmann::ordered_json::array()},
                                {"operators", nlohmann::ordered_json::array()}};
     for (auto const& f : report.collectives)
@@ -125,3 +152,5 @@ inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::or
 }
 
 } // namespace heddle::json
+
+#endif

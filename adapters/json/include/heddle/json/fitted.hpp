@@ -3,12 +3,10 @@
 /// @brief Reads and writes fitted models of collectives and rates.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/fitted.hpp>
-#include <heddle/json/cluster.hpp>
-#include <heddle/json/document.hpp>
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -16,9 +14,33 @@ namespace heddle::json {
 
 using heddle::fitted_models;
 
+/// Reads fitted models from text; `name` stands in messages.
+/// *Throws* `input_error`.
+[[nodiscard]] fitted_models parse_fitted(std::string_view text, std::string const& name = "fitted models");
+
+/// Reads a file of fitted models.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] fitted_models read_fitted(std::filesystem::path const& path);
+
+/// The text of a file of fitted models; reading it back gives the same numbers.
+[[nodiscard]] std::string to_text(fitted_models const& models);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/json/detail/cluster_values.hpp>
+#include <heddle/json/document.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+
+namespace heddle::json {
+
 namespace detail {
 
-inline fitted_models::device_speeds read_device_speeds(element const& device) {
+HEDDLE_INLINE fitted_models::device_speeds read_device_speeds(element const& device) {
     fitted_models::device_speeds result;
     for (auto const& [type_name, table] : device.fields()) {
         auto const type = value_of(element_types, type_name);
@@ -33,7 +55,7 @@ inline fitted_models::device_speeds read_device_speeds(element const& device) {
     return result;
 }
 
-inline fitted_models read_fitted(document const& file) {
+HEDDLE_INLINE fitted_models read_fitted(document const& file) {
     fitted_models result;
     result.ranks = static_cast<int>(file.root().at("ranks").integer(1, 65536));
     result.collectives = read_collectives(file.root(), false);
@@ -46,20 +68,15 @@ inline fitted_models read_fitted(document const& file) {
 
 } // namespace detail
 
-/// Reads fitted models from text; `name` stands in messages.
-/// *Throws* `input_error`.
-[[nodiscard]] inline fitted_models parse_fitted(std::string_view text, std::string const& name = "fitted models") {
+HEDDLE_INLINE fitted_models parse_fitted(std::string_view text, std::string const& name) {
     return detail::guarded(name, [&] { return detail::read_fitted(document(name, text, "fitted", 1)); });
 }
 
-/// Reads a file of fitted models.
-/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
-[[nodiscard]] inline fitted_models read_fitted(std::filesystem::path const& path) {
+HEDDLE_INLINE fitted_models read_fitted(std::filesystem::path const& path) {
     return parse_fitted(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
 }
 
-/// The text of a file of fitted models; reading it back gives the same numbers.
-[[nodiscard]] inline std::string to_text(fitted_models const& models) {
+HEDDLE_INLINE std::string to_text(fitted_models const& models) {
     nlohmann::ordered_json root{{"format", "heddle.fitted"}, {"version", 1}, {"ranks", models.ranks}};
     root["collectives"] = detail::to_json(models.collectives);
     if (models.link)
@@ -74,3 +91,5 @@ inline fitted_models read_fitted(document const& file) {
 }
 
 } // namespace heddle::json
+
+#endif

@@ -3,16 +3,37 @@
 /// @brief Reads and writes layer profiles: layers, machines and a batch for which a strategy is sought.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
+#include <heddle/pipeline/strategy_problem.hpp>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace heddle::json {
+
+/// Reads a layer profile from text; `name` stands in messages. *Throws* `input_error`.
+[[nodiscard]] strategy_problem parse_layer_profile(std::string_view text, std::string const& name = "layer profile");
+
+/// Reads and validates a layer profile.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] strategy_problem read_layer_profile(std::filesystem::path const& path);
+
+/// The text of a layer profile; reading it back gives the same problem. *Precondition:* `validate(p)` passed.
+[[nodiscard]] std::string to_text(strategy_problem const& p);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
 #include <heddle/base/algorithm.hpp>
 #include <heddle/json/document.hpp>
-#include <heddle/pipeline/strategy_problem.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <string>
-#include <string_view>
 #include <utility>
 
 namespace heddle::json {
@@ -163,21 +184,16 @@ private:
 
 } // namespace detail
 
-/// Reads a layer profile from text; `name` stands in messages. *Throws* `input_error`.
-[[nodiscard]] inline strategy_problem parse_layer_profile(std::string_view text,
-                                                          std::string const& name = "layer profile") {
+HEDDLE_INLINE strategy_problem parse_layer_profile(std::string_view text, std::string const& name) {
     return detail::guarded(
         name, [&] { return detail::layer_profile_reader(document(name, text, "layer_profile", 1)).read(); });
 }
 
-/// Reads and validates a layer profile.
-/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
-[[nodiscard]] inline strategy_problem read_layer_profile(std::filesystem::path const& path) {
+HEDDLE_INLINE strategy_problem read_layer_profile(std::filesystem::path const& path) {
     return parse_layer_profile(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
 }
 
-/// The text of a layer profile; reading it back gives the same problem. *Precondition:* `validate(p)` passed.
-[[nodiscard]] inline std::string to_text(strategy_problem const& p) {
+HEDDLE_INLINE std::string to_text(strategy_problem const& p) {
     using object = nlohmann::ordered_json;
     object root{{"format", "heddle.layer_profile"}, {"version", 1}, {"name", p.name}, {"global_batch", p.global_batch}};
     auto const put = [](group_bytes const& b) { return object{{"whole", b.whole.value}, {"split", b.split.value}}; };
@@ -230,3 +246,5 @@ private:
 }
 
 } // namespace heddle::json
+
+#endif

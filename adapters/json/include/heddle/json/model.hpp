@@ -3,21 +3,18 @@
 /// @brief Reads model files: a traced training graph becomes a program.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
-#include <heddle/json/document.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/call_recorder.hpp>
 
-#include <algorithm>
+#include <cstddef>
 #include <filesystem>
-#include <map>
-#include <memory>
-#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace heddle::json {
+
+class document;
 
 struct model {
     std::string name;
@@ -39,7 +36,47 @@ inline constexpr std::size_t most_arguments = 4096;
 inline constexpr std::size_t most_items = 65536; // among the arguments of a call, with what the nodes named there hold
 
 /// Counts the literals in a literal, including itself; a long text counts as several.
-[[nodiscard]] inline std::size_t item_count(literal const& value) {
+[[nodiscard]] std::size_t item_count(literal const& value);
+
+/// Returns the approximate memory of an operator.
+[[nodiscard]] std::size_t bytes_of(operator_info const& op);
+
+[[nodiscard]] std::size_t bytes_of(tensor_info const& t);
+
+/// What a model is called that does not say: its file without folder and extensions.
+[[nodiscard]] std::string stem_of(std::string const& file);
+
+} // namespace detail
+
+/// Reads a model from a document. *Throws* `input_error`.
+[[nodiscard]] model parse_model(document const& file);
+
+/// Reads a model from text; `name` stands in messages.
+/// *Throws* `input_error`.
+[[nodiscard]] model parse_model(std::string_view text, std::string const& name = "model");
+
+/// Reads a model file.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] model read_model(std::filesystem::path const& path);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/json/document.hpp>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+namespace heddle::json {
+
+namespace detail {
+
+HEDDLE_INLINE std::size_t item_count(literal const& value) {
     std::size_t count = 1;
     if (auto const* text = value.as<std::string>()) count += text->size() / sizeof(literal);
     if (auto const* list = value.as<literal::list>())
@@ -47,8 +84,7 @@ inline constexpr std::size_t most_items = 65536; // among the arguments of a cal
     return count;
 }
 
-/// Returns the approximate memory of an operator.
-[[nodiscard]] inline std::size_t bytes_of(operator_info const& op) {
+HEDDLE_INLINE std::size_t bytes_of(operator_info const& op) {
     constexpr std::size_t allocation = 32;
     std::size_t bytes = sizeof(op) + 2 * op.name.size() + op.kind.size() + 8 * (op.operands.size() + op.results.size());
     for (auto const& index : op.rule.indices) bytes += sizeof(index) + index.name.size();
@@ -63,18 +99,18 @@ inline constexpr std::size_t most_items = 65536; // among the arguments of a cal
         bytes += 4 * allocation + numbers.size() * sizeof(numbers.front());
     return bytes;
 }
-[[nodiscard]] inline std::size_t bytes_of(tensor_info const& t) {
+
+HEDDLE_INLINE std::size_t bytes_of(tensor_info const& t) {
     return sizeof(t) + t.name.size() + t.shape.size() * sizeof(extent);
 }
 
-/// What a model is called that does not say: its file without folder and extensions.
-[[nodiscard]] inline std::string stem_of(std::string const& file) {
+HEDDLE_INLINE std::string stem_of(std::string const& file) {
     std::filesystem::path stem = std::filesystem::path(file).filename();
     while (stem.has_extension()) stem = stem.stem();
     return printable(stem.string());
 }
 
-inline tensor_shape read_shape(element const& e) {
+HEDDLE_INLINE tensor_shape read_shape(element const& e) {
     if (e.size() > most_dimensions) e.expected("at most " + std::to_string(most_dimensions) + " extents");
     tensor_shape result;
     double elements = 1;
@@ -87,7 +123,7 @@ inline tensor_shape read_shape(element const& e) {
 }
 
 /// Reads numbers that JSON cannot write.
-inline double read_special(element const& e) {
+HEDDLE_INLINE double read_special(element const& e) {
     std::string const text = e.text();
     if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
     if (text != "inf" && text != "-inf") e.expected("\"inf\", \"-inf\" or \"nan\"");
@@ -397,19 +433,15 @@ private:
 
 } // namespace detail
 
-/// Reads a model from a document. *Throws* `input_error`.
-[[nodiscard]] inline model parse_model(document const& file) {
+HEDDLE_INLINE model parse_model(document const& file) {
     return detail::guarded(file.name(), [&] { return detail::model_reader(file).read(); });
 }
-/// Reads a model from text; `name` stands in messages.
-/// *Throws* `input_error`.
-[[nodiscard]] inline model parse_model(std::string_view text, std::string const& name = "model") {
+
+HEDDLE_INLINE model parse_model(std::string_view text, std::string const& name) {
     return detail::guarded(name, [&] { return detail::model_reader(document(name, text, "model", 1)).read(); });
 }
 
-/// Reads a model file.
-/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
-[[nodiscard]] inline model read_model(std::filesystem::path const& path) {
+HEDDLE_INLINE model read_model(std::filesystem::path const& path) {
     return detail::guarded(path.string(), [&] {
         document const file(path.string(), read_text(path), "model", 1); // its text is gone when the program is made
         return detail::model_reader(file).read();
@@ -417,3 +449,5 @@ private:
 }
 
 } // namespace heddle::json
+
+#endif

@@ -3,10 +3,38 @@
 /// @brief Writes pipeline plans and reads them back without loss.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
+#include <heddle/json/write_options.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace heddle::json {
+
+/// A pipeline plan as the text of a file; reading it gives every number that was written back exactly.
+/// *Throws* `input_error` if a number is not finite.
+[[nodiscard]] std::string write_pipeline_plan(pipeline_plan const& p, write_options const& options = {});
+
+/// A pipeline plan's outcome, without layers and stages, as one JSON object on one line.
+[[nodiscard]] std::string plan_summary(pipeline_plan const& p, write_options const& options = {});
+
+/// Reads a pipeline plan from text; `name` stands in messages. *Throws* `input_error`.
+[[nodiscard]] pipeline_plan parse_pipeline_plan(std::string_view text, std::string const& name = "pipeline plan");
+
+/// Reads a pipeline plan. *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] pipeline_plan read_pipeline_plan(std::filesystem::path const& path);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
 #include <heddle/base/algorithm.hpp>
+#include <heddle/json/detail/plan_reader.hpp>
+#include <heddle/json/detail/plan_writer.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/json/plan.hpp>
-#include <heddle/plan/pipeline_plan.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -15,12 +43,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <initializer_list>
 #include <limits>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -251,27 +276,23 @@ private:
 
 } // namespace detail
 
-/// A pipeline plan as the text of a file; reading it gives every number that was written back exactly.
-/// *Throws* `input_error` if a number is not finite.
-[[nodiscard]] inline std::string write_pipeline_plan(pipeline_plan const& p, write_options const& options = {}) {
+HEDDLE_INLINE std::string write_pipeline_plan(pipeline_plan const& p, write_options const& options) {
     return detail::pipeline_plan_writer(p, options).text();
 }
 
-/// A pipeline plan's outcome, without layers and stages, as one JSON object on one line.
-[[nodiscard]] inline std::string plan_summary(pipeline_plan const& p, write_options const& options = {}) {
+HEDDLE_INLINE std::string plan_summary(pipeline_plan const& p, write_options const& options) {
     return detail::pipeline_plan_writer::dump(detail::pipeline_plan_writer(p, options).summary());
 }
 
-/// Reads a pipeline plan from text; `name` stands in messages. *Throws* `input_error`.
-[[nodiscard]] inline pipeline_plan parse_pipeline_plan(std::string_view text,
-                                                       std::string const& name = "pipeline plan") {
+HEDDLE_INLINE pipeline_plan parse_pipeline_plan(std::string_view text, std::string const& name) {
     return detail::guarded(
         name, [&] { return detail::pipeline_plan_reader(document(name, text, "pipeline_plan", 1)).read(); });
 }
 
-/// Reads a pipeline plan. *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
-[[nodiscard]] inline pipeline_plan read_pipeline_plan(std::filesystem::path const& path) {
+HEDDLE_INLINE pipeline_plan read_pipeline_plan(std::filesystem::path const& path) {
     return parse_pipeline_plan(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
 }
 
 } // namespace heddle::json
+
+#endif

@@ -3,21 +3,43 @@
 /// @brief Reads measurements of collectives and operators (CSV).
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/sample.hpp>
-#include <heddle/json/document.hpp>
 
-#include <array>
-#include <charconv>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 namespace heddle::json {
 
 using heddle::sample;
+
+/// Reads samples from text; `name` stands in messages.
+/// *Throws* `input_error`.
+[[nodiscard]] std::vector<sample> parse_samples(std::string_view text, std::string const& name = "samples");
+
+/// Reads a file of samples.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming line and column if it is wrong.
+[[nodiscard]] std::vector<sample> read_samples(std::filesystem::path const& path);
+
+/// Returns samples as a file has them.
+[[nodiscard]] std::string to_text(std::vector<sample> const& samples);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/json/document.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <charconv>
+#include <optional>
+#include <variant>
+
+namespace heddle::json {
 
 namespace detail {
 
@@ -146,20 +168,15 @@ private:
 
 } // namespace detail
 
-/// Reads samples from text; `name` stands in messages.
-/// *Throws* `input_error`.
-[[nodiscard]] inline std::vector<sample> parse_samples(std::string_view text, std::string const& name = "samples") {
+HEDDLE_INLINE std::vector<sample> parse_samples(std::string_view text, std::string const& name) {
     return detail::guarded(name, [&] { return detail::samples_reader(name, text).read(); });
 }
 
-/// Reads a file of samples.
-/// *Throws* `file_error` if it cannot be read, `input_error` naming line and column if it is wrong.
-[[nodiscard]] inline std::vector<sample> read_samples(std::filesystem::path const& path) {
+HEDDLE_INLINE std::vector<sample> read_samples(std::filesystem::path const& path) {
     return parse_samples(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
 }
 
-/// Returns samples as a file has them.
-[[nodiscard]] inline std::string to_text(std::vector<sample> const& samples) {
+HEDDLE_INLINE std::string to_text(std::vector<sample> const& samples) {
     std::string text(detail::samples_reader::header_line);
     auto const number = [](double value) { return nlohmann::json(value).dump(); };
     for (auto const& s : samples) {
@@ -175,3 +192,5 @@ private:
 }
 
 } // namespace heddle::json
+
+#endif

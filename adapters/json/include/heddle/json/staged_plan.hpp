@@ -3,12 +3,38 @@
 /// @brief Writes plans of several stages and reads them back without loss.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
+#include <heddle/json/plan.hpp>
+#include <heddle/json/write_options.hpp>
+#include <heddle/plan/staged_plan.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace heddle::json {
+
+/// A plan as the text of a plan file. That of a plan of several stages is of version 2.
+/// *Throws* `input_error` if a number is not finite.
+[[nodiscard]] std::string write_plan(staged_plan const& p, write_options const& options = {});
+
+/// A plan's outcome, without its stages, as one JSON object on one line. *Throws* `input_error` if a number is not
+/// finite.
+[[nodiscard]] std::string plan_summary(staged_plan const& p, write_options const& options = {});
+
+/// Tells whether the text of a plan file is of a plan of several stages. *Throws* `input_error` if it is no JSON.
+[[nodiscard]] bool has_stages(std::string_view text, std::string const& name = "plan");
+
+/// Reads a plan of several stages from text; `name` stands in messages. *Throws* `input_error`.
+[[nodiscard]] staged_plan parse_staged_plan(std::string_view text, std::string const& name = "plan");
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
 #include <heddle/json/detail/plan_reader.hpp>
 #include <heddle/json/detail/plan_writer.hpp>
 #include <heddle/json/detail/provenance.hpp>
 #include <heddle/json/document.hpp>
-#include <heddle/json/plan.hpp>
-#include <heddle/plan/staged_plan.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -17,8 +43,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
-#include <string>
-#include <string_view>
 #include <utility>
 
 namespace heddle::json {
@@ -35,6 +59,7 @@ inline constexpr std::array<std::pair<char const*, seconds staged_terms::*>, 8> 
      {"update", &staged_terms::update},
      {"parameters", &staged_terms::parameters},
      {"idle", &staged_terms::idle}}};
+
 inline constexpr std::array<std::pair<char const*, bytes staged_terms::*>, 2> fullest_names{
     {{"memory_bytes", &staged_terms::used}, {"memory_limit_bytes", &staged_terms::limit}}};
 
@@ -188,26 +213,22 @@ private:
 
 } // namespace detail
 
-/// A plan as the text of a plan file. That of a plan of several stages is of version 2.
-/// *Throws* `input_error` if a number is not finite.
-[[nodiscard]] inline std::string write_plan(staged_plan const& p, write_options const& options = {}) {
+HEDDLE_INLINE std::string write_plan(staged_plan const& p, write_options const& options) {
     return detail::staged_plan_writer(p, options).text();
 }
 
-/// A plan's outcome, without its stages, as one JSON object on one line. *Throws* `input_error` if a number is not
-/// finite.
-[[nodiscard]] inline std::string plan_summary(staged_plan const& p, write_options const& options = {}) {
+HEDDLE_INLINE std::string plan_summary(staged_plan const& p, write_options const& options) {
     return detail::plan_writer::dump(detail::staged_plan_writer(p, options).summary());
 }
 
-/// Tells whether the text of a plan file is of a plan of several stages. *Throws* `input_error` if it is no JSON.
-[[nodiscard]] inline bool has_stages(std::string_view text, std::string const& name = "plan") {
+HEDDLE_INLINE bool has_stages(std::string_view text, std::string const& name) {
     return detail::guarded(name, [&] { return document(name, text, "plan", 2).root().find("pipeline").has_value(); });
 }
 
-/// Reads a plan of several stages from text; `name` stands in messages. *Throws* `input_error`.
-[[nodiscard]] inline staged_plan parse_staged_plan(std::string_view text, std::string const& name = "plan") {
+HEDDLE_INLINE staged_plan parse_staged_plan(std::string_view text, std::string const& name) {
     return detail::guarded(name, [&] { return detail::staged_plan_reader(document(name, text, "plan", 2)).read(); });
 }
 
 } // namespace heddle::json
+
+#endif

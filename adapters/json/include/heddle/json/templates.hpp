@@ -3,24 +3,42 @@
 /// @brief Reads profiles of layers with the machines to make pipeline templates for.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
-#include <heddle/json/document.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/json/names.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 
-#include <algorithm>
 #include <array>
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 namespace heddle::json {
 
 inline constexpr std::array machine_splits{named{"halves", machine_split::halves}, named{"free", machine_split::free}};
+
+/// Reads a profile and its machines from text; `name` stands in messages.
+/// *Throws* `input_error`.
+[[nodiscard]] template_problem parse_template_problem(std::string_view text, std::string const& name = "templates");
+
+/// Reads and checks a file of a profile and its machines.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] template_problem read_template_problem(std::filesystem::path const& path);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/json/document.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace heddle::json {
 
 namespace detail {
 
@@ -104,17 +122,14 @@ private:
 
 } // namespace detail
 
-/// Reads a profile and its machines from text; `name` stands in messages.
-/// *Throws* `input_error`.
-[[nodiscard]] inline template_problem parse_template_problem(std::string_view text,
-                                                             std::string const& name = "templates") {
+HEDDLE_INLINE template_problem parse_template_problem(std::string_view text, std::string const& name) {
     return detail::guarded(name, [&] { return detail::template_reader(document(name, text, "templates", 1)).read(); });
 }
 
-/// Reads and checks a file of a profile and its machines.
-/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
-[[nodiscard]] inline template_problem read_template_problem(std::filesystem::path const& path) {
+HEDDLE_INLINE template_problem read_template_problem(std::filesystem::path const& path) {
     return parse_template_problem(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
 }
 
 } // namespace heddle::json
+
+#endif

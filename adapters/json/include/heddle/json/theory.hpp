@@ -3,14 +3,10 @@
 /// @brief Reads theory files: a search problem made of triples alone.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
-#include <heddle/json/document.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/properties/property_task.hpp>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +32,27 @@ struct bare_theory {
     /// The digest of the file's content, uncompressed.
     std::string digest;
 };
+
+/// Reads a theory from text; `name` stands in messages.
+/// *Throws* `input_error`.
+[[nodiscard]] bare_theory parse_theory(std::string_view text, std::string const& name = "theory");
+
+/// Reads a theory file.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] bare_theory read_theory(std::filesystem::path const& path);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/json/document.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace heddle::json {
 
 namespace detail {
 
@@ -115,16 +132,14 @@ private:
 
 } // namespace detail
 
-/// Reads a theory from text; `name` stands in messages.
-/// *Throws* `input_error`.
-[[nodiscard]] inline bare_theory parse_theory(std::string_view text, std::string const& name = "theory") {
+HEDDLE_INLINE bare_theory parse_theory(std::string_view text, std::string const& name) {
     return detail::guarded(name, [&] { return detail::theory_reader(document(name, text, "theory", 1)).read(); });
 }
 
-/// Reads a theory file.
-/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
-[[nodiscard]] inline bare_theory read_theory(std::filesystem::path const& path) {
+HEDDLE_INLINE bare_theory read_theory(std::filesystem::path const& path) {
     return parse_theory(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
 }
 
 } // namespace heddle::json
+
+#endif

@@ -3,18 +3,36 @@
 /// @brief Writes an iteration of a plan as a trace for Chrome's and Perfetto's viewers.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/timeline.hpp>
-#include <heddle/json/detail/event_labels.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/plan/staged_run.hpp>
+
+#include <string>
+
+namespace heddle::json {
+
+/// Writes a plan's iteration in the Trace Event Format: one process, one thread per device, and one complete event per
+/// piece of work, in microseconds to the nanosecond.
+/// *Precondition:* the timeline is of this plan.
+[[nodiscard]] std::string write_trace(plan const& p, timeline const& events);
+
+/// Writes an iteration of a plan of stages, with a thread for each stage and, if sends run beside, one for what it sends.
+/// *Precondition:* the timeline is of this plan.
+[[nodiscard]] std::string write_trace(staged_plan const& p, staged_timeline const& events);
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/json/detail/event_labels.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
 
 namespace heddle::json {
@@ -64,10 +82,7 @@ private:
 
 } // namespace detail
 
-/// Writes a plan's iteration in the Trace Event Format: one process, one thread per device, and one complete event per
-/// piece of work, in microseconds to the nanosecond.
-/// *Precondition:* the timeline is of this plan.
-[[nodiscard]] inline std::string write_trace(plan const& p, timeline const& events) {
+HEDDLE_INLINE std::string write_trace(plan const& p, timeline const& events) {
     detail::trace_text trace(p.provenance);
     detail::event_labels labels(p);
     bool const interleaves = p.provenance.training.interleaves(),
@@ -89,9 +104,7 @@ private:
     return std::move(trace).finish();
 }
 
-/// Writes an iteration of a plan of stages, with a thread for each stage and, if sends run beside, one for what it sends.
-/// *Precondition:* the timeline is of this plan.
-[[nodiscard]] inline std::string write_trace(staged_plan const& p, staged_timeline const& events) {
+HEDDLE_INLINE std::string write_trace(staged_plan const& p, staged_timeline const& events) {
     detail::trace_text trace(p.provenance);
     std::size_t const channel = p.stages.size();
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
@@ -107,3 +120,5 @@ private:
 }
 
 } // namespace heddle::json
+
+#endif

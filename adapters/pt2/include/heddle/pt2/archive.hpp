@@ -3,28 +3,58 @@
 /// @brief The graph in an archive that `torch.export.save` wrote: one entry of a zip, of which nothing else is read.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/json/file.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace heddle::pt2 {
+
+/// Whether these bytes begin as a zip does.
+[[nodiscard]] bool is_archive(std::string_view bytes);
+
+/// Likewise those of a file; not of one that cannot be read.
+[[nodiscard]] bool is_archive_file(std::filesystem::path const& path);
+
+/// Whether a file is a TorchScript module, as `torch.jit.save` writes it. *Throws* `input_error` if it is a damaged
+/// archive.
+[[nodiscard]] bool is_torchscript(std::filesystem::path const& path);
+
+/// The names of an archive's entries, their sizes and checksums: what tells whether its content has changed, without
+/// its weights being read. *Throws* `input_error`.
+[[nodiscard]] std::string list_of_entries(std::filesystem::path const& path);
+
+/// The text of the graph in an archive that is a file; its other entries, weights of any size among them, are not read.
+/// *Throws* `input_error` naming file and entry where it is damaged, too large, or no exported program.
+[[nodiscard]] std::string graph_of_archive(std::filesystem::path const& path, std::size_t limit = json::largest_file);
+
+/// Likewise of one in memory; `name` stands in messages.
+[[nodiscard]] std::string graph_of_archive(std::string_view bytes, std::string const& name,
+                                           std::size_t limit = json::largest_file);
+
+} // namespace heddle::pt2
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/algorithm.hpp>
 
 #include <zip.h>
 
 #include <array>
-#include <cstddef>
-#include <filesystem>
 #include <fstream>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace heddle::pt2 {
 
-/// Whether these bytes begin as a zip does.
-[[nodiscard]] inline bool is_archive(std::string_view bytes) { return bytes.starts_with("PK\x03\x04"); }
-/// Likewise those of a file; not of one that cannot be read.
-[[nodiscard]] inline bool is_archive_file(std::filesystem::path const& path) {
+HEDDLE_INLINE bool is_archive(std::string_view bytes) { return bytes.starts_with("PK\x03\x04"); }
+
+HEDDLE_INLINE bool is_archive_file(std::filesystem::path const& path) {
     std::array<char, 4> head{};
     std::ifstream(path, std::ios::binary).read(head.data(), head.size());
     return is_archive({head.data(), head.size()});
@@ -35,12 +65,14 @@ namespace detail {
 struct discard_zip {
     void operator()(zip_t* archive) const { zip_discard(archive); }
 };
+
 struct close_entry {
     void operator()(zip_file_t* entry) const { zip_fclose(entry); }
 };
+
 using zip_handle = std::unique_ptr<zip_t, discard_zip>;
 
-inline std::string text_of(int code) {
+HEDDLE_INLINE std::string text_of(int code) {
     zip_error_t error;
     zip_error_init_with_code(&error, code);
     std::string text = zip_error_strerror(&error);
@@ -48,14 +80,15 @@ inline std::string text_of(int code) {
     return text;
 }
 
-inline zip_handle open_archive(std::filesystem::path const& path) {
+HEDDLE_INLINE zip_handle open_archive(std::filesystem::path const& path) {
     int code = 0;
     zip_handle archive(zip_open(path.c_str(), ZIP_RDONLY, &code));
     if (!archive) throw input_error(path.string(), "is no whole archive: " + text_of(code));
     return archive;
 }
+
 /// *Lifetime:* refers to the bytes.
-inline zip_handle open_archive(std::string_view bytes, std::string const& name) {
+HEDDLE_INLINE zip_handle open_archive(std::string_view bytes, std::string const& name) {
     zip_error_t error;
     zip_error_init(&error);
     auto* const source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error);
@@ -71,7 +104,7 @@ inline zip_handle open_archive(std::string_view bytes, std::string const& name) 
 
 /// The folders of an entry, without the archive's own that its writer may have put first: `models/model.json` of
 /// `llama/models/model.json`.
-[[nodiscard]] inline std::string_view inner_name(std::string_view entry) {
+[[nodiscard]] HEDDLE_INLINE std::string_view inner_name(std::string_view entry) {
     for (std::string_view const folder : {"models/", "data/", "code/"})
         if (auto const at = entry.find(folder); at == 0 || (at != std::string_view::npos && entry[at - 1] == '/'))
             return entry.substr(at);
@@ -88,7 +121,7 @@ void for_each_entry(zip_t& archive, Visitor visit) {
 }
 
 /// What an archive is that holds no graph, as far as its entries tell.
-[[nodiscard]] inline std::string foreign_archive(std::vector<std::string_view> const& names) {
+[[nodiscard]] HEDDLE_INLINE std::string foreign_archive(std::vector<std::string_view> const& names) {
     auto const has = [&](std::string_view name) { return algorithm::find(names, name) != names.end(); };
     if (has("serialized_exported_program.json"))
         return "is of the layout of PyTorch 2.1 to 2.7 (serialized_exported_program.json); expected "
@@ -103,7 +136,7 @@ void for_each_entry(zip_t& archive, Visitor visit) {
 
 /// The number of the entry that is the graph: `models/model.json`, or the only one of `models/` if that has another
 /// name.
-[[nodiscard]] inline zip_uint64_t find_graph(zip_t& archive, std::string const& file) {
+[[nodiscard]] HEDDLE_INLINE zip_uint64_t find_graph(zip_t& archive, std::string const& file) {
     std::vector<std::string_view> names;
     std::vector<std::pair<zip_uint64_t, std::string_view>> models;
     for_each_entry(archive, [&](zip_uint64_t i, std::string_view name) {
@@ -120,7 +153,7 @@ void for_each_entry(zip_t& archive, Visitor visit) {
     return found->first;
 }
 
-inline std::string read_graph(zip_t& archive, std::string const& file, std::size_t limit) {
+HEDDLE_INLINE std::string read_graph(zip_t& archive, std::string const& file, std::size_t limit) {
     auto const number = find_graph(archive, file);
     std::string const place = file + ": " + zip_get_name(&archive, number, ZIP_FL_ENC_RAW);
     zip_stat_t stat;
@@ -147,9 +180,7 @@ inline std::string read_graph(zip_t& archive, std::string const& file, std::size
 
 } // namespace detail
 
-/// Whether a file is a TorchScript module, as `torch.jit.save` writes it. *Throws* `input_error` if it is a damaged
-/// archive.
-[[nodiscard]] inline bool is_torchscript(std::filesystem::path const& path) {
+HEDDLE_INLINE bool is_torchscript(std::filesystem::path const& path) {
     if (!is_archive_file(path)) return false;
     bool has_code = false, has_graph = false;
     detail::for_each_entry(*detail::open_archive(path), [&](zip_uint64_t, std::string_view name) {
@@ -160,9 +191,7 @@ inline std::string read_graph(zip_t& archive, std::string const& file, std::size
     return has_code && !has_graph;
 }
 
-/// The names of an archive's entries, their sizes and checksums: what tells whether its content has changed, without
-/// its weights being read. *Throws* `input_error`.
-[[nodiscard]] inline std::string list_of_entries(std::filesystem::path const& path) {
+HEDDLE_INLINE std::string list_of_entries(std::filesystem::path const& path) {
     std::string list;
     auto const archive = detail::open_archive(path);
     detail::for_each_entry(*archive, [&](zip_uint64_t i, std::string_view name) {
@@ -174,16 +203,14 @@ inline std::string read_graph(zip_t& archive, std::string const& file, std::size
     return list;
 }
 
-/// The text of the graph in an archive that is a file; its other entries, weights of any size among them, are not read.
-/// *Throws* `input_error` naming file and entry where it is damaged, too large, or no exported program.
-[[nodiscard]] inline std::string graph_of_archive(std::filesystem::path const& path,
-                                                  std::size_t limit = json::largest_file) {
+HEDDLE_INLINE std::string graph_of_archive(std::filesystem::path const& path, std::size_t limit) {
     return detail::read_graph(*detail::open_archive(path), path.string(), limit);
 }
-/// Likewise of one in memory; `name` stands in messages.
-[[nodiscard]] inline std::string graph_of_archive(std::string_view bytes, std::string const& name,
-                                                  std::size_t limit = json::largest_file) {
+
+HEDDLE_INLINE std::string graph_of_archive(std::string_view bytes, std::string const& name, std::size_t limit) {
     return detail::read_graph(*detail::open_archive(bytes, name), name, limit);
 }
 
 } // namespace heddle::pt2
+
+#endif

@@ -6,6 +6,7 @@
 #include <heddle/json/detail/plan_names.hpp>
 #include <heddle/json/detail/provenance.hpp>
 #include <heddle/json/document.hpp>
+#include <heddle/json/write_options.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <nlohmann/json.hpp>
@@ -20,12 +21,6 @@
 #include <vector>
 
 namespace heddle::json {
-
-/// The options of writing plans of any kind.
-struct write_options {
-    /// Writes how long the search took; without it equal plans give equal text.
-    bool times = true;
-};
 
 namespace detail {
 

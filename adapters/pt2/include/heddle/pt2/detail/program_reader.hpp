@@ -4,7 +4,9 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/json/document.hpp>
 #include <heddle/json/model.hpp>
+#include <heddle/json/names.hpp>
 #include <heddle/program/aten_calls.hpp>
 #include <heddle/program/call_recorder.hpp>
 #include <heddle/pt2/detail/complex_pairs.hpp>

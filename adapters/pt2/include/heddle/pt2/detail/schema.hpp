@@ -4,7 +4,9 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/json/document.hpp>
 #include <heddle/json/model.hpp>
+#include <heddle/json/names.hpp>
 #include <heddle/program/tensor.hpp>
 #include <heddle/program/traced_call.hpp>
 

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Collectives, rates and device types as JSON values.
+#pragma once
+
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/json/document.hpp>
+#include <heddle/json/names.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <string>
+#include <utility>
+
+namespace heddle::json::detail {
+
+/// Reads a model of a collective: a line, or `{"pieces": [...]}`. With `strict`, unknown fields are errors.
+inline collective_model read_collective_model(element const& e, bool strict) {
+    auto const read_line = [&](element const& line) {
+        if (strict) line.allow_only({"latency", "seconds_per_byte"});
+        return collective_model::piece{seconds(line.at("latency").non_negative()),
+                                       seconds_per_byte(line.at("seconds_per_byte").non_negative())};
+    };
+    auto const pieces = e.find("pieces");
+    if (!pieces) return {{read_line(e)}};
+    if (strict) e.allow_only({"pieces"});
+    if (pieces->size() == 0) pieces->expected("at least one piece");
+    collective_model result;
+    pieces->for_each([&](element const& line) { result.pieces.push_back(read_line(line)); });
+    return result;
+}
+
+inline std::map<collective, collective_model> read_collectives(element const& root, bool strict) {
+    std::map<collective, collective_model> result;
+    auto const models = root.find("collectives");
+    if (!models) return result;
+    for (auto const& [name, e] : models->fields()) {
+        if (strict && name.starts_with("x-")) continue;
+        auto const kind = value_of(collectives, name);
+        if (!kind) e.fail("is no collective, expected one of " + listed(collectives));
+        result.emplace(*kind, read_collective_model(e, strict));
+    }
+    return result;
+}
+
+inline saturation read_saturation(element const& e, bool strict) {
+    if (strict) e.allow_only({"scale", "least"});
+    saturation result{flops(e.at("scale").positive())};
+    if (auto const least = e.find("least")) {
+        result.least = least->non_negative();
+        if (result.least >= 1) least->expected("a part less than 1");
+    }
+    return result;
+}
+
+/// Reads what an operator class reaches: a rate, or an object, whose absent fields keep the values of `result`. With
+/// `strict`, unknown fields are errors.
+inline class_speed read_class_speed(element const& e, bool strict, class_speed result = {}) {
+    if (!e.value().is_object()) return {flops_per_second(e.rate()), {}, {}, {}};
+    if (strict) e.allow_only({"rate", "bandwidth", "overhead", "efficiency"});
+    if (auto const rate = e.find("rate")) result.rate = flops_per_second(rate->rate());
+    if (auto const bandwidth = e.find("bandwidth")) result.bandwidth = bytes_per_second(bandwidth->rate());
+    if (auto const overhead = e.find("overhead")) result.overhead = seconds(overhead->non_negative());
+    if (auto const efficiency = e.find("efficiency")) result.efficiency = read_saturation(*efficiency, strict);
+    return result;
+}
+
+inline nlohmann::ordered_json to_json(class_speed const& speed) {
+    if (speed.rate && !speed.bandwidth && !speed.overhead && !speed.efficiency) return speed.rate->value;
+    auto result = nlohmann::ordered_json::object();
+    if (speed.rate) result["rate"] = speed.rate->value;
+    if (speed.bandwidth) result["bandwidth"] = speed.bandwidth->value;
+    if (speed.overhead) result["overhead"] = speed.overhead->value;
+    if (speed.efficiency) {
+        auto& efficiency = result["efficiency"] = {{"scale", speed.efficiency->scale.value}};
+        if (speed.efficiency->least > 0) efficiency["least"] = speed.efficiency->least;
+    }
+    return result;
+}
+
+inline nlohmann::ordered_json to_json(collective_model const& model) {
+    auto const line = [](collective_model::piece const& p) {
+        return nlohmann::ordered_json{{"latency", p.latency.value}, {"seconds_per_byte", p.slope.value}};
+    };
+    if (model.pieces.size() == 1) return line(model.pieces.front());
+    auto pieces = nlohmann::ordered_json::array();
+    for (auto const& p : model.pieces) pieces.push_back(line(p));
+    return {{"pieces", std::move(pieces)}};
+}
+
+inline nlohmann::ordered_json to_json(std::map<collective, collective_model> const& models) {
+    auto result = nlohmann::ordered_json::object();
+    for (auto const& [kind, model] : models) result[heddle::name(kind)] = to_json(model);
+    return result;
+}
+
+inline nlohmann::ordered_json to_json(device_type const& type) {
+    nlohmann::ordered_json result{{"name", type.name},
+                                  {"memory", type.memory.value},
+                                  {"bandwidth", type.bandwidth.value},
+                                  {"overhead", type.overhead.value}};
+    for (auto const& [element, table] : type.rates) {
+        auto& rates = result["rates"][std::string(name_of(element_types, element))];
+        rates["default"] = table.fallback.value;
+        for (auto const& [category, speed] : table.by_class)
+            rates[std::string(name_of(operator_classes, category))] = to_json(speed);
+    }
+    return result;
+}
+
+} // namespace heddle::json::detail
