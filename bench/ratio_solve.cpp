@@ -8,6 +8,8 @@
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
 #include <heddle/search/state_graph.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/realise.hpp>
 #include <heddle/synthesis/relaxation_bounds.hpp>
 #include <heddle/theory/cut_space.hpp>
 #if __has_include(<heddle/ipopt/all.hpp>)

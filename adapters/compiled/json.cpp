@@ -5,3 +5,4 @@
 #include "from_here.hpp"
 
 #include <heddle/json/all.hpp>
+#include <heddle/json/fit_report.hpp>

@@ -2,6 +2,7 @@
 // Changes the values in files of plans of every kind, one after the other: what is then no longer so is noticed, except
 // where nobody could derive it.
 #include <heddle/clp/all.hpp>
+#include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
 #include <heddle/synthesis/global_bound.hpp>

@@ -11,6 +11,7 @@
 #include <heddle/cost/whole_buckets.hpp>
 #include <heddle/plan/buckets.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/realise.hpp>
 #include <heddle/synthesis/synthesise.hpp>

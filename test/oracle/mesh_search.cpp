@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The search of programs on meshes against a dynamic programme over all product forms of small random programs: no
 // program is cheaper than the optimum or than the bound, and every program found computes what a single device does.
+#include <heddle/cost/mesh_step.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/plan/buckets.hpp>

@@ -8,6 +8,7 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/work.hpp>
+#include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 

@@ -102,6 +102,7 @@ template <ratio_solver Solver>
 
 #include <heddle/balance/program_ratio_problem.hpp>
 #include <heddle/cost/mesh_cuts.hpp>
+#include <heddle/cost/mesh_step.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/deadline.hpp>
