@@ -259,7 +259,7 @@ class Plan(CommandLine):
         self.assertEqual(run("verify", "--plan", out, *model, "--no-run").returncode, 0)
         table = run("plan", *model, *cluster, "--compare", "--no-times").stdout
         self.assertIn("The best of each family, by one price", table)
-        self.assertRegex(table, r"family +total +work +outer +inner +sends +reduce +update +idle +full\n")
+        self.assertRegex(table, r"family +total +work +outer +inner +sends +reduce +update +gather +idle +full\n")
         self.assertLessEqual(max(map(len, table.splitlines())), 80)
         # Options of one planner alone ask for it, and so do device groups.
         self.assertEqual(json.loads(run("plan", *model, *cluster, "--group-machines", "--json").stdout)["provenance"]["planner"], "hap")

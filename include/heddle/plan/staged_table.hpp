@@ -79,7 +79,6 @@ HEDDLE_INLINE void add_families(std::string& text, staged_plan const& p, table_o
 HEDDLE_INLINE void add_terms(std::string& text, staged_plan const& p) {
     if (algorithm::none_of(p.families, [](auto const& f) { return f.second.terms.has_value(); })) return;
     text += "\nWhere the time of each goes (milliseconds of the slowest stage)\n";
-    int const decimals = std::max(0, decimals_for(p.cost() * 1e3) - 2);
     std::vector<std::pair<char const*, seconds staged_terms::*>> terms{
         {"work", &staged_terms::compute},      {"outer", &staged_terms::outer},      {"inner", &staged_terms::inner},
         {"sends", &staged_terms::sends},       {"reduce", &staged_terms::gradients}, {"update", &staged_terms::update},
@@ -88,6 +87,8 @@ HEDDLE_INLINE void add_terms(std::string& text, staged_plan const& p) {
         return algorithm::none_of(
             p.families, [&](auto const& f) { return f.second.terms && (*f.second.terms).*term.second != seconds(0); });
     });
+    int const spared = terms.size() < 8 ? 2 : 3; // all columns fit on a line of 80 characters with one decimal less
+    int const decimals = std::max(0, decimals_for(p.cost() * 1e3) - spared);
     std::string const alignment = "lr" + std::string(terms.size(), 'r') + "r";
     text_columns table(alignment);
     std::vector<std::string> head{"family", "total"};
