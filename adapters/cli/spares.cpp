@@ -103,9 +103,8 @@ plan_note note_of(spare_plans const& spares, cluster const& c) {
     return note;
 }
 
-/// Reads a plan of stages, or of one, for these machines. *Throws* `input_error` if it is none of the program.
-staged_plan read_staged(std::string const& path, program const& p, cluster const& c) {
-    auto made = read_any_plan(path);
+/// Returns a plan that was read, of stages or of one, for these machines. *Throws* `input_error` if it is none of the program.
+staged_plan as_staged(any_plan made, std::string const& path, program const& p, cluster const& c) {
     staged_plan result;
     if (auto* whole = std::get_if<plan>(&made)) result = staged(std::move(*whole), c);
     else if (auto* stages = std::get_if<staged_plan>(&made)) result = std::move(*stages);
@@ -129,7 +128,7 @@ plan_note plan_for_losses(plan_arguments const& arguments, plan_input const& inp
 }
 
 int run_recover(recover_arguments const& arguments) {
-    auto const all = read_any_plan(arguments.plan);
+    auto all = read_any_plan(arguments.plan);
     auto from = std::visit([](auto const& p) { return p.provenance; }, all);
     auto model = read_planned_model(arguments.model, arguments.inputs, from);
     auto const c = read_planned_cluster(arguments.cluster, from, model.warnings);
@@ -143,13 +142,13 @@ int run_recover(recover_arguments const& arguments) {
             throw input_error(file.string(), "is not there: no plan was made for the loss of " + in_words(lost, c) +
                                                  ", expected one that heddle plan --spare " +
                                                  std::to_string(machines.size()) + " wrote");
-        auto spare = read_staged(file.string(), p, spare_plans::without(c, lost));
+        auto spare = as_staged(read_any_plan(file.string()), file.string(), p, spare_plans::without(c, lost));
         spares.push_back({std::move(lost), std::move(spare)});
         return file.string();
     };
     auto const file = read_for(arguments.lost);
     if (arguments.lost_before != arguments.lost) read_for(arguments.lost_before);
-    spare_plans const library(p, c, read_staged(arguments.plan, p, c), std::move(spares));
+    spare_plans const library(p, c, as_staged(std::move(all), arguments.plan, p, c), std::move(spares));
     search::deadline const clock;
     auto const found = library.find(arguments.lost, arguments.lost_before);
     double const seconds = clock.elapsed();
