@@ -86,15 +86,20 @@ namespace heddle::detail {
 
 HEDDLE_INLINE step_work mesh_step::made() {
     bool const computes = i_.axes[0].is<instruction::compute>();
+    bool is_for_use = false; // such a gather is of each micro-batch, as on one axis
     if (computes) compute();
     else if (i_.axes[0].is<instruction::read>()) read();
-    else change(*i_.acting());
+    else {
+        auto const axis = *i_.acting();
+        is_for_use = i_.axes[axis].is<instruction::unshard>() || i_.axes[axis].is<instruction::reshard>();
+        change(axis);
+    }
     double const part = computes ? 1 : part_inside(i_.to(), mesh_); // for what micro-batches add to a source
     int lines = 1;
     for (axis_number a = 1; a < mesh_.axis_count(); ++a) lines *= static_cast<int>(mesh_.size(a));
     for_each_transfer(s_, [&](transfer& t) { t.lines = lines; });
     if (options_.interleaves()) interleave(p_, i_.axes[0], options_.micro_batches, part, s_);
-    else accumulate(p_, i_.axes[0], options_, part, s_);
+    else if (!is_for_use) accumulate(p_, i_.axes[0], options_, part, s_);
     return std::move(s_);
 }
 

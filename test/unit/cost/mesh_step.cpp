@@ -212,6 +212,28 @@ TEST_CASE("a mesh step is what each device holds, computes and sends") {
     }
 }
 
+TEST_CASE("what micro-batches gather for a use, on whichever axis, each of them gathers") {
+    training_options several;
+    several.accumulated = 4;
+    int seen = 0;
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        mesh const m({3, 4});
+        random_steps const x(seed, m);
+        for (auto const& i : x.steps) {
+            auto const axis = i.acting();
+            if (!axis || !x.indexed.tensors[i.tensor()].is_parameter()) continue;
+            bool const is_for_use = i.axes[*axis].is<instruction::unshard>();
+            if (!is_for_use && !i.axes[*axis].is<instruction::convert>()) continue;
+            INFO(x.told(seed, i));
+            auto const one = make_step(x.indexed, i, m, {}), all = make_step(x.indexed, i, m, several);
+            CHECK(all.inside_forward.size() == (is_for_use ? one.inside_forward.size() : 0));
+            CHECK(all.forward_transfers.size() == (is_for_use ? one.forward_transfers.size() : 0));
+            seen += is_for_use && *axis == 1 && !one.inside_forward.empty();
+        }
+    }
+    CHECK((seen > 10 || test::sanitized));
+}
+
 TEST_CASE("lines share the network cards of a machine") {
     auto c = machines(3, 4, true);
     auto const time = [&](int lines) {
