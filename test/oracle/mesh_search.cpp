@@ -325,7 +325,7 @@ TEST_CASE("gradients in buckets cost a program on a mesh what they cost its plan
 
 TEST_CASE("a program that does not fit once its shares are whole is planned again with less memory") {
     int over = 0, again = 0, compared = 0;
-    for (std::uint64_t seed = 1; seed <= test::cases(300u); ++seed) {
+    for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {
         test::random_source random(seed);
         auto const model = random_tree(random);
         auto c = random_cluster(random, 3, 2);
