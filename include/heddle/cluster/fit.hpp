@@ -3,22 +3,16 @@
 /// @brief Fits models of collectives and operators to measurements, and says how far to believe them.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
-#include <heddle/base/error.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/fit_collective.hpp>
 #include <heddle/cluster/fit_operator.hpp>
 #include <heddle/cluster/fitted.hpp>
 #include <heddle/cluster/sample.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -61,7 +55,39 @@ struct fit_report {
 };
 
 /// *Precondition:* there is an error.
-[[nodiscard]] inline error_summary summarise(std::vector<double> errors) {
+[[nodiscard]] error_summary summarise(std::vector<double> errors);
+
+/// Fits a model to each collective on each number of ranks, and to each operator class of each element type and device
+/// type. Repeated measurements of a size count once, with their median. Errors are relative to the measured time, so
+/// that a slow outlier has bounded weight: one that is k times too slow pulls like one that is off by (1 - 1/k) / k,
+/// which is at most a quarter.
+/// *Throws* `input_error` if a sample is invalid.
+[[nodiscard]] fit_report fit_samples(std::span<sample const> samples);
+
+/// Returns the numbers of ranks that collectives were measured on, ascending.
+[[nodiscard]] std::set<int> rank_counts(fit_report const& report);
+
+/// Returns the models of a report, with the collectives on `ranks` ranks alone. An operator class without rate and
+/// bandwidth is left out. Two ranks that gather send each other a half each, at once: so much of the link is known.
+[[nodiscard]] fitted_models models_of(fit_report const& report, int ranks);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/cluster/detail/relative_fit.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace heddle {
+
+HEDDLE_INLINE error_summary summarise(std::vector<double> errors) {
     algorithm::sort(errors);
     auto const quantile = [&](double part) {
         return errors[static_cast<std::size_t>(std::ceil(part * static_cast<double>(errors.size()))) - 1];
@@ -71,7 +97,7 @@ struct fit_report {
 
 namespace detail {
 
-inline void check(sample const& s, std::size_t number) {
+HEDDLE_INLINE void check(sample const& s, std::size_t number) {
     auto const fail = [&](char const* column, char const* expected) {
         throw input_error("sample " + std::to_string(number) + ", " + column, std::string("expected ") + expected);
     };
@@ -87,7 +113,7 @@ inline void check(sample const& s, std::size_t number) {
     }
 }
 
-inline double median(std::vector<double> values) {
+HEDDLE_INLINE double median(std::vector<double> values) {
     algorithm::sort(values);
     auto const half = values.size() / 2;
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
@@ -115,7 +141,7 @@ fit_quality judge(std::vector<Point> const& points, std::size_t samples, Fit con
     return result;
 }
 
-inline collective_fit fit_one(collective kind, int ranks, std::map<double, std::vector<double>> const& times) {
+HEDDLE_INLINE collective_fit fit_one(collective kind, int ranks, std::map<double, std::vector<double>> const& times) {
     collective_fit result{kind, ranks, {}, {}, {}};
     std::size_t samples = 0;
     for (auto const& [size, measured] : times) {
@@ -127,8 +153,8 @@ inline collective_fit fit_one(collective kind, int ranks, std::map<double, std::
     return result;
 }
 
-inline operator_fit fit_one(std::string device, element_type type, operator_class category,
-                            std::map<std::pair<double, double>, std::vector<double>> const& times) {
+HEDDLE_INLINE operator_fit fit_one(std::string device, element_type type, operator_class category,
+                                   std::map<std::pair<double, double>, std::vector<double>> const& times) {
     operator_fit result{std::move(device), type, category, {}, {}, {}};
     std::size_t samples = 0;
     for (auto const& [key, measured] : times) {
@@ -146,12 +172,7 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
 
 } // namespace detail
 
-/// Fits a model to each collective on each number of ranks, and to each operator class of each element type and device
-/// type. Repeated measurements of a size count once, with their median. Errors are relative to the measured time, so
-/// that a slow outlier has bounded weight: one that is k times too slow pulls like one that is off by (1 - 1/k) / k,
-/// which is at most a quarter.
-/// *Throws* `input_error` if a sample is invalid.
-[[nodiscard]] inline fit_report fit_samples(std::span<sample const> samples) {
+HEDDLE_INLINE fit_report fit_samples(std::span<sample const> samples) {
     std::map<std::pair<collective, int>, std::map<double, std::vector<double>>> collectives;
     std::map<std::tuple<std::string, element_type, operator_class>,
              std::map<std::pair<double, double>, std::vector<double>>>
@@ -175,16 +196,13 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
     return report;
 }
 
-/// Returns the numbers of ranks that collectives were measured on, ascending.
-[[nodiscard]] inline std::set<int> rank_counts(fit_report const& report) {
+HEDDLE_INLINE std::set<int> rank_counts(fit_report const& report) {
     std::set<int> result;
     for (auto const& c : report.collectives) result.insert(c.ranks);
     return result;
 }
 
-/// Returns the models of a report, with the collectives on `ranks` ranks alone. An operator class without rate and
-/// bandwidth is left out. Two ranks that gather send each other a half each, at once: so much of the link is known.
-[[nodiscard]] inline fitted_models models_of(fit_report const& report, int ranks) {
+HEDDLE_INLINE fitted_models models_of(fit_report const& report, int ranks) {
     fitted_models result;
     result.ranks = ranks;
     for (auto const& c : report.collectives)
@@ -200,3 +218,5 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
 }
 
 } // namespace heddle
+
+#endif

@@ -3,15 +3,10 @@
 /// @brief The time of a collective, fitted to measured sizes as a maximum of lines.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
-#include <heddle/cluster/detail/relative_fit.hpp>
 
-#include <algorithm>
-#include <limits>
-#include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -30,7 +25,38 @@ struct lines {
     }
 };
 
-inline collective_model::piece fit_line(std::span<timed_transfer const> points) {
+/// Returns the best line of a range of points.
+[[nodiscard]] collective_model::piece fit_line(std::span<timed_transfer const> points);
+/// Returns the best maximum of at most `most` lines, each fitted to a contiguous range of at least two sizes.
+[[nodiscard]] lines fit_at_most(int most, std::vector<timed_transfer> const& points);
+[[nodiscard]] lines fit_lines(std::vector<timed_transfer> const& points);
+
+} // namespace detail
+
+/// Fits by least squares on relative errors one line or, if that predicts held-out sizes better, a maximum of up to
+/// three lines, the best over all ways to cut the sizes into a range for each line. One size gives a line without
+/// latency.
+/// *Preconditions:* sizes ascend and are not negative; times are positive; there is a point.
+/// *Complexity.* Linear in the points, with a factor of some ten thousand.
+[[nodiscard]] collective_model fit_collective(std::vector<timed_transfer> const& points);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/cluster/detail/relative_fit.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace heddle {
+
+namespace detail {
+
+HEDDLE_INLINE collective_model::piece fit_line(std::span<timed_transfer const> points) {
     auto const count = static_cast<Eigen::Index>(points.size());
     Eigen::MatrixXd terms(count, 2);
     Eigen::VectorXd times(count);
@@ -42,7 +68,6 @@ inline collective_model::piece fit_line(std::span<timed_transfer const> points) 
     return {seconds(found[1]), seconds_per_byte(found[0])};
 }
 
-/// Finds the best maximum of at most `most` lines, each fitted to a contiguous range of at least two sizes.
 class best_lines {
 public:
     best_lines(std::vector<timed_transfer> const& points, int most)
@@ -86,21 +111,20 @@ private:
     double least_ = std::numeric_limits<double>::infinity();
 };
 
-inline lines fit_lines(std::vector<timed_transfer> const& points) {
+HEDDLE_INLINE lines fit_at_most(int most, std::vector<timed_transfer> const& points) {
+    return best_lines(points, most).result();
+}
+
+HEDDLE_INLINE lines fit_lines(std::vector<timed_transfer> const& points) {
     constexpr std::size_t most_pieces = 3, sizes_per_piece = 3;
     auto const levels = std::clamp(points.size() / sizes_per_piece, std::size_t{1}, most_pieces);
     return fit_simplest(points, static_cast<int>(levels),
-                        [](auto const& some, int level) { return best_lines(some, level).result(); });
+                        [](auto const& some, int level) { return fit_at_most(level, some); });
 }
 
 } // namespace detail
 
-/// Fits by least squares on relative errors one line or, if that predicts held-out sizes better, a maximum of up to
-/// three lines, the best over all ways to cut the sizes into a range for each line. One size gives a line without
-/// latency.
-/// *Preconditions:* sizes ascend and are not negative; times are positive; there is a point.
-/// *Complexity.* Linear in the points, with a factor of some ten thousand.
-[[nodiscard]] inline collective_model fit_collective(std::vector<timed_transfer> const& points) {
+HEDDLE_INLINE collective_model fit_collective(std::vector<timed_transfer> const& points) {
     auto found = detail::fit_lines(points);
     auto& pieces = found.pieces;
     std::vector<bool> holds(pieces.size());
@@ -117,3 +141,5 @@ inline lines fit_lines(std::vector<timed_transfer> const& points) {
 }
 
 } // namespace heddle
+
+#endif

@@ -3,13 +3,11 @@
 /// @brief The time of an operator class, fitted to measured sizes as a roofline with an overhead.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
-#include <heddle/cluster/detail/relative_fit.hpp>
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -33,9 +31,33 @@ struct roofline_fit {
     }
 };
 
+[[nodiscard]] roofline_fit fit_roofline(std::vector<timed_kernel> const& points, operator_class category);
+
+} // namespace detail
+
+/// Fits by least squares on relative errors an overhead and a rate, a bandwidth or, if that predicts held-out sizes
+/// better, both. What the points do not show is absent. One size gives no overhead. If rate and bandwidth explain the
+/// points equally well, products and attention get a rate, and other classes get a bandwidth.
+/// *Preconditions:* points are in order of intensity; work and sizes are not negative; times are positive; there is a
+/// point.
+[[nodiscard]] class_speed fit_operator(std::vector<timed_kernel> const& points, operator_class category);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/cluster/detail/relative_fit.hpp>
+
+#include <utility>
+
+namespace heddle {
+
+namespace detail {
+
 /// Fits by least squares, where the first `traffic` points in order of intensity are bound by memory, and the others by
 /// arithmetic.
-inline roofline_fit fit_sides(std::vector<timed_kernel> const& points, std::size_t traffic) {
+HEDDLE_INLINE roofline_fit fit_sides(std::vector<timed_kernel> const& points, std::size_t traffic) {
     auto const count = static_cast<Eigen::Index>(points.size());
     Eigen::MatrixXd terms(count, 3);
     Eigen::VectorXd times(count);
@@ -49,7 +71,7 @@ inline roofline_fit fit_sides(std::vector<timed_kernel> const& points, std::size
 }
 
 /// Tells whether kernels are taken to be bound by arithmetic if their times do not tell.
-inline bool is_arithmetic(std::vector<timed_kernel> const& points, operator_class c) {
+HEDDLE_INLINE bool is_arithmetic(std::vector<timed_kernel> const& points, operator_class c) {
     bool const product =
         c == operator_class::matmul || c == operator_class::convolution || c == operator_class::attention;
     bool const some_work = algorithm::any_of(points, [](auto const& p) { return p.work > 0; });
@@ -59,7 +81,7 @@ inline bool is_arithmetic(std::vector<timed_kernel> const& points, operator_clas
 
 /// Returns the best roofline: with one side for all points or, at level 2, with both sides and at least two points on
 /// each.
-inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, int level, operator_class category) {
+HEDDLE_INLINE roofline_fit fit_roofline(std::vector<timed_kernel> const& points, int level, operator_class category) {
     auto sides = cut_positions(points.size());
     std::erase_if(sides, [&](std::size_t cut) {
         bool const one_sided = cut == 0 || cut == points.size(), thin = cut < 2 || points.size() - cut < 2;
@@ -78,7 +100,7 @@ inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, int le
     return best;
 }
 
-inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, operator_class category) {
+HEDDLE_INLINE roofline_fit fit_roofline(std::vector<timed_kernel> const& points, operator_class category) {
     constexpr std::size_t fewest_for_both = 6;
     int const levels = points.size() < fewest_for_both ? 1 : 2;
     return fit_simplest(points, levels,
@@ -87,12 +109,7 @@ inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, operat
 
 } // namespace detail
 
-/// Fits by least squares on relative errors an overhead and a rate, a bandwidth or, if that predicts held-out sizes
-/// better, both. What the points do not show is absent. One size gives no overhead. If rate and bandwidth explain the
-/// points equally well, products and attention get a rate, and other classes get a bandwidth.
-/// *Preconditions:* points are in order of intensity; work and sizes are not negative; times are positive; there is a
-/// point.
-[[nodiscard]] inline class_speed fit_operator(std::vector<timed_kernel> const& points, operator_class category) {
+HEDDLE_INLINE class_speed fit_operator(std::vector<timed_kernel> const& points, operator_class category) {
     auto const found = detail::fit_roofline(points, category);
     class_speed result;
     if (found.per_flop > 0) result.rate = flops_per_second(1 / found.per_flop);
@@ -102,3 +119,5 @@ inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, operat
 }
 
 } // namespace heddle
+
+#endif

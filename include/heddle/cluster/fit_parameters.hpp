@@ -3,9 +3,7 @@
 /// @brief Parameters fitted to measurements, drawn to what is known of them beforehand, with what is left uncertain.
 #pragma once
 
-#include <heddle/base/requirements.hpp>
-
-#include <Eigen/Cholesky>
+#include <heddle/base/definitions.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -52,9 +50,13 @@ struct parameter_fit_options {
 
 } // namespace heddle
 
+#if HEDDLE_DEFINITIONS
+
+#include <Eigen/Cholesky>
+
 namespace heddle {
 
-inline std::vector<fitted_parameter> fit_parameters(
+HEDDLE_INLINE std::vector<fitted_parameter> fit_parameters(
     std::span<prior_parameter const> priors, std::function<std::vector<double>(std::span<double const>)> const& errors,
     parameter_fit_options const& o) {
     auto const count = static_cast<Eigen::Index>(priors.size());
@@ -109,3 +111,5 @@ inline std::vector<fitted_parameter> fit_parameters(
 }
 
 } // namespace heddle
+
+#endif

@@ -142,7 +142,7 @@ TEST_CASE("no breakpoints give less error than those found") {
                                       line(random.log_between(1e-7, 1e-4), random.log_between(1e-11, 1e-9))}};
         auto const points = measure(truth, sizes(1e3, 1e8, count), &random, 0.3);
         for (int most : {1, 2, 3}) {
-            auto const found = detail::best_lines(points, most).result();
+            auto const found = detail::fit_at_most(most, points);
             CHECK(squared_error({found.pieces}, points) == doctest::Approx(brute_force(points, most)).epsilon(1e-6));
         }
     }
