@@ -11,6 +11,11 @@ LIGHT = ["#b9cfea", "#f2d2b3", "#c5dfcb"]
 NETWORK = "#e2c9a0"
 
 
+def dashes(dashed, lengths="4 3"):
+    """The attribute of a dashed line; nothing for others."""
+    return f' stroke-dasharray="{lengths}"' if dashed else ""
+
+
 class picture:
     """Shapes in pixels, of which the file's size follows."""
 
@@ -25,21 +30,18 @@ class picture:
         self.grow(x + (0 if anchor == "end" else len(words) * size * (0.28 if anchor == "middle" else 0.56)), y + 4)
 
     def box(self, x, y, width, height, fill="none", stroke=LINE, words="", dashed=False, size=13, colour=INK):
-        dash = ' stroke-dasharray="4 3"' if dashed else ""
-        self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}" stroke="{stroke}"{dash}/>')
+        self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}" stroke="{stroke}"{dashes(dashed)}/>')
         self.grow(x + width, y + height)
         if words:
             self.text(x + width / 2, y + height / 2 + size * 0.36, words, size, colour=colour)
 
     def arrow(self, x, y, u, v, dashed=False):
-        dash = ' stroke-dasharray="4 3"' if dashed else ""
-        self.parts.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{u:.1f}" y2="{v:.1f}" stroke="#555"{dash} marker-end="url(#head)"/>')
+        self.parts.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{u:.1f}" y2="{v:.1f}" stroke="#555"{dashes(dashed)} marker-end="url(#head)"/>')
         self.grow(max(x, u), max(y, v))
 
     def line(self, points, colour, width=2, dashed=False):
-        dash = ' stroke-dasharray="6 4"' if dashed else ""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>')
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes(dashed, "6 4")}/>')
         self.grow(max(x for x, _ in points), max(y for _, y in points))
 
     def svg(self):
@@ -131,7 +133,7 @@ def cuts():
 def mesh():
     """A matrix on two by three devices, cut on both axes."""
     p = picture("A matrix on a mesh of two machines of three unequal devices: rows cut across machines, columns inside")
-    left, top, columns, rows = 130, 60, [120, 80, 60], [90, 70]
+    left, top, columns, rows = 130, 60, [124, 88, 72], [90, 70]
     y = top
     for m, height in enumerate(rows):
         x = left
