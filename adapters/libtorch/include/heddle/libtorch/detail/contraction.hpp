@@ -106,17 +106,18 @@ private:
         all.insert(all.end(), third.begin(), third.end());
         return all;
     }
-    /// Returns a tensor with one dimension for each index that `is_kept`, summed over the others, and sets `held` to these.
+    /// A tensor with one dimension for each of its indices.
+    using indexed_tensor = std::pair<at::Tensor, index_list>;
+
+    /// Returns a tensor of the indices that `is_kept`, summed over the others.
     template <class Test>
-    [[nodiscard]] at::Tensor summed(at::Tensor const& x, indexed_access const& of, Test const& is_kept,
-                                    index_list& held) const {
+    [[nodiscard]] indexed_tensor summed(at::Tensor const& x, indexed_access const& of, Test const& is_kept) const {
         auto const all = indices_of(of);
         std::vector<extent> over;
         for (std::size_t n = 0; n < all.size(); ++n)
             if (!is_kept(all[n])) over.push_back(static_cast<extent>(n));
         auto const view = by_index(x, of);
-        held = those(all, is_kept);
-        return over.empty() ? view : view.sum(over);
+        return {over.empty() ? view : view.sum(over), those(all, is_kept)};
     }
     /// Returns a tensor of these indices with one dimension for each wanted one, of one place where it is not held.
     [[nodiscard]] at::Tensor in_order(at::Tensor const& x, index_list const& held, index_list const& wanted) const {
@@ -151,17 +152,18 @@ private:
                                     tensor_shape const& dims) const {
         if (of == access) return shaped(x, dims);
         auto const wanted = indices_of(access);
-        index_list held;
-        auto const sum = summed(x, of, [&](std::uint16_t i) { return has(wanted, i); }, held);
+        auto const [sum, held] = summed(x, of, [&](std::uint16_t i) { return has(wanted, i); });
         return as_result(sum, held, wanted, dims);
     }
     [[nodiscard]] at::Tensor of_two(factor_list::value_type const& one, factor_list::value_type const& other,
                                     indexed_access const& access, tensor_shape const& dims) const {
         auto const wanted = indices_of(access), mine = indices_of(*one.second), theirs = indices_of(*other.second);
-        index_list x_held, y_held;
-        auto const x = summed(one.first, *one.second, [&](auto i) { return has(wanted, i) || has(theirs, i); }, x_held);
-        auto const y =
-            summed(other.first, *other.second, [&](auto i) { return has(wanted, i) || has(mine, i); }, y_held);
+        indexed_tensor const left = summed(one.first, *one.second,
+                                           [&](auto i) { return has(wanted, i) || has(theirs, i); }),
+                             right = summed(other.first, *other.second,
+                                            [&](auto i) { return has(wanted, i) || has(mine, i); });
+        auto const &x = left.first, &y = right.first;
+        auto const &x_held = left.second, &y_held = right.second;
         auto const inner = those(x_held, [&](auto i) { return !has(wanted, i); });
         if (inner.empty()) {
             auto const all = those(wanted, [&](auto i) { return has(x_held, i) || has(y_held, i); });
