@@ -37,8 +37,9 @@ struct mesh_search_options {
     double gap = 0.01;
     /// States kept per cut.
     std::size_t width = 20'000;
-    /// Where a cut has more, tensors are loosened for the bound.
-    std::size_t bound_width = 400;
+    /// Where a cut has more, tensors are loosened for the bound. Four tensors at once, one of them an embedding that is used
+    /// again for logits, fit: without its form bound and plan were worth little.
+    std::size_t bound_width = 2'000;
     /// If set, shares stay at these, by type of devices.
     std::optional<std::vector<double>> ratios{};
     /// Programs of as many seconds are not wanted: nothing is searched where the bound at the first shares is no less.
