@@ -38,7 +38,7 @@ class Plan(CommandLine):
         self.assertRegex(whole, r"  shares +uneven: 2 x V100 take [\d.]+ % each; 6 x P100 take [\d.]+ %\s+each\n")
         self.assertRegex(whole, r"  tensor parallel +\d+ parameters, [\d.]+ GB: ")
         self.assertRegex(staged, r"  pipeline +\d+ stages, \d+ micro-batches, ")
-        self.assertRegex(staged, r"  stage 0 +\d x [VP]100 \(")
+        self.assertRegex(staged, r"  stage 0 +\d x [VP]100[^(]* \(")
         details = run("plan", "--planner", "hap", *vgg, *mixed, "--details").stdout
         self.assertIn("\nProgram (", details)
         self.assertNotIn("\nProgram (", whole)

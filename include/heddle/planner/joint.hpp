@@ -191,45 +191,68 @@ private:
                                                   : "plans of one stage"};
     }
 
+    /// Tells whether one more plan of the whole program is worth making after so many where bounds leave any gain: if they
+    /// have few operators together, so that of a small program all that matter are.
+    [[nodiscard]] bool is_soon_planned(std::size_t planned) const {
+        constexpr std::size_t operators = 250;
+        return (planned + 1) * indexed_.operators.size() <= operators;
+    }
+
     /// Plans one stage on a part of the devices where a bound says that it may be better.
     void plan_on_fewer() {
         if (!bounds_) return;
-        auto const plan_on = [&](auto const& sets, auto const& plan) { // on the one of which the bound is least
+        auto const plan_on = [&](auto const& sets, std::size_t fewest, auto const& plan) { // on those of least bounds
+            std::size_t planned = 0;
             for (auto const& [least, on] : sets) {
-                if (least > worth_planning * best_.cost()) return;
+                bool const is_soon = fewest == 1 && is_soon_planned(planned); // turns take longer
+                if (least > (is_soon ? 1 : worth_planning) * best_.cost() || (planned > 0 && !is_soon)) return;
                 auto const devices = bounds_->devices_of(on);
-                if (devices.size() == places_.machine.size() || devices.size() < 2) continue;
+                if (devices.size() == places_.machine.size() || devices.size() < fewest) continue;
                 consider("fewer devices", [&](auto const& note) {
                     plan(cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1)),
                          [&](heddle::plan found) { note(staged(std::move(found), cluster_, devices)); });
                 });
-                return;
+                ++planned;
             }
         };
-        plan_on(bounds_->of_one_stage(), [&](cluster const& part, auto const& note) {
+        plan_on(bounds_->of_one_stage(), 1, [&](cluster const& part, auto const& note) {
             auto asked = stages_.options();
             asked.compares_and_proves = false;
             note(stages_.planners().one_axis(program_, part, asked));
         });
-        plan_on(in_turns_, [&](cluster const& part, auto const& note) { note(in_turns(part)); });
+        plan_on(in_turns_, 2, [&](cluster const& part, auto const& note) { note(in_turns(part)); });
     }
 
-    /// Plans the pipelines that the bound is of, and the best of them in full.
+    /// Plans the pipelines that the bound is of, knowing what stages planned before take, and the best of them in full. Of
+    /// a small program all are planned whose bounds are below the best plan.
     void plan_what_bounds_draft() {
         if (!bounds_ || layers_.size() < 2 || certificate_.bound == 0) return;
         consider("pipeline", [&](auto const& note) {
-            pipeline_draft const* best = nullptr;
+            std::vector<pipeline_draft> tried;
+            std::vector<planned_stage_time> known;
+            std::size_t best = 0;
             double least = std::numeric_limits<double>::infinity();
-            auto const drafts = bounds_->drafts(worth_planning * best_.cost());
-            for (std::size_t n = 0; n < std::min(drafts.size(), options_.drafts) && !until_.is_over(); ++n) {
-                auto found = in_full(drafts[n], stage_effort::one_axis);
-                if (found.exists() && found.cost() < least) {
-                    least = found.cost();
-                    best = &drafts[n];
+            auto const next = [&]() -> std::optional<pipeline_draft> {
+                for (bool const learns : {true, false}) {
+                    if (learns ? tried.size() >= options_.drafts : !is_soon_planned(tried.size())) continue;
+                    for (auto& draft : bounds_->drafts((learns ? worth_planning : 1) * best_.cost(), known, learns))
+                        if (algorithm::none_of(tried, [&](auto const& other) { return is_same(other, draft); }))
+                            return std::move(draft);
                 }
+                return {};
+            };
+            while (!until_.is_over()) {
+                auto draft = next();
+                if (!draft) break;
+                auto found = in_full(*draft, stage_effort::one_axis);
+                for (std::size_t s = 0; s < found.stages.size(); ++s)
+                    known.push_back({draft->stages[s], draft->micro_batches,
+                                     static_cast<double>(draft->micro_batches) * found.stages[s].plan.cost()});
+                if (found.exists() && found.cost() < least) least = found.cost(), best = tried.size();
+                tried.push_back(std::move(*draft));
                 note(std::move(found));
             }
-            if (best) note(in_full(*best, stage_effort::all));
+            if (least < std::numeric_limits<double>::infinity()) note(in_full(tried[best], stage_effort::all));
         });
     }
 

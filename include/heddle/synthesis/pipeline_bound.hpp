@@ -22,11 +22,19 @@
 #include <numeric>
 #include <optional>
 #include <queue>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 namespace heddle {
+
+/// What a planned stage takes for all micro-batches, its gradients and update included.
+struct planned_stage_time {
+    stage_draft stage;
+    std::int64_t micro_batches = 1;
+    double seconds = 0;
+};
 
 /// Bounds of plans in which every stage has whole layers, on whole machines or a part of one, and stages that share a
 /// machine follow each other; whatever their number, forms, shares, meshes and micro-batches. docs/explanation/stages.md
@@ -46,8 +54,10 @@ public:
     /// Returns the devices of a set, of the first machines of each kind.
     [[nodiscard]] std::vector<std::size_t> devices_of(stage_devices const& on) const;
     /// Returns pipelines whose bounds are about the least, one for each number of micro-batches for which `least` bounded
-    /// stages, and below `enough`; least first.
-    [[nodiscard]] std::vector<pipeline_draft> drafts(double enough);
+    /// stages, and below `enough`; least first. Stages that were planned take what they do and, if that is to be learnt
+    /// from, others of the same devices as many times their bounds as these on average.
+    [[nodiscard]] std::vector<pipeline_draft> drafts(double enough, std::span<planned_stage_time const> planned = {},
+                                                     bool learns = false);
 
 private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -95,6 +105,10 @@ private:
     /// with numbers behind those of the sets, stages of one machine of a kind.
     template <class Visit>
     void for_each_next(std::size_t first, std::size_t state, Visit&& visit) const;
+    /// Returns the number of a set of devices in what is known.
+    [[nodiscard]] std::size_t set_of(std::vector<std::size_t> const& devices) const;
+    /// Replaces bounds of all that a stage does by what planned ones take, or may take; its passes are all of it.
+    void take_for_drafts(std::span<planned_stage_time const> planned, bool learns);
     /// Returns the stages that were assigned last; adds those of one machine, the last one first.
     [[nodiscard]] std::vector<stage_draft> assigned() const;
     void add_parts(std::size_t kind, std::size_t from, std::size_t end, std::size_t device,
@@ -186,15 +200,8 @@ HEDDLE_INLINE std::vector<pipeline_bounds::least_times> const& pipeline_bounds::
             auto& times = at->second.emplace_back();
             times.all = stages_.least(on, micro_batches);
             constexpr std::int64_t many = 4; // of which one takes next to nothing in a sum over stages
-            bool const are_alike = on.machine_count() == algorithm::max(on.machines);
-            if (!are_alike) { // a pass is priced as all of the slowest device less the longest update, which may be another's
-                times.passes = times.all;
-                for (auto& row : times.passes) algorithm::fill(row, 0.0);
-            } else if (micro_batches <= many) {
-                times.passes = stages_.least_of_passes(on, micro_batches);
-            } else {
-                times.passes = known_up_to(many)->second[at->second.size() - 1].passes;
-            }
+            times.passes = micro_batches <= many ? stages_.least_of_passes(on, micro_batches)
+                                                 : known_up_to(many)->second[at->second.size() - 1].passes;
         }
     return at->second;
 }
@@ -353,13 +360,52 @@ HEDDLE_INLINE std::vector<std::size_t> pipeline_bounds::devices_of(stage_devices
     return devices;
 }
 
-HEDDLE_INLINE std::vector<pipeline_draft> pipeline_bounds::drafts(double enough) {
+HEDDLE_INLINE std::size_t pipeline_bounds::set_of(std::vector<std::size_t> const& devices) const {
+    stage_devices on{std::vector<int>(kinds_.size())};
+    std::size_t kind = 0;
+    int here = 0; // of the devices, on the last machine that has some
+    for (std::size_t k = 0; k < kinds_.size(); ++k)
+        for (auto const first : machines_[k]) {
+            auto const end = first + static_cast<std::size_t>(kinds_[k].devices);
+            auto const count = algorithm::lower_bound(devices, end) - algorithm::lower_bound(devices, first);
+            if (count > 0) ++on.machines[k], kind = k, here = static_cast<int>(count);
+        }
+    if (on.machine_count() == 1) return first_part_[kind] + static_cast<std::size_t>(here) - 1;
+    return parts_.size() + static_cast<std::size_t>(algorithm::find(several_, on) - several_.begin());
+}
+
+HEDDLE_INLINE void pipeline_bounds::take_for_drafts(std::span<planned_stage_time const> planned, bool learns) {
+    std::map<std::size_t, std::pair<double, int>>
+        longer; // by set of devices: how many times, added up, and of how many
+    auto const bound_of = [&](planned_stage_time const& s, std::size_t set) -> double& {
+        return known_.at(s.micro_batches)[set].all[s.stage.first][s.stage.end - s.stage.first - 1];
+    };
+    for (auto const& s : planned) {
+        auto const set = set_of(s.stage.devices);
+        double const bound = known_.contains(s.micro_batches) ? bound_of(s, set) : 0;
+        if (!learns || bound <= 0) continue;
+        auto& [sum, count] = longer[set];
+        sum += s.seconds / bound;
+        ++count;
+    }
+    for (auto& [m, times] : known_)
+        for (auto const& [set, sum] : longer)
+            for (auto& row : times[set].all)
+                for (auto& bound : row) bound *= sum.first / sum.second;
+    for (auto const& s : planned)
+        if (known_.contains(s.micro_batches)) bound_of(s, set_of(s.stage.devices)) = s.seconds;
+    // Bounds of passes leave to the end what a plan might; for drafts all that is done once is a part of each pass.
+    for (auto& [m, times] : known_)
+        for (auto& of_set : times) of_set.passes = of_set.all;
+}
+
+HEDDLE_INLINE std::vector<pipeline_draft> pipeline_bounds::drafts(double enough,
+                                                                  std::span<planned_stage_time const> planned,
+                                                                  bool learns) {
     constexpr int paces = 40;
     std::vector<pipeline_draft> result;
-    // Bounds of passes leave to the end what a plan might; for drafts all that is done once is a part of each pass.
     auto drafting = *this;
-    for (auto& [m, times] : drafting.known_)
-        for (auto& of_set : times) of_set.passes = of_set.all;
+    drafting.take_for_drafts(planned, learns);
     for (auto const& [m, times] : known_) {
         double best = infinite, best_pace = 0;
         for (int n = 1; n <= paces; ++n)
