@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSL-1.0
+// The one planner for all against every plan of small programs: stages of any layers on any devices in any order, any
+// micro-batches, every program of each stage at shares in eighths; and how its plans change with the problem.
+#include "support/cases.hpp"
+#include "support/random_programs.hpp"
+
+#include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/serial.hpp>
+#include <heddle/pipeline/layers.hpp>
+#include <heddle/plan/verify_staged.hpp>
+#include <heddle/planner/joint.hpp>
+#include <heddle/program/program_part.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/theory/rescale.hpp>
+#if __has_include(<heddle/clp/ratio_solver.hpp>)
+#include <heddle/clp/ratio_solver.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+
+/// Two or three linear operators one behind the other, of sizes in eights, with activations behind them.
+program random_chain(random_source& random) {
+    program_builder b;
+    extent columns = 8 * random.between(1, 2);
+    auto x = b.input("x", {8, columns});
+    operator_options relu{.category = operator_class::elementwise};
+    relu.saved_results = {0};
+    bool const is_active = random.chance(0.5);
+    for (int n = 0, layers = random.chance(0.2) ? 3 : 2; n < layers; ++n) {
+        extent const rows = random.chance(0.7) ? columns : 8 * random.between(1, 3);
+        auto const w = b.parameter("layers." + std::to_string(n) + ".weight", {rows, columns});
+        x = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.category = operator_class::matmul});
+        if (is_active) x = b.apply("relu", "(b n) -> (b n)", {x}, relu);
+        columns = rows;
+    }
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {x}, {.category = operator_class::reduction}));
+}
+
+/// Two devices, or three now and then, on one machine or several.
+cluster random_devices(random_source& random) {
+    std::size_t const count = random.chance(0.15) ? 3 : 2;
+    auto c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
+    while (c.devices().size() != count) c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
+    c.measured.clear();
+    return c;
+}
+
+joint_options options_of_exhaustion() {
+    joint_options options;
+    options.stage.training.bucket = bytes(0);
+    return options;
+}
+
+/// Every plan of whole layers with each stage at one of its devices' shares in eighths.
+class exhaustion {
+public:
+    exhaustion(program const& p, cluster const& c, joint_options const& options)
+        : program_(p), indexed_(index_program(p)), cluster_(c), options_(options), layers_(repeated_layers(indexed_)) {}
+
+    /// Returns the cost of the cheapest plan that costs less than this.
+    double cheapest_below(double limit) {
+        best_ = limit;
+        for (micro_batches_ = 1; micro_batches_ <= 8; micro_batches_ *= 2) {
+            micro_ = micro_batches_ == 1 ? program_ : with_batch_size(program_, 8 / micro_batches_);
+            micro_indexed_ = index_program(micro_);
+            known_.clear();
+            parts_.clear();
+            stages_.clear();
+            extend(0, 0);
+        }
+        return best_;
+    }
+    [[nodiscard]] staged_plan const& found() const { return found_; }
+
+private:
+    struct part {
+        explicit part(program_part made)
+            : given(std::move(made)), indexed(index_program(given.program)), space(indexed) {
+            graph = search::explore(space);
+        }
+        program_part given;
+        indexed_program indexed;
+        cut_space space;
+        cut_graph graph;
+    };
+    struct candidate {
+        heddle::plan plan;
+        double passes, end;
+    };
+    struct stage {
+        std::size_t first, end, devices; // a set of devices in bits
+    };
+    using stage_key = std::tuple<std::size_t, std::size_t, std::size_t>;
+
+    void extend(std::size_t first, std::size_t used) {
+        if (first == layers_.size()) return price();
+        for (std::size_t end = first + 1; end <= layers_.size(); ++end)
+            for (std::size_t on = 1; on < std::size_t{1} << cluster_.devices().size(); ++on) {
+                if (on & used) continue;
+                stages_.push_back({first, end, on});
+                extend(end, used | on);
+                stages_.pop_back();
+            }
+    }
+
+    static std::vector<std::size_t> devices_of(std::size_t set) {
+        std::vector<std::size_t> devices;
+        for (std::size_t d = 0; set >> d; ++d)
+            if (set >> d & 1) devices.push_back(d);
+        return devices;
+    }
+    static double end_of(plan const& p) {
+        return p.time.gradient_communication + p.time.update + p.time.parameter_communication;
+    }
+    /// The forms and parts in which values enter and leave.
+    static std::string ends_of(plan const& p) {
+        std::string text;
+        for (auto const& s : p.steps)
+            if (auto const* const read = s.instruction.as<instruction::read>();
+                read && p.tensors[read->tensor].role != tensor_role::parameter)
+                text += std::to_string(read->tensor) + to_string(read->to) + ' ';
+        for (auto const& cut : p.cuts)
+            for (auto const n : cut.counts) text += std::to_string(n) + ',';
+        return text;
+    }
+
+    /// Adds all programs of a part at some shares that are not worse than others.
+    void add_programs(part& what, cluster const& on, share_vector const& ratios, training_options const& training,
+                      std::map<std::string, std::vector<candidate>>& into) {
+        std::vector<step_work> steps;
+        for (auto const& i : what.space.instructions()) steps.push_back(make_step(what.indexed, i, training));
+        auto const model = per_device_model(on, element_type::float32, training.reduction());
+        priced_graph const prices(what.space, what.graph, steps, model, integral_shares(what.indexed, ratios));
+        serial const clock(model.class_count());
+        move_list path;
+        auto const walk = [&](auto const& self, std::size_t node, serial::label const& label) -> void {
+            if (static_cast<double>(micro_batches_) * clock.total(label) >= best_) return;
+            if (what.graph.is_last(node)) {
+                auto made = realise(path, what.space, steps, on, {ratios}, training).first;
+                auto const& t = made.time;
+                double const passes = t.compute + t.forward_communication + t.backward_communication,
+                             end = end_of(made);
+                auto& others = into[ends_of(made)];
+                auto const is_no_better = [](candidate const& a, double p, double e) {
+                    return a.passes <= p && a.end <= e;
+                };
+                if (std::ranges::any_of(others, [&](auto const& o) { return is_no_better(o, passes, end); })) return;
+                std::erase_if(others, [&](auto const& o) { return passes <= o.passes && end <= o.end; });
+                others.push_back({std::move(made), passes, end});
+                return;
+            }
+            for (auto const& e : what.graph.out(node)) {
+                auto next = label;
+                auto const op = what.space.operator_of(path.size(), e.action);
+                for (auto const i : what.space.moves()[e.action].instructions)
+                    clock.extend(next, prices.instruction(op, i));
+                path.push_back(e.action);
+                self(self, e.to, next);
+                path.pop_back();
+            }
+        };
+        walk(walk, 0, clock.initial());
+    }
+
+    /// The programs of a stage that may be a part of the best plan.
+    std::vector<candidate> const& programs_of(stage const& s) {
+        auto const [at, is_new] = known_.try_emplace({s.first, s.end, s.devices});
+        if (!is_new) return at->second;
+        auto& what = parts_[{s.first, s.end}];
+        if (!what)
+            what = std::make_unique<part>(part_of(micro_, micro_indexed_, layers_.cuts[s.first], layers_.cuts[s.end]));
+        auto const devices = devices_of(s.devices);
+        auto const on = cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1));
+        auto training = options_.stage.training;
+        training.accumulated = static_cast<int>(micro_batches_);
+        std::map<std::string, std::vector<candidate>> by_ends;
+        share_vector ratios(devices.size());
+        auto const divide = [&](auto const& self, std::size_t d, int eighths) -> void {
+            if (d + 1 == ratios.size()) {
+                ratios[d] = eighths / 8.0;
+                return add_programs(*what, on, ratios, training, by_ends);
+            }
+            for (int n = 0; n <= eighths; ++n) {
+                ratios[d] = n / 8.0;
+                self(self, d + 1, eighths - n);
+            }
+        };
+        divide(divide, 0, 8);
+        for (auto& [ends, list] : by_ends)
+            for (auto& c : list) at->second.push_back(std::move(c));
+        return at->second;
+    }
+
+    void price() {
+        std::vector<std::vector<candidate> const*> choices;
+        for (auto const& s : stages_) {
+            choices.push_back(&programs_of(s));
+            if (choices.back()->empty()) return;
+        }
+        staged_plan made;
+        made.status = search::status::feasible;
+        made.device_count = cluster_.devices().size();
+        made.micro_batches = static_cast<int>(micro_batches_);
+        double const m = static_cast<double>(micro_batches_);
+        auto const choose = [&](auto const& self, std::size_t s, double sum, double slowest, double end) -> void {
+            if ((m - 1) * slowest + sum + m * end >= best_) return;
+            if (s == stages_.size()) {
+                double const cost = evaluate(made, cluster_).time.total().value;
+                if (cost < best_) best_ = cost, found_ = made;
+                return;
+            }
+            auto const& what = *parts_.at({stages_[s].first, stages_[s].end});
+            for (auto const& c : *choices[s]) {
+                made.stages.push_back({what.given.first, what.given.end, devices_of(stages_[s].devices), c.plan, {}});
+                self(self, s + 1, sum + c.passes, std::max(slowest, c.passes), std::max(end, c.end));
+                made.stages.pop_back();
+            }
+        };
+        choose(choose, 0, 0, 0, 0);
+    }
+
+    program const& program_;
+    indexed_program indexed_;
+    cluster const& cluster_;
+    joint_options options_;
+    program_layers layers_;
+    std::int64_t micro_batches_ = 1;
+    program micro_;
+    indexed_program micro_indexed_;
+    std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<part>> parts_;
+    std::map<stage_key, std::vector<candidate>> known_;
+    std::vector<stage> stages_;
+    double best_ = 0;
+    staged_plan found_;
+};
+
+[[nodiscard]] std::string describe(staged_plan const& p) {
+    std::string text = std::to_string(p.micro_batches) + " micro-batches:";
+    for (auto const& s : p.stages) {
+        text += " operators " + std::to_string(s.first) + " to " + std::to_string(s.end) + " on";
+        for (auto d : s.devices) text += ' ' + std::to_string(d);
+        if (s.plan.provenance.training.interleaves()) text += " in turns";
+        for (auto const& cut : s.plan.cuts) {
+            text += ", parts";
+            for (auto n : cut.counts) text += ' ' + std::to_string(n);
+        }
+        text += ';';
+    }
+    return text;
+}
+
+} // namespace
+
+TEST_CASE("no plan of stages at shares in eighths is below the bound, or cheaper than the plan found") {
+    constexpr int cases = test::cases(300);
+    int in_grid = 0, optimal = 0;
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        random_source random(seed + 120'000);
+        auto const p = random_chain(random);
+        auto const c = random_devices(random);
+        CAPTURE(seed);
+        INFO(test::describe(p) << test::describe(c));
+        auto const options = options_of_exhaustion();
+        auto const plan = find_plan(p, c, clp::ratio_solver{}, options);
+        REQUIRE(plan.exists());
+        auto const verified = verify(p, plan);
+        CHECK_MESSAGE(verified, verified.problem);
+        exhaustion all(p, c, options);
+        double const least = all.cheapest_below(plan.cost() * (1 + 1e-9));
+        CHECK(plan.lower_bound <= least * (1 + 1e-9));
+        INFO(describe(plan) << "\n" << describe(all.found()));
+        CHECK(plan.cost() <= least * (1 + 1e-9));
+        in_grid += least < plan.cost() * (1 + 1e-9);
+        optimal += plan.status == search::status::optimal;
+    }
+    MESSAGE(in_grid << " plans are in the grid, " << optimal << " optimal");
+    CHECK(in_grid >= cases / 4);
+    CHECK((optimal > 0 || test::sanitized));
+}
+
+TEST_CASE("more bandwidth, memory, devices that may stay out, and choices never cost more") {
+    constexpr int cases = test::cases(32);
+    int strictly = 0;
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        random_source random(seed + 130'000);
+        auto const p = random_chain(random);
+        auto const c = random_devices(random);
+        CAPTURE(seed);
+        INFO(test::describe(p) << test::describe(c));
+        auto const planned = [&](cluster const& on, joint_options const& options) {
+            return find_plan(p, on, clp::ratio_solver{}, options);
+        };
+        auto const options = options_of_exhaustion();
+        auto const before = planned(c, options);
+        auto const check = [&](std::string const& what, staged_plan const& worse, staged_plan const& better,
+                               double at_most = 1 + 1e-9) {
+            if (!worse.exists()) return;
+            CAPTURE(what);
+            REQUIRE(better.exists());
+            INFO(describe(worse) << "\n" << describe(better));
+            CHECK(better.cost() <= worse.cost() * at_most);
+            strictly += better.cost() < worse.cost() * (1 - 1e-6);
+        };
+        double const factor = random.log_between(1.1, 10.0);
+        for (bool const inside : {false, true}) {
+            auto faster = c;
+            auto& link = inside ? faster.intra : faster.inter;
+            link->bandwidth = factor * link->bandwidth;
+            check(inside ? "links inside" : "network", before, planned(faster, options));
+        }
+        auto tight = c;
+        double most = 0;
+        for (auto const& s : before.stages)
+            for (auto const& m : s.plan.memory) most = std::max(most, m.total());
+        for (auto& type : tight.types) type.memory = bytes(most * random.between(0.5, 1.0));
+        auto roomier = tight;
+        for (auto& type : roomier.types) type.memory = random.between(1.0, 2.0) * type.memory;
+        // Where memory binds, programs and shares alternate from more starts, and whole atoms are moved from other shares.
+        check("memory", planned(tight, options), planned(roomier, options), 1.05);
+        auto more = c;
+        more.machines.push_back({.type = random.below(c.types.size())});
+        check("a device", before, planned(more, options));
+        auto other = options;
+        other.sends_beside = true;
+        check("sends beside", before, planned(c, other));
+        other = options;
+        other.most_micro_batches = 2;
+        check("micro-batches", planned(c, other), before);
+    }
+    MESSAGE(strictly << " are strictly cheaper");
+    CHECK(strictly >= cases);
+}
+
+#endif
