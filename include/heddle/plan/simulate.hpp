@@ -154,6 +154,10 @@ private:
 /// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
 [[nodiscard]] timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {});
 
+/// Returns the events of one iteration of any plan: with turns, those of `simulate`, where slots begin together if turning
+/// takes time; otherwise those of `run_serial`.
+[[nodiscard]] timeline timeline_of(plan const& p, cluster const& c);
+
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
@@ -468,6 +472,12 @@ HEDDLE_INLINE timeline simulate(plan const& p, cluster const& c, simulation_opti
     }
     return run(model.class_count(), training.micro_batches, training.turn.value, options)
         .run(stages, updates, refreshes);
+}
+
+HEDDLE_INLINE timeline timeline_of(plan const& p, cluster const& c) {
+    auto const& training = p.provenance.training;
+    if (!training.interleaves()) return run_serial(p, c);
+    return simulate(p, c, {.barriers = training.turn.value > 0});
 }
 
 } // namespace heddle

@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <ostream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -67,10 +69,14 @@ HEDDLE_INLINE void add_families(std::string& text, staged_plan const& p, table_o
     std::vector<std::string> head{"family", "seconds", ""};
     if (options.times) head.push_back("found in");
     table.add(std::move(head));
-    for (auto const& [name, f] : p.families) {
-        std::vector<std::string> row{name, f.cost ? fixed(*f.cost, decimals) : "-",
-                                     f.cost ? times_text(*f.cost, p.cost()) : clip(f.reason, 50)};
-        if (options.times) row.push_back(f.seconds > 0 ? fixed(f.seconds, 3) + " s" : "");
+    std::vector<std::tuple<double, std::string, family_result const*>> by_cost;
+    for (auto const& [name, f] : p.families)
+        by_cost.emplace_back(f.cost.value_or(std::numeric_limits<double>::infinity()), name, &f);
+    algorithm::sort(by_cost);
+    for (auto const& [cost, name, f] : by_cost) {
+        std::vector<std::string> row{name, f->cost ? fixed(*f->cost, decimals) : "-",
+                                     f->cost ? times_text(*f->cost, p.cost()) : clip(f->reason, 50)};
+        if (options.times) row.push_back(f->seconds > 0 ? fixed(f->seconds, 3) + " s" : "");
         table.add(std::move(row));
     }
     text += table.print(2, 2);
@@ -119,9 +125,11 @@ HEDDLE_INLINE void add_header(std::string& text, staged_plan const& p) {
     field("reason", p.reason);
     if (!p.exists()) return;
     int const decimals = decimals_for(p.cost());
-    field("pipeline", count(p.stages.size(), "stage") + ", " + std::to_string(p.micro_batches) +
-                          (p.micro_batches == 1 ? " micro-batch" : " micro-batches") +
-                          (p.sends_beside ? ", sends beside computation" : ", sends that block"));
+    if (!p.is_plain())
+        field("pipeline",
+              count(p.stages.size(), "stage") + ", " +
+                  (p.micro_batches == 1 ? "1 micro-batch" : std::to_string(p.micro_batches) + " micro-batches") +
+                  (p.sends_beside ? ", sends beside computation" : ", sends that block"));
     field("seconds per iteration", fixed(p.cost(), decimals));
     if (p.time.shared.value > 0) field("  of it shared", fixed(p.time.shared.value, decimals));
     if (p.time.gradients.value > 0) field("  of it gradients", fixed(p.time.gradients.value, decimals));
@@ -148,7 +156,7 @@ HEDDLE_INLINE void print(std::ostream& out, staged_plan const& p, table_options 
     if (p.stages.size() == 1) {
         detail::plan_report stage(p.stages.front().plan, options);
         text += options.details ? "\nThe stage\n\n" + stage.text() : stage.text_of_stage();
-    } else if (p.exists()) detail::add_legend(text);
+    } else if (p.exists()) detail::add_legend(text, true);
     out << text;
 }
 

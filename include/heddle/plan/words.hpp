@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,8 +41,8 @@ namespace detail {
 /// Appends a section of a report.
 void add_words(std::string& text, std::vector<plan_word> const& words);
 
-/// Appends what the words and numbers of reports mean.
-void add_legend(std::string& text);
+/// Appends what the words and numbers of reports mean, of which some are of plans of several stages.
+void add_legend(std::string& text, bool has_stages = false);
 
 } // namespace detail
 
@@ -114,6 +115,44 @@ HEDDLE_INLINE std::string shares_text(plan const& p) {
     return text;
 }
 
+/// Tells of each axis whether samples are cut along their sequence: the second dimension of what has three, or of inputs,
+/// where no parameter is cut with it.
+HEDDLE_INLINE std::vector<bool> axes_of_sequence(plan const& p) {
+    std::set<std::pair<tensor_id, factor_number>> sequence;
+    for (auto const& c : p.cuts) {
+        auto const role = [&](auto const& m) { return p.tensors[m.tensor].role; };
+        if (algorithm::any_of(c.members, [&](auto const& m) { return role(m) == tensor_role::parameter; })) continue;
+        for (auto const& m : c.members) {
+            auto const& t = p.tensors[m.tensor];
+            bool const is_second = t.factors[static_cast<std::size_t>(m.factor)].dimension == 1;
+            if (is_second && (t.shape.size() == 3 || role(m) == tensor_role::input))
+                sequence.insert({m.tensor, m.factor});
+        }
+    }
+    std::vector<bool> axes(1 + p.inner_sizes.size());
+    for (auto const& s : p.steps)
+        for (axis_number a = 0; a < s.axis_count(); ++a)
+            if (auto const change = s.on_axis(a).change())
+                for (auto const form : {change->from, change->to})
+                    if (form.is_shard() && sequence.contains({change->tensor, form.factor()})) axes[a] = true;
+    return axes;
+}
+
+/// Says where samples are cut along their sequence: context parallelism, or what tensor parallelism does between layers.
+HEDDLE_INLINE void add_sequence_words(std::vector<plan_word>& words, plan const& p) {
+    auto const axes = axes_of_sequence(p);
+    auto const uses = parameter_uses(p);
+    for (std::size_t a = 0; a < axes.size(); ++a) {
+        if (!axes[a]) continue;
+        bool const is_between = algorithm::any_of(
+            uses, [&](auto const& use) { return use.storage[a] == parameter_holding::sharded && !use.is_of_experts; });
+        words.push_back({is_between ? "sequence parallel" : "context parallel",
+                         std::string(is_between ? "samples are cut along their sequence where no parameters are"
+                                                : "samples are cut along their sequence") +
+                             (p.is_on_mesh() ? ", on axis " + std::to_string(a) : "")});
+    }
+}
+
 HEDDLE_INLINE std::string ways_text(plan const& p) {
     std::map<std::string, double> sizes;
     for (auto const& use : parameter_uses(p)) sizes[heddle::way_of(use)] += p.tensors[use.tensor].size().value;
@@ -158,8 +197,12 @@ HEDDLE_INLINE void add_words(std::string& text, std::vector<plan_word> const& wo
     }
 }
 
-HEDDLE_INLINE void add_legend(std::string& text) {
-    text += "\nSeconds are predicted; 1 GB is 1e9 bytes; ratio: a device's part of what is cut.\n";
+HEDDLE_INLINE void add_legend(std::string& text, bool has_stages) {
+    text += "\nSeconds are predicted; 1 GB is 1e9 bytes; ";
+    text +=
+        has_stages
+            ? "entered in: what a micro-batch takes to\ncome from the stage before, and its cotangents to go back.\n"
+            : "ratio: a device's part of what is cut.\n";
 }
 
 } // namespace heddle::detail
@@ -194,6 +237,7 @@ HEDDLE_INLINE std::vector<plan_word> words_of(plan const& p) {
         for (auto const& [name, of] : ways)
             words.push_back({name, detail::count(of.parameters, "parameter") + ", " + detail::fixed(of.size / 1e9, 3) +
                                        " GB" + (of.meaning.empty() ? "" : ": " + of.meaning)});
+    detail::add_sequence_words(words, p);
     if (int const parts = p.provenance.training.micro_batches; parts > 1)
         words.push_back({"in turn", std::to_string(parts) + " micro-batches: one communicates while another computes"});
     return words;

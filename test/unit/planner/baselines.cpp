@@ -2,6 +2,7 @@
 // Data parallelism in every result with gradient overlap and without it, and which of the two a plan is compared with.
 #include <heddle/clp/all.hpp>
 #include <heddle/plan/table.hpp>
+#include <heddle/plan/words.hpp>
 #include <heddle/planner/hap.hpp>
 #include <support/cases.hpp>
 #include <support/random_programs.hpp>
@@ -192,4 +193,21 @@ TEST_CASE("where a strategy has no program, the plan says why") {
     }
     REQUIRE(p.warnings.size() == 4);
     CHECK(p.warnings.front() == "no baseline 'DP-EV': operator 'sort_1' has no computation that it allows");
+}
+
+TEST_CASE("words say that samples are cut along their sequence") {
+    auto const words_at = [](extent batch, extent length) {
+        program_builder b;
+        auto const x = b.input("x", {batch, length, 64});
+        auto const w = b.parameter("w", {64, 64});
+        auto const y =
+            b.apply("linear", "(b s k), (n k) -> (b s n); 0*1", {x, w}, {.category = operator_class::matmul});
+        auto const p =
+            plan_hap(b.finish(b.apply("sum", "(b s n) -> (); 0", {y})), four_equal(1e12), clp::ratio_solver{});
+        std::string labels;
+        for (auto const& word : words_of(p)) labels += word.label + ";";
+        return labels;
+    };
+    CHECK(words_at(1, 65536) == "shares;data parallel;context parallel;");
+    CHECK(words_at(65536, 1) == "shares;data parallel;");
 }
