@@ -104,6 +104,7 @@ TEST_CASE("the page of a plan of stages has the devices, parameters and passes o
     for (auto const& term : shown["time"]) total += term.get<double>();
     CHECK(total == doctest::Approx(p.cost()).epsilon(1e-12));
     CHECK(shown["families"].size() == 2);
+    CHECK(shown["words"][4].get<std::string>().starts_with("The fullest device uses "));
     CHECK(shown["best"].is_null());
     REQUIRE(shown["stages"].size() == 2);
     REQUIRE(shown["devices"].size() == 2);
@@ -122,6 +123,31 @@ TEST_CASE("the page of a plan of stages has the devices, parameters and passes o
     for (auto const& e : shown["timeline"]["lanes"][1]["events"])
         passes += shown["timeline"]["labels"][e[0].get<std::size_t>()][1] == "forward" ? 1 : 0;
     CHECK(passes == 4);
+}
+
+TEST_CASE("the page of a plan of one stage has its timeline by device, and the families beside it") {
+    auto const c = test::two_devices();
+    auto const model = perceptron(2);
+    auto only = plan_hidup(model, c, clp::ratio_solver{});
+    REQUIRE(only.exists());
+    auto const turned = simulate(only, c);
+    auto p = staged(only, c);
+    REQUIRE(p.is_plain());
+    p.families["turns"].cost = p.cost();
+    p.families["one axis"].cost = 2 * p.cost();
+    auto const shown = data_of(html::plan_page(p, model, c));
+    CHECK(shown["seconds"] == p.cost());
+    CHECK(!shown.contains("stages"));
+    CHECK(shown["best"] == nlohmann::json{{"name", "one axis"}, {"seconds", 2 * p.cost()}});
+    CHECK(shown["timeline"]["total"] == std::llround(turned.total * 1e9));
+    std::size_t events = 0;
+    for (auto const& lane : shown["timeline"]["lanes"]) events += lane["events"].size();
+    CHECK(events == turned.events.size());
+    std::string all;
+    for (auto const& word : shown["words"]) all += word.get<std::string>() + '\n';
+    for (auto const* said : {"in turn: 2 micro-batches", "Most time goes to", "memory does not bind",
+                             "The best of another family is one axis, which takes 2.00 times as long."})
+        CHECK_MESSAGE(all.find(said) != std::string::npos, said);
 }
 
 TEST_CASE("no name ends the data of a page, and it asks for nothing from elsewhere") {

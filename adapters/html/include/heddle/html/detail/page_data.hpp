@@ -41,6 +41,7 @@ template <class Plan>
                                   {"lowerBound", p.lower_bound},
                                   {"gap", p.gap()},
                                   {"warnings", p.warnings}};
+    if (p.status == search::status::limit) result["limit"] = std::string(name(p.which_limit));
     if (!p.exists()) result["words"] = {p.reason.empty() ? "There is no plan." : "There is no plan: " + p.reason};
     return result;
 }
@@ -50,6 +51,12 @@ template <class Plan>
     std::vector<std::string> result;
     for (auto const& w : words) result.push_back(w.label + (w.label.empty() ? "" : ": ") + w.text + ".");
     return result;
+}
+
+/// Says how full the fullest device is, and whether its memory is what forbids other plans.
+[[nodiscard]] inline std::string memory_in_words(double part) {
+    return "The fullest device uses " + heddle::detail::fixed(100 * part, 1) + " % of its memory" +
+           (part > 0.95 ? ": memory binds." : ": memory does not bind.");
 }
 
 /// The data of a plan's page. Refers to what it is given.
@@ -70,6 +77,7 @@ public:
         auto result = outcome_of(plan_);
         if (plan_.space.empty()) result["space"] = "programs at these shares";
         if (plan_.global_lower_bound) result["globalLowerBound"] = *plan_.global_lower_bound;
+        result["ofFamilies"] = false;
         result["best"] = nullptr;
         for (auto const& [strategy, s] : plan_.baselines)
             if (s && (result["best"].is_null() || *s < result["best"]["seconds"].get<double>()))
@@ -133,7 +141,7 @@ public:
             json row;
             if (auto const* const compute = s.instruction.as<instruction::compute>()) {
                 auto const& op = program_.operators[compute->op];
-                row = {plan_.operators[compute->op], cut_of(s),
+                row = {name_of(op, program_), cut_of(s),
                        forms_of(op.operands, [&](std::size_t k) { return s.operand(k); }),
                        forms_of(op.results, [&](std::size_t k) { return s.result(k); })};
             } else {
@@ -147,6 +155,24 @@ public:
             rows.push_back(std::move(row));
         }
         return rows;
+    }
+    /// Says where the time goes, and whether memory binds.
+    [[nodiscard]] std::vector<std::string> reasons() const {
+        std::pair<char const*, double> longest{"computation", plan_.time.compute};
+        for (auto const& term : {std::pair{"communication of the forward pass", plan_.time.forward_communication},
+                                 std::pair{"communication of the backward pass", plan_.time.backward_communication},
+                                 std::pair{"communication of gradients", plan_.time.gradient_communication},
+                                 std::pair{"the update", plan_.time.update},
+                                 std::pair{"gathers of updated parameters", plan_.time.parameter_communication}})
+            if (term.second > longest.second) longest = term;
+        std::vector<std::string> result;
+        result.push_back(std::string("Most time goes to ") + longest.first + ": " +
+                         heddle::detail::fixed(100 * longest.second / plan_.cost(), 1) + " %.");
+        double fullest = 0;
+        for (std::size_t d = 0; d < plan_.memory.size(); ++d)
+            fullest = std::max(fullest, plan_.memory[d].total() / plan_.devices[d].memory_limit.value);
+        result.push_back(memory_in_words(fullest));
+        return result;
     }
     /// The devices of each kind, in the order of the first.
     [[nodiscard]] std::vector<std::vector<std::size_t>> const& kinds() const { return kinds_; }
@@ -217,20 +243,7 @@ private:
 
     [[nodiscard]] std::vector<std::string> words(json const& best) const {
         auto result = sentences(words_of(plan_));
-        std::pair<char const*, double> longest{"computation", plan_.time.compute};
-        for (auto const& term : {std::pair{"communication of the forward pass", plan_.time.forward_communication},
-                                 std::pair{"communication of the backward pass", plan_.time.backward_communication},
-                                 std::pair{"communication of gradients", plan_.time.gradient_communication},
-                                 std::pair{"the update", plan_.time.update},
-                                 std::pair{"gathers of updated parameters", plan_.time.parameter_communication}})
-            if (term.second > longest.second) longest = term;
-        result.push_back(std::string("Most time goes to ") + longest.first + ": " +
-                         heddle::detail::fixed(100 * longest.second / plan_.cost(), 1) + " %.");
-        double fullest = 0;
-        for (std::size_t d = 0; d < plan_.memory.size(); ++d)
-            fullest = std::max(fullest, plan_.memory[d].total() / plan_.devices[d].memory_limit.value);
-        result.push_back("The fullest device uses " + heddle::detail::fixed(100 * fullest, 1) + " % of its memory" +
-                         (fullest > 0.95 ? ": memory binds." : ": memory does not bind."));
+        for (auto& text : reasons()) result.push_back(std::move(text));
         if (!best.is_null())
             result.push_back("The best well-known strategy is " + best["name"].get<std::string>() + ", which takes " +
                              heddle::detail::fixed(best["seconds"].get<double>() / plan_.cost(), 2) +
@@ -267,6 +280,16 @@ private:
         auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
         return "dimension " + std::to_string(cut.dimension) + " of " + tensor.name + ", extent " +
                std::to_string(cut.extent);
+    }
+    /// Returns an operator's name, with the module that has its parameters where the name does not begin with it.
+    [[nodiscard]] static std::string name_of(indexed_operator const& op, indexed_program const& program) {
+        for (tensor_id const t : op.operands) {
+            auto const& of = program.tensors[t];
+            auto const module = of.is_parameter() ? of.info.name.substr(0, of.info.name.rfind('.')) : "";
+            if (!module.empty() && module != of.info.name && !op.name.starts_with(module))
+                return op.name + " (" + module + ")";
+        }
+        return op.name;
     }
 
     // ---- events

@@ -46,8 +46,8 @@ const section = id => document.getElementById(id);
 // ---- what was decided
 
 function showSummary() {
-  const figures = [["seconds per iteration", seconds(plan.seconds)], ["status", plan.status], ["gap" , plan.gap < 5e-7 ? "0 %" : (100 * plan.gap).toPrecision(2) + " %"],
-    [plan.stages ? "best of another family" : "best well-known strategy", plan.best ? (plan.best.seconds / plan.seconds).toFixed(2) + " times that" : plan.families.length ? "none" : "none tried"]];
+  const figures = [["per iteration", seconds(plan.seconds)], ["status", plan.status + (plan.limit ? " (" + plan.limit + ")" : "")], ["gap" , plan.gap < 5e-7 ? "0 %" : (100 * plan.gap).toPrecision(2) + " %"],
+    [plan.ofFamilies ? "best of another family" : "best well-known strategy", plan.best ? (plan.best.seconds / plan.seconds).toFixed(2) + " times that" : plan.families.length ? "none" : "none tried"]];
   section("figures").append(...figures.map(([name, value]) => element("div", null, element("b", null, value), element("span", { class: "soft" }, name))));
   section("words").append(...plan.words.map(text => element("li", null, text)));
   if (plan.warnings.length) section("warnings").append(element("h2", null, "Warnings"), element("ul", null, ...plan.warnings.map(w => element("li", null, w))));
@@ -72,13 +72,13 @@ function showTime() {
 
 function showFamilies() {
   const rows = plan.families.map(([name, s, note]) => ({ name, s, note }));
-  const chosen = plan.stages && rows.find(r => r.s === plan.seconds); // families have the plan's own among them
+  const chosen = plan.ofFamilies && rows.find(r => r.s === plan.seconds); // families have the plan's own among them
   if (chosen) chosen.mine = true;
   else rows.push({ name: "this plan", s: plan.seconds, note: "", mine: true });
   rows.sort((a, b) => (a.s ?? Infinity) - (b.s ?? Infinity));
   const most = Math.min(3 * plan.seconds, Math.max(...rows.map(r => r.s ?? 0))); // what is much longer would hide the rest
   section("families").append(scrolled(table(
-    [{ title: plan.stages ? "family" : "strategy", of: r => r.name + (r.note ? " (" + r.note + ")" : "") }, { title: "seconds", number: true, of: r => r.s == null ? (plan.stages ? "none" : "does not fit") : seconds(r.s) },
+    [{ title: plan.ofFamilies ? "family" : "strategy", of: r => r.name + (r.note ? " (" + r.note + ")" : "") }, { title: "seconds", number: true, of: r => r.s == null ? (plan.ofFamilies ? "none" : "does not fit") : seconds(r.s) },
      { title: "times the plan", number: true, of: r => r.s == null ? "" : (r.s / plan.seconds).toFixed(2) },
      { title: "", of: r => r.s == null ? "" : bar([{ name: r.name, text: seconds(r.s), value: Math.min(r.s, most), colour: r.mine ? "--accent" : "--soft" }], most) }], rows)));
   const bounds = [["lower bound among " + plan.space, plan.lowerBound]];
@@ -164,6 +164,30 @@ function searchable(id, columns, rows, what) {
   section(id).append(field, count, element("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": what }, made));
 }
 
+// Parameters of blocks that are alike but for their number, in one row.
+function showBlocks() {
+  const ranges = numbers => {
+    const runs = [];
+    for (const n of [...numbers].sort((a, b) => a - b)) runs.length && runs.at(-1)[1] === n - 1 ? runs.at(-1)[1] = n : runs.push([n, n]);
+    return runs.map(([a, b]) => a === b ? String(a) : a + "-" + b).join(", ");
+  };
+  const kinds = new Map();
+  for (const row of plan.parameters) {
+    const parts = row[0].split("."), at = parts.findIndex(part => /^\d+$/.test(part)), number = parts[at];
+    if (at >= 0) parts[at] = null; // where the number was
+    const key = JSON.stringify([parts, ...row.slice(1)]);
+    if (!kinds.has(key)) kinds.set(key, { parts, row, numbers: [] });
+    kinds.get(key).numbers.push(Number(number));
+  }
+  const rows = [...kinds.values()];
+  if (2 * rows.length > plan.parameters.length) { section("blocks").hidden = true; return; }
+  const name = r => r.parts.map(part => part ?? ranges(r.numbers)).join(".");
+  const stage = plan.stages ? [{ title: "stage", number: true, of: r => String(r.row[6]) }] : [];
+  section("repeated").append(scrolled(table([{ title: "parameters", of: name }, { title: "blocks", number: true, of: r => String(r.numbers.length) }, { title: "shape", of: r => r.row[1] },
+    { title: "stored", form: true, of: r => r.row[2] }, { title: "used", form: true, of: r => r.row[3] }, { title: "that is", of: r => r.row[4] },
+    { title: "each", number: true, of: r => size(r.row[5]) }, ...stage], rows)));
+}
+
 function showTables() {
   const ofStage = at => plan.stages ? [{ title: "stage", number: true, of: r => String(r[at]) }] : [];
   searchable("parameters", [{ title: "parameter", of: r => r[0] }, { title: "shape", of: r => r[1] }, { title: "stored", form: true, of: r => r[2] }, { title: "used", form: true, of: r => r[3] }, { title: "that is", of: r => r[4] },
@@ -196,9 +220,12 @@ function showTimeline() {
         const begin = Math.max(left, x(start, width)), end = Math.min(width, x(start + duration, width));
         context.fillStyle = colour(labels[label][1]);
         context.fillRect(begin, n * row + 2, Math.max(end - begin - (end - begin > 3 ? 0.7 : 0), 0.4), row - 4);
-        if (end - begin > 60) {
-          context.save(); context.beginPath(); context.rect(begin, n * row, end - begin - 4, row); context.clip();
-          context.fillStyle = "#fff"; context.fillText(labels[label][0], begin + 4, n * row + row / 2); context.restore();
+        // Where a pass's name does not fit, the number of its micro-batch may.
+        const name = labels[label][0], length = text => context.measureText(text).width, room = end - begin, pass = /^(?:forward|backward) (\d+)$/.exec(name);
+        const text = pass && length(name) + 8 > room ? pass[1] : name, fits = length(text) + 4 <= room;
+        if (fits || room > 60) {
+          context.save(); context.beginPath(); context.rect(begin, n * row, room - 2, row); context.clip();
+          context.fillStyle = "#fff"; context.fillText(text, fits ? (begin + end - length(text)) / 2 : begin + 4, n * row + row / 2); context.restore();
         }
       }
       context.fillStyle = ink("--ink"); context.fillText(lane.name, 2, n * row + row / 2, left - 6);
@@ -208,7 +235,8 @@ function showTimeline() {
     context.fillStyle = ink("--soft");
     for (let t = Math.ceil(from / every) * every; t <= to; t += every) {
       context.fillRect(x(t, width), 0, 0.5, lanes.length * row);
-      context.fillText(seconds(t / 1e9), x(t, width) + 2, height - foot / 2);
+      const label = seconds(t / 1e9);
+      if (x(t, width) + 2 + context.measureText(label).width < width) context.fillText(label, x(t, width) + 2, height - foot / 2);
     }
     if (at) { context.strokeStyle = ink("--ink"); context.lineWidth = 2; const [label, start, duration] = lanes[at[0]].events[at[1]];
       context.strokeRect(x(start, width), at[0] * row + 2, Math.max(x(start + duration, width) - x(start, width), 2), row - 4); }
@@ -273,7 +301,7 @@ document.title = plan.title;
 section("title").textContent = plan.title;
 section("origin").textContent = plan.origin;
 showSummary();
-if (plan.exists) { showStages(); showTime(); showFamilies(); showSensitivity(); showSweep(); showTimeline(); showMemory(); showTables(); }
+if (plan.exists) { showStages(); showTime(); showFamilies(); showSensitivity(); showSweep(); showTimeline(); showMemory(); showBlocks(); showTables(); }
 else for (const part of document.querySelectorAll("section")) part.hidden = true;
 document.documentElement.dataset.shown = "yes";
 )js";

@@ -8,9 +8,10 @@
 #include <heddle/html/detail/page_data.hpp>
 #include <heddle/json/detail/event_labels.hpp>
 #include <heddle/plan/detail/report_text.hpp>
-#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/simulate.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/plan/staged_run.hpp>
+#include <heddle/plan/staged_terms.hpp>
 #include <heddle/plan/words.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
@@ -40,7 +41,11 @@ public:
         auto result = outcome_of(plan_);
         add_families(result);
         if (!plan_.exists()) return result;
-        result["words"] = sentences(words_of(plan_));
+        if (plan_.is_plain()) {
+            add_plain(result);
+            return result;
+        }
+        result["words"] = words(result["best"]);
         result["time"] = {{"pipeline", plan_.time.pipeline.value},
                           {"gradients of what stages share", plan_.time.shared.value},
                           {"gradients", plan_.time.gradients.value},
@@ -53,7 +58,51 @@ public:
     }
 
 private:
+    /// Adds all that the page of a plan of one stage shows, but for what is said of the plan as a whole.
+    void add_plain(json& result) const {
+        auto const& s = plan_.stages.front();
+        auto const indexed = index_program(program_);
+        auto const events = timeline_of(s.plan, cluster_of(cluster_, s));
+        page_data const data(s.plan, indexed, events);
+        auto shown = data.object();
+        shown["words"] = sentences(words_of(plan_));
+        for (auto& text : data.reasons()) shown["words"].push_back(std::move(text));
+        shown["words"].push_back(best_in_words(result["best"]));
+        shown["devices"] = devices_of(s, data);
+        shown.update(result);
+        result = std::move(shown);
+    }
+
+    [[nodiscard]] static std::string percent(double part) { return heddle::detail::fixed(100 * part, 1) + " %"; }
+
+    /// Says what of another family is next.
+    [[nodiscard]] std::string best_in_words(json const& best) const {
+        if (best.is_null()) return "There is no plan of another family.";
+        return "The best of another family is " + best["name"].get<std::string>() + ", which takes " +
+               heddle::detail::fixed(best["seconds"].get<double>() / plan_.cost(), 2) + " times as long.";
+    }
+
+    /// Says what the plan does, where its time goes, and whether memory binds.
+    [[nodiscard]] std::vector<std::string> words(json const& best) const {
+        auto result = sentences(words_of(plan_));
+        auto const terms = terms_of(plan_, cluster_);
+        std::pair<char const*, double> longest{"computation", terms.compute.value};
+        for (auto const& term : {std::pair{"collectives of stages", (terms.outer + terms.inner).value},
+                                 std::pair{"what passes between stages", terms.sends.value},
+                                 std::pair{"communication of gradients", terms.gradients.value},
+                                 std::pair{"the update", terms.update.value},
+                                 std::pair{"gathers of updated parameters", terms.parameters.value},
+                                 std::pair{"waiting, while the pipeline fills and drains", terms.idle.value}})
+            if (term.second > longest.second) longest = term;
+        result.push_back(std::string("In the slowest stage most time goes to ") + longest.first + ": " +
+                         percent(longest.second / terms.total().value) + ".");
+        result.push_back(memory_in_words(terms.used / terms.limit));
+        result.push_back(best_in_words(best));
+        return result;
+    }
+
     void add_families(json& result) const {
+        result["ofFamilies"] = true;
         result["families"] = json::array();
         result["best"] = nullptr;
         for (auto const& [family, f] : plan_.families) {
@@ -72,7 +121,7 @@ private:
             auto const& s = plan_.stages[n];
             bool const is_all = s.first == 0 && s.end == program_.operator_count();
             auto const part = is_all ? indexed : index_program(part_of(program_, indexed, s.first, s.end).program);
-            auto const iteration = run_serial(s.plan, cluster_of(cluster_, s));
+            auto const iteration = timeline_of(s.plan, cluster_of(cluster_, s));
             page_data const data(s.plan, part, iteration);
             double forward = 0, backward = 0;
             for (auto const& e : events.events) {
@@ -83,15 +132,7 @@ private:
             result["stages"].push_back({heddle::json::detail::title_of(plan_, n), program_.name(s.first),
                                         program_.name(s.end - 1), s.end - s.first, forward, backward,
                                         s.boundary.value});
-            auto const numbers = numbers_of(s);
-            auto devices = data.devices();
-            for (std::size_t k = 0; k < devices.size(); ++k) {
-                std::vector<std::size_t> members;
-                for (std::size_t const d : data.kinds()[k])
-                    members.insert(members.end(), numbers[d].begin(), numbers[d].end());
-                devices[k]["numbers"] = heddle::detail::ranges_text(members, ", ");
-                result["devices"].push_back(std::move(devices[k]));
-            }
+            for (auto& row : devices_of(s, data)) result["devices"].push_back(std::move(row));
             for (auto const& [list, rows] :
                  {std::pair{"parameters", data.parameters()}, std::pair{"operators", data.operators()}})
                 for (auto row : rows) {
@@ -99,6 +140,18 @@ private:
                     result[list].push_back(std::move(row));
                 }
         }
+    }
+    /// Returns a row for each kind of a stage's devices, by their numbers in the cluster.
+    [[nodiscard]] static json devices_of(planned_stage const& s, page_data const& data) {
+        auto const numbers = numbers_of(s);
+        auto devices = data.devices();
+        for (std::size_t k = 0; k < devices.size(); ++k) {
+            std::vector<std::size_t> members;
+            for (std::size_t const d : data.kinds()[k])
+                members.insert(members.end(), numbers[d].begin(), numbers[d].end());
+            devices[k]["numbers"] = heddle::detail::ranges_text(members, ", ");
+        }
+        return devices;
     }
     /// Returns the cluster's devices that each device of a stage's plan stands for.
     [[nodiscard]] static std::vector<std::vector<std::size_t>> numbers_of(planned_stage const& s) {

@@ -25,7 +25,7 @@ a { color: var(--accent); }
 .figures div { min-width: 8rem; } .figures b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: break-word; }
-th { color: var(--soft); font-weight: 600; } th.number { text-align: right; } td.form { min-width: 5.5rem; }
+th { color: var(--soft); font-weight: 600; } th.number { text-align: right; } td.form { min-width: 5.5rem; } td:first-child { min-width: 7.5rem; }
 .scroll { overflow-x: auto; } .tall { max-height: 32rem; overflow: auto; } .tall thead th { position: sticky; top: 0; background: var(--paper); }
 .bar { display: flex; height: 1.1rem; min-width: 10rem; background: var(--field); border-radius: 2px; overflow: hidden; }
 .bar i { display: block; height: 100%; }

@@ -115,11 +115,15 @@ private:
 
 /// What a stage is called: its number and its devices.
 [[nodiscard]] inline std::string title_of(staged_plan const& p, std::size_t s) {
-    std::vector<std::string> types;
-    for (auto const& d : p.stages[s].plan.devices)
-        if (algorithm::find(types, d.type) == types.end()) types.push_back(d.type);
-    std::string title = "stage " + std::to_string(s) + ": " + std::to_string(p.stages[s].devices.size()) + " x ";
-    for (std::size_t n = 0; n < types.size(); ++n) title += (n > 0 ? ", " : "") + types[n];
+    std::vector<std::pair<std::string, int>> types; // and how many devices are of each
+    for (auto const& d : p.stages[s].plan.devices) {
+        auto const known = algorithm::find(types, d.type, &std::pair<std::string, int>::first);
+        if (known == types.end()) types.emplace_back(d.type, d.group_size);
+        else known->second += d.group_size;
+    }
+    std::string title = "stage " + std::to_string(s) + ":";
+    for (std::size_t n = 0; n < types.size(); ++n)
+        title += (n > 0 ? ", " : " ") + std::to_string(types[n].second) + " x " + types[n].first;
     return title;
 }
 
