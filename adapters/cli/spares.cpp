@@ -173,10 +173,11 @@ int run_recover(recover_arguments const& arguments) {
     std::string text;
     detail::add_paragraph(text, "lost       ", in_words(spare_plans::numbers_of(c, arguments.lost), c));
     detail::add_paragraph(text, "next plan  ", file);
-    detail::add_paragraph(text, "seconds    ",
-                          detail::fixed(next.cost(), detail::decimals_for(next.cost())) + " per iteration, " +
-                              std::to_string(next.stages.size()) + " stages, " + std::to_string(next.micro_batches) +
-                              " micro-batches");
+    detail::add_paragraph(
+        text, "seconds    ",
+        detail::fixed(next.cost(), detail::decimals_for(next.cost())) + " per iteration, " +
+            detail::count(next.stages.size(), "stage") + ", " +
+            (next.micro_batches == 1 ? "1 micro-batch" : std::to_string(next.micro_batches) + " micro-batches"));
     detail::add_paragraph(text, "state      ",
                           gigabytes(state.stored) + ", of which " + gigabytes(state.received()) +
                               " move; only lost machines had " + gigabytes(state.lost) +
