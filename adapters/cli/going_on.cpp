@@ -2,6 +2,7 @@
 // heddle plan --from: training goes on from another plan, whose parameters have to move.
 #include "plan_note.hpp"
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cluster/detail/device_places.hpp>
 #include <heddle/execute/spare_plans.hpp>
@@ -81,6 +82,9 @@ std::vector<std::optional<std::size_t>> devices_before(std::vector<std::string> 
     return result;
 }
 
+/// The part of an iteration that moving has to take for plans that move less to be looked for.
+constexpr double worth_planning = 1e-3;
+
 /// What moves, and the seconds of it.
 struct move {
     bytes received, from_checkpoint;
@@ -138,6 +142,16 @@ move move_between(std::vector<stored_parts> const& had, std::vector<stored_parts
     return result;
 }
 
+/// Returns a plan that was priced on a cluster, of which nothing else is known there.
+template <class Plan>
+any_plan known_by_price_alone(Plan p, cluster const& c) {
+    p.warnings.clear(), p.space.clear();
+    p.provenance.cluster = c.name;
+    p.which_limit = search::limit_kind::none;
+    search::conclude(p, std::optional(p.cost()), 0.0, p.cost());
+    return p;
+}
+
 /// Returns the plan at its price on a cluster, or nothing if it is for other devices or does not fit.
 std::optional<any_plan> priced_on(any_plan const& made, plan_arguments const& arguments, cluster const& c) {
     try {
@@ -149,21 +163,43 @@ std::optional<any_plan> priced_on(any_plan const& made, plan_arguments const& ar
             p.time = cost.time, p.memory = std::move(cost.memory);
             auto const types = on.devices();
             for (std::size_t d = 0; d < types.size(); ++d) p.devices[d].memory_limit = on.types[types[d]].memory;
-            p.baselines.clear(), p.other_baselines.clear(), p.trajectory.clear(), p.warnings.clear();
-            p.global_lower_bound.reset(), p.space.clear();
-            p.provenance.cluster = c.name;
-            p.which_limit = search::limit_kind::none;
-            search::conclude(p, std::optional(p.cost()), 0.0, p.cost());
-            return p;
+            p.baselines.clear(), p.other_baselines.clear(), p.trajectory.clear();
+            p.global_lower_bound.reset();
+            return known_by_price_alone(std::move(p), c);
         }
         auto p = std::get<staged_plan>(made);
         if (!price(p, c)) return std::nullopt;
-        p.families.clear(), p.warnings.clear(), p.space.clear();
-        p.provenance.cluster = c.name;
-        p.which_limit = search::limit_kind::none;
-        search::conclude(p, std::optional(p.cost()), 0.0, p.cost());
-        return p;
+        p.families.clear();
+        return known_by_price_alone(std::move(p), c);
     } catch (input_error const&) { return std::nullopt; } // of another number of devices
+}
+
+/// Returns the forms in which a plan of one stage reads its parameters, those of most bytes first, as `--pin` has them;
+/// none of others, or where planning may not pin.
+std::vector<std::string> forms_that_stay(any_plan const& old, plan_arguments const& arguments) {
+    auto const* whole = std::get_if<plan>(&old);
+    if (!whole || whole->is_on_mesh() || whole->has_groups() || !arguments.hap.mesh.empty() ||
+        arguments.hap.group_machines)
+        return {};
+    std::vector<std::pair<double, std::string>> forms;
+    for (auto const& s : whole->steps) {
+        auto const* read = s.instruction.as<instruction::read>();
+        if (!read || whole->tensors[read->tensor].role != tensor_role::parameter) continue;
+        auto const& tensor = whole->tensors[read->tensor];
+        std::string form = to_string(read->to);
+        if (read->to.is_shard()) { // of factors of its dimension, the one of this number
+            auto const number = static_cast<std::ptrdiff_t>(read->to.factor());
+            auto const dimension = tensor.factors[static_cast<std::size_t>(number)].dimension;
+            auto const before = std::count_if(tensor.factors.begin(), tensor.factors.begin() + number,
+                                              [&](factor const& f) { return f.dimension == dimension; });
+            form = "shard(" + std::to_string(dimension) + '.' + std::to_string(before) + ')';
+        }
+        forms.emplace_back(-tensor.size().value, tensor.name + '=' + form);
+    }
+    heddle::algorithm::sort(forms);
+    std::vector<std::string> result;
+    for (auto& form : forms) result.push_back(std::move(form.second));
+    return result;
 }
 
 bool is_same_training(provenance const& one, provenance const& other) {
@@ -174,14 +210,13 @@ bool is_same_training(provenance const& one, provenance const& other) {
 
 } // namespace
 
-plan_note going_on(plan_arguments const& arguments, plan_input const& input, any_plan& made) {
+plan_note going_on(plan_arguments const& arguments, plan_input const& input, any_plan& made, attended_run& attended) {
     auto old = read_any_plan(arguments.from);
     auto const model = read_planned_model(arguments.model, arguments.inputs, origin_of(old));
     if (!model.warnings.empty() && origin_of(old).model_digest != model.digest)
         throw input_error(arguments.from, "is not a plan of " + arguments.model);
     auto const& c = input.cluster;
     auto const then = stored_by(old, model.program, arguments.from);
-    auto const now = stored_by(made, input.model.program, "the new plan");
     std::vector<std::string> types;
     for (auto const& m : c.machines)
         types.insert(types.end(), static_cast<std::size_t>(m.devices) * static_cast<std::size_t>(m.count),
@@ -198,8 +233,30 @@ plan_note going_on(plan_arguments const& arguments, plan_input const& input, any
         bytes_per_element.push_back(element_size(info.type) +
                                     (is_trained ? training.state_bytes_per_element(info.type) : 0));
     }
-    auto const moved = move_between(had, now.parts, bytes_per_element, c);
-    double const per_iteration = moved.time / arguments.iterations, anew = cost_of(made) + per_iteration;
+    auto const moved_for = [&](any_plan const& p) {
+        return move_between(had, stored_by(p, input.model.program, "the new plan").parts, bytes_per_element, c);
+    };
+    auto moved = moved_for(made);
+    double anew = cost_of(made) + moved.time / arguments.iterations;
+
+    // Where moving is dear, plans that leave the largest parameters in their forms may take less with their part of it.
+    auto const forms = forms_that_stay(old, arguments);
+    std::size_t stay = 0;
+    for (std::size_t pinned = forms.size(); pinned > 0 && moved.time / arguments.iterations > worth_planning * anew;
+         pinned /= 4) {
+        auto asked = arguments;
+        if (asked.planner == "joint") asked.planner = "hap";
+        auto& pins = asked.hap.pins;
+        pins.insert(pins.end(), forms.begin(), forms.begin() + static_cast<std::ptrdiff_t>(pinned));
+        try {
+            auto other = make_plan(asked, input, c, attended);
+            if (!exists(other)) continue;
+            auto const moves = moved_for(other);
+            double const cost = cost_of(other) + moves.time / arguments.iterations;
+            if (cost >= anew) continue;
+            made = std::move(other), moved = moves, anew = cost, stay = pinned;
+        } catch (input_error const&) { continue; } // of forms that the model has no more, or that are to be others
+    }
 
     std::optional<any_plan> kept;
     if (are_same_devices(types, then.types) && is_same_training(origin_of(old), origin_of(made)))
@@ -213,10 +270,13 @@ plan_note going_on(plan_arguments const& arguments, plan_input const& input, any
     table.add({"", "seconds", "GB that move", "in seconds", "with a part of that"});
     table.add({"as before", kept ? fixed(cost_of(*kept), decimals) : "-", "0.000", "0.000",
                kept ? fixed(cost_of(*kept), decimals) : "-"});
-    table.add({"planned anew", fixed(cost_of(made), decimals), fixed(moved.received.value / 1e9, 3),
-               fixed(moved.time, 3), fixed(anew, decimals)});
+    table.add({stay > 0 ? "planned anew, forms kept" : "planned anew", fixed(cost_of(made), decimals),
+               fixed(moved.received.value / 1e9, 3), fixed(moved.time, 3), fixed(anew, decimals)});
     note.section += table.print(2, 0);
     auto const say = [&](std::string const& text) { add_paragraph(note.section, "  ", text); };
+    if (stay > 0)
+        say("The new plan leaves " + heddle::detail::count(stay, "parameter") + " of " + std::to_string(forms.size()) +
+            " in the forms that they have: others move more than they gain.");
     if (moved.from_checkpoint.value > 0)
         say(fixed(moved.from_checkpoint.value / 1e9, 3) +
             " GB have to come from a checkpoint; the time of that is not counted.");
@@ -234,11 +294,14 @@ plan_note going_on(plan_arguments const& arguments, plan_input const& input, any
                   {"seconds_to_move", moved.time},
                   {"cost_before", kept ? nlohmann::ordered_json(cost_of(*kept)) : nlohmann::ordered_json()},
                   {"cost_anew", cost_of(made)},
+                  {"forms_kept", stay},
                   {"kept", stays}};
     if (stays) {
         made = std::move(*kept);
         add_origin(made, input);
     }
+    if (auto* whole = std::get_if<plan>(&made); whole && arguments.planner == "joint")
+        made = staged(std::move(*whole), c); // as that planner's plans are
     return note;
 }
 

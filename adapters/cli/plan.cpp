@@ -30,14 +30,11 @@ namespace heddle::cli {
 
 namespace {
 
-timeline timeline_of(plan const& p, cluster const& c) {
-    auto const& training = p.provenance.training;
-    if (!training.interleaves()) return run_serial(p, c);
-    return simulate(p, c, {.barriers = training.turn.value > 0}); // turning takes its time where slots begin together
-}
-
 std::string trace_of(plan const& p, cluster const& c) { return json::write_trace(p, timeline_of(p, c)); }
-std::string trace_of(staged_plan const& p, cluster const& c) { return json::write_trace(p, simulate(p, c)); }
+std::string trace_of(staged_plan const& p, cluster const& c) {
+    if (p.is_plain()) return trace_of(p.stages.front().plan, cluster_of(c, p.stages.front()));
+    return json::write_trace(p, simulate(p, c));
+}
 
 nlohmann::ordered_json fields_of(std::vector<plan_note> const& notes) {
     auto fields = nlohmann::ordered_json::object();
@@ -138,8 +135,11 @@ std::string text_of(any_plan const& made, plan_arguments const& arguments) {
     auto const& staged = std::get<staged_plan>(made);
     // One stage with the whole batch on all devices is a plan as any other.
     bool const is_on_all = staged.stages.front().devices.size() == staged.device_count;
-    return staged.is_plain() && is_on_all ? json::write_plan(staged.stages.front().plan, options)
-                                          : json::write_plan(staged, options);
+    if (!staged.is_plain() || !is_on_all) return json::write_plan(staged, options);
+    auto only = staged.stages.front().plan;
+    for (auto const& [name, family] : staged.families)
+        if (family.cost != staged.cost()) only.baselines[name] = family.cost;
+    return json::write_plan(only, options);
 }
 
 int run_plan(plan_arguments const& given) {
@@ -155,7 +155,7 @@ int run_plan(plan_arguments const& given) {
     auto made = planned(arguments, input, *attended);
     if (arguments.hap.why_not) notes.push_back(cost_of_form_rules(arguments, input, made, *attended));
     if (exists(made)) {
-        if (!arguments.from.empty()) notes.push_back(going_on(arguments, input, made));
+        if (!arguments.from.empty()) notes.push_back(going_on(arguments, input, made, *attended));
         if (arguments.sensitivity) notes.push_back(sensitivity_of(arguments, input, made, *attended));
         if (arguments.sweep) notes.push_back(sweep_over_devices(arguments, input, made, *attended));
         if (arguments.spare > 0) notes.push_back(plan_for_losses(arguments, input, made, *attended, files));
