@@ -19,9 +19,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -40,9 +42,11 @@ using ordered_json = nlohmann::ordered_json;
 /// Says that a framework cannot express a plan, and what the nearest that it can costs.
 [[noreturn]] void refuse(exported_plan const& p, std::string const& why) {
     std::string nearest;
-    if (p.even && p.cost > 0)
-        nearest = "; nearest is " + p.even->name + ", at " +
-                  heddle::detail::fixed(100 * (p.even->cost / p.cost - 1), 1) + " % more time";
+    if (p.nearest)
+        nearest = std::isfinite(p.nearest->cost)
+                      ? "; nearest is " + p.nearest->name + ", at " +
+                            heddle::detail::fixed(100 * (p.nearest->cost / p.cost - 1), 1) + " % more time"
+                      : "; " + p.nearest->name + " does not fit into memory";
     throw input_error("the plan cannot be expressed", why + nearest);
 }
 
@@ -332,37 +336,55 @@ std::string shardy(exported_plan const& whole) {
 std::optional<double> cost_of(std::optional<double> const& strategy) { return strategy; }
 std::optional<double> cost_of(family_result const& family) { return family.cost; }
 
-/// Returns the cheapest of some strategies, by their names in plans and here.
+/// A strategy by its name in plans and here, and the frameworks that can do it at even shares.
+struct known_strategy {
+    char const *in_plans, *name;
+    std::vector<std::string> frameworks;
+};
+
+std::vector<known_strategy> known_strategies() {
+    return {{"DP-EV", "data parallelism at even shares", {"megatron", "deepspeed", "torchtitan", "shardy", "dtensor"}},
+            {"DP-CP", "data parallelism at shares by speed", {"dtensor"}},
+            {"ZeRO-1", "ZeRO-1", {"megatron", "deepspeed", "shardy", "dtensor"}},
+            {"ZeRO-2", "ZeRO-2", {"shardy", "dtensor"}},
+            {"fully sharded", "full sharding", {"megatron", "deepspeed", "torchtitan", "shardy", "dtensor"}},
+            {"tensor parallel", "tensor parallelism", {"megatron", "torchtitan", "shardy"}}};
+}
+
+/// Returns the cheapest strategy that a framework can do. What was priced on unequal devices has shares by speed, unless
+/// its name says otherwise, which PyTorch's tensors alone can have.
 template <class Costs>
-std::optional<priced_strategy> cheapest(Costs const& costs,
-                                        std::vector<std::pair<std::string, std::string>> const& names) {
+std::optional<priced_strategy> nearest_of(Costs const& costs, std::string const& to, bool are_equal) {
     std::optional<priced_strategy> best;
-    for (auto const& [name, here] : names)
-        if (auto const found = costs.find(name); found != costs.end())
-            if (auto const cost = cost_of(found->second); cost && (!best || *cost < best->cost)) best = {here, *cost};
+    for (auto const& s : known_strategies()) {
+        auto const found = costs.find(s.in_plans);
+        if (found == costs.end() || algorithm::find(s.frameworks, to) == s.frameworks.end()) continue;
+        if (!are_equal && to != "dtensor" && s.in_plans != std::string("DP-EV")) continue;
+        double const cost = cost_of(found->second).value_or(std::numeric_limits<double>::infinity());
+        if (!best || cost < best->cost) best = {s.name, cost};
+    }
     return best;
 }
 
 template <class Costs>
-exported_plan exported(std::vector<plan const*> stages, int micro_batches, double cost, Costs const& costs) {
-    std::pair<std::string, std::string> const even{"DP-EV", "data parallelism at even shares"};
-    return {std::move(stages), micro_batches, cost, cheapest(costs, {even}),
-            cheapest(costs, {even,
-                             {"DP-CP", "data parallelism at shares by speed"},
-                             {"ZeRO-1", "ZeRO-1"},
-                             {"ZeRO-2", "ZeRO-2"},
-                             {"fully sharded", "full sharding"}})};
+exported_plan exported(std::vector<plan const*> stages, int micro_batches, double cost, Costs const& costs,
+                       std::string const& to) {
+    bool const are_equal = algorithm::all_of(stages, [&](plan const* p) {
+        return algorithm::all_of(p->devices,
+                                 [&](auto const& d) { return d.type == stages.front()->devices.front().type; });
+    });
+    return {std::move(stages), micro_batches, cost, nearest_of(costs, to, are_equal)};
 }
 
-exported_plan exported(plan const& p) { return exported({&p}, 1, p.cost(), p.baselines); }
+exported_plan exported(plan const& p, std::string const& to) { return exported({&p}, 1, p.cost(), p.baselines, to); }
 
-exported_plan exported(staged_plan const& p) {
+exported_plan exported(staged_plan const& p, std::string const& to) {
     std::vector<plan const*> stages;
     for (auto const& s : p.stages) stages.push_back(&s.plan);
-    return exported(std::move(stages), p.micro_batches, p.cost(), p.families);
+    return exported(std::move(stages), p.micro_batches, p.cost(), p.families, to);
 }
 
-exported_plan exported(pipeline_plan const&) {
+exported_plan exported(pipeline_plan const&, std::string const&) {
     throw input_error("the plan cannot be exported",
                       "it is a strategy of layers, expected one of stages, which heddle plan makes without --planner");
 }
@@ -372,7 +394,7 @@ exported_plan exported(pipeline_plan const&) {
 int run_export(export_arguments const& arguments) {
     if (!arguments.out.empty()) heddle::json::require_writable(arguments.out);
     auto const p = read_any_plan(arguments.plan);
-    auto const whole = std::visit([](auto const& of_kind) { return exported(of_kind); }, p);
+    auto const whole = std::visit([&](auto const& of_kind) { return exported(of_kind, arguments.to); }, p);
     std::optional<json::model> model;
     if (!arguments.model.empty()) {
         if (arguments.to != "dtensor") throw input_error("--model", "is read for --to dtensor alone");

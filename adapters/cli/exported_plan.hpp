@@ -25,10 +25,8 @@ struct exported_plan {
     std::vector<plan const*> stages;
     int micro_batches = 1;
     double cost = 0;
-    /// Data parallelism at even shares, which every framework can do, if the plan knows its cost.
-    std::optional<priced_strategy> even;
-    /// The cheapest that a module can be made to do without knowing its modules: data parallelism, ZeRO, full sharding.
-    std::optional<priced_strategy> of_data;
+    /// The cheapest that the framework can do of what the plan knows the cost of; with an infinite cost if none fits.
+    std::optional<priced_strategy> nearest;
 };
 
 /// Returns the placements of every stage's inputs and parameters in the words of PyTorch's DTensor. With the model of a

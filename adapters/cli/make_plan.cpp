@@ -8,6 +8,7 @@
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/joint.hpp>
 #include <heddle/planner/mesh.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/segments.hpp>
 
 #ifdef HEDDLE_HAS_METIS
@@ -88,9 +89,19 @@ any_plan found_by_planner(plan_arguments const& arguments, plan_input const& inp
     if (arguments.planner == "joint") return find_plan(p, c, solver, joint_options_of(arguments, attended));
     auto const options = options_of(arguments, p, attended);
     if (arguments.planner == "hidup") return plan_hidup(p, c, solver, options_of(arguments.hidup, options));
-    if (!arguments.hap.mesh.empty())
-        return plan_mesh(p, c, mesh(arguments.hap.mesh), solver,
-                         {.training = options.training, .limits = options.limits});
+    if (!arguments.hap.mesh.empty()) {
+        search::deadline const until(options.limits);
+        auto on_mesh =
+            plan_mesh(p, c, mesh(arguments.hap.mesh), solver, {.training = options.training, .limits = options.limits});
+        if (on_mesh.exists() && !until.is_over()) { // well-known strategies have one axis
+            auto on_one_axis = options;
+            on_one_axis.limits = until.rest();
+            auto beside = plan_hap(p, c, solver, on_one_axis);
+            on_mesh.baselines = std::move(beside.baselines);
+            on_mesh.baselines["one axis"] = beside.exists() ? std::optional(beside.cost()) : std::nullopt;
+        }
+        return on_mesh;
+    }
     return plan_hap(p, planned_cluster(arguments, c), solver, options);
 }
 

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -381,8 +382,8 @@ ordered_json parameter_row(plan const& p, parameter_use const& use, product_form
 
 ordered_json placements_of(exported_plan const& whole, program const* model) {
     ordered_json out{{"micro_batches", whole.micro_batches}};
-    if (whole.of_data && whole.cost > 0)
-        out["nearest"] = {{"name", whole.of_data->name}, {"more", whole.of_data->cost / whole.cost - 1}};
+    if (auto const& nearest = whole.nearest; nearest && std::isfinite(nearest->cost))
+        out["nearest"] = {{"name", nearest->name}, {"more", nearest->cost / whole.cost - 1}};
     for (auto const* p : whole.stages) {
         std::optional<module_boundaries> boundaries;
         if (model) {

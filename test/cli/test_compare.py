@@ -255,6 +255,10 @@ class Compared(CommandLine):
         out = self.plan("plan.json", "--planner", "hap", "--model", VGG, "--cluster", MIXED)
         for framework, word in (("megatron", "uneven"), ("deepspeed", "uneven"), ("torchtitan", "uneven"), ("shardy", "unequal")):
             self.refused(run("export", "--plan", out, "--to", framework), "cannot be expressed", word, "nearest is data parallelism at even shares, at 58")
+        meshed = self.plan("meshed.json", "--mesh", "8x4", "--model", MODEL, "--cluster", "examples/clusters/v100x8_p100x24.json")
+        least = json.loads(meshed.read_text())
+        more = 100 * (least["baselines"]["DP-EV"] / least["cost"] - 1)
+        self.refused(run("export", "--plan", meshed, "--to", "megatron"), f"nearest is data parallelism at even shares, at {more:.1f} % more time")
         text = self.path / "dtensor.json"
         self.assertEqual(run("export", "--plan", out, "--to", "dtensor", "--out", text).stdout, "")
         stage = json.loads(text.read_text())["stages"][0]
