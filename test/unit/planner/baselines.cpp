@@ -198,12 +198,14 @@ TEST_CASE("where a strategy has no program, the plan says why") {
 TEST_CASE("words say that samples are cut along their sequence") {
     auto const words_at = [](extent batch, extent length) {
         program_builder b;
-        auto const x = b.input("x", {batch, length, 64});
-        auto const w = b.parameter("w", {64, 64});
-        auto const y =
-            b.apply("linear", "(b s k), (n k) -> (b s n); 0*1", {x, w}, {.category = operator_class::matmul});
+        auto h = b.input("x", {batch, length, 64});
+        for (auto const* name : {"w0", "w1", "w2"}) { // other ways would send activations
+            h = b.apply("linear", "(b s k), (n k) -> (b s n); 0*1", {h, b.parameter(name, {64, 64})},
+                        {.category = operator_class::matmul});
+            h = b.apply("relu", "(b s n) -> (b s n)", {h}, {.saved_results = {0}});
+        }
         auto const p =
-            plan_hap(b.finish(b.apply("sum", "(b s n) -> (); 0", {y})), four_equal(1e12), clp::ratio_solver{});
+            plan_hap(b.finish(b.apply("sum", "(b s n) -> (); 0", {h})), four_equal(1e12), clp::ratio_solver{});
         std::string labels;
         for (auto const& word : words_of(p)) labels += word.label + ";";
         return labels;
