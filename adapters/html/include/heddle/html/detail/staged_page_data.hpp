@@ -65,6 +65,7 @@ private:
         auto const events = timeline_of(s.plan, cluster_of(cluster_, s));
         page_data const data(s.plan, indexed, events);
         auto shown = data.object();
+        for (auto const* of_stage : {"limit", "globalLowerBound"}) shown.erase(of_stage);
         shown["words"] = sentences(words_of(plan_));
         for (auto& text : data.reasons()) shown["words"].push_back(std::move(text));
         shown["words"].push_back(best_in_words(result["best"]));
