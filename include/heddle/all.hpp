@@ -206,6 +206,7 @@
 #include <heddle/synthesis/stage_run.hpp>
 #include <heddle/synthesis/synthesise.hpp>
 #include <heddle/synthesis/tensor_groups.hpp>
+#include <heddle/synthesis/timed_searches.hpp>
 #include <heddle/synthesis/work_bound.hpp>
 
 #include <heddle/planner/amp.hpp>

@@ -58,8 +58,9 @@ HEDDLE_INLINE plan plan_hap(program_indexer const& index, cluster const& c, rati
     return plan_in_segments(
         index, c, options, balance,
         [&](indexed_program const& program, planning_options const& asked, std::optional<ratio_table> const& start) {
-            return options.training.overlaps_gradients ? run_hap<overlapped>(program, c, balance, asked, start)
-                                                       : run_hap<serial>(program, c, balance, asked, start);
+            auto by = searches_by<serial>(), otherwise = searches_by<overlapped>();
+            if (options.training.overlaps_gradients) std::swap(by, otherwise);
+            return run_hap(by, otherwise, program, c, balance, asked, start);
         });
 }
 

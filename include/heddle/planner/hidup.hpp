@@ -75,16 +75,16 @@ template <single_device_program Program, ratio_solver Solver>
 #include <heddle/synthesis/alternation.hpp>
 #include <heddle/synthesis/proof.hpp>
 #include <heddle/synthesis/stage_run.hpp>
+#include <heddle/synthesis/timed_searches.hpp>
 #include <heddle/theory/micro_batch.hpp>
 
 namespace heddle::detail {
 
 /// Searches the programs of a micro-batch, from ratios per device or from the starts of `plan_hap`, which on equal devices
 /// are one start.
-template <time_accumulator Accumulator>
-void search_in_turns(stage_run<Accumulator>& run, ratio_balancer const& balance,
-                     std::optional<ratio_table> const& start) {
-    alternation<Accumulator> pairs(run, balance);
+HEDDLE_INLINE void search_in_turns(stage_run& run, ratio_balancer const& balance,
+                                   std::optional<ratio_table> const& start) {
+    alternation pairs(run, balance);
     auto const proportional = run.programs.compute_proportional_ratios(), even = run.programs.even_ratios();
     if (start) pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
     else if (proportional == even) pairs.search_from({{"even", even}});
@@ -94,27 +94,26 @@ void search_in_turns(stage_run<Accumulator>& run, ratio_balancer const& balance,
 
 /// Plans one indexed micro-batch. Where several orders of operators have more programs than are kept, those of the given
 /// order are planned as well: of these more are kept.
-template <time_accumulator Accumulator>
-[[nodiscard]] plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance,
+HEDDLE_INLINE plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance,
                              planning_options const& options, std::optional<ratio_table> const& start,
                              double worth_below) {
-    using run_type = stage_run<Accumulator>;
-    run_type run(part, c, options);
+    auto const by = searches_by<duplex>();
+    stage_run run(by, part, c, options);
     search_in_turns(run, balance, start);
     auto in_one_order = options;
     in_one_order.cuts = 1;
-    std::optional<run_type> other;
+    std::optional<stage_run> other;
     if (options.cuts > 1 && !run.programs.is_complete() && !run.until.is_over()) {
         in_one_order.limits = run.until.rest(options.limits);
-        other.emplace(part, c, in_one_order);
+        other.emplace(by, part, c, in_one_order);
         search_in_turns(*other, balance, start);
     }
     constexpr double about = 1.2; // a proof finds programs too
-    auto const may_be_of_use = [&](run_type const& r) {
+    auto const may_be_of_use = [&](stage_run const& r) {
         return !r.record.is_empty() && r.record.best().cost() < about * worth_below;
     };
     bool const proves = may_be_of_use(run) || (other && may_be_of_use(*other));
-    auto const conclude = [&](run_type& r) {
+    auto const conclude = [&](stage_run& r) {
         if (proves && !r.record.is_empty()) prove_by_search(r);
         return std::move(r).concluded();
     };
@@ -153,7 +152,7 @@ HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole
     auto result = plan_in_segments(
         indexer_of(part), c, planning, balance,
         [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
-            return run_hidup<duplex>(one, c, balance, asked, start, options.worth_below);
+            return run_hidup(one, c, balance, asked, start, options.worth_below);
         });
     if (statistic)
         result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name +

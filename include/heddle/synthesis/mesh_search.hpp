@@ -111,7 +111,7 @@ template <ratio_solver Solver>
 #include <heddle/synthesis/mesh_axis.hpp>
 #include <heddle/synthesis/mesh_bound.hpp>
 #include <heddle/synthesis/mesh_realise.hpp>
-#include <heddle/synthesis/synthesise.hpp>
+#include <heddle/synthesis/timed_searches.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/loosened_space.hpp>
 
@@ -124,11 +124,10 @@ namespace heddle::detail {
 }
 
 /// Searches a program on a mesh of two axes.
-template <time_accumulator Accumulator>
 class mesh_searcher {
 public:
-    mesh_searcher(indexed_program const& program, cluster const& c, mesh const& m, mesh_search_options const& options,
-                  ratio_function const& solve);
+    mesh_searcher(timed_searches const& by, indexed_program const& program, cluster const& c, mesh const& m,
+                  mesh_search_options const& options, ratio_function const& solve);
     [[nodiscard]] mesh_search_result run();
 
 private:
@@ -198,6 +197,7 @@ private:
     void settle();
     [[nodiscard]] program_steps steps_of(mesh_instructions const& given) const;
 
+    timed_searches const by_;
     cluster const cluster_;
     mesh const& mesh_;
     mesh_search_options const& options_;
@@ -227,10 +227,10 @@ private:
     search::statistics statistics_;
 };
 
-template <time_accumulator Accumulator>
-mesh_searcher<Accumulator>::mesh_searcher(indexed_program const& program, cluster const& c, mesh const& m,
-                                          mesh_search_options const& options, ratio_function const& solve)
-    : cluster_(with_grouped_machines(c)), mesh_(m), options_(options), solve_(solve), until_(options.limits),
+HEDDLE_INLINE mesh_searcher::mesh_searcher(timed_searches const& by, indexed_program const& program, cluster const& c,
+                                           mesh const& m, mesh_search_options const& options,
+                                           ratio_function const& solve)
+    : by_(by), cluster_(with_grouped_machines(c)), mesh_(m), options_(options), solve_(solve), until_(options.limits),
       searched_(program), allowed_(searched_.as_searched(gathered_once())), kept_(allowed_),
       bounding_(searched_.program()), own_space_(searched_.program(), operator_kinds(searched_.program())),
       types_(cluster_), model_(cluster_, types_.classes, main_type(searched_.given()), options.training.reduction()),
@@ -245,8 +245,7 @@ mesh_searcher<Accumulator>::mesh_searcher(indexed_program const& program, cluste
     ratios_ = options.ratios.value_or(preferred_);
 }
 
-template <time_accumulator Accumulator>
-auto mesh_searcher<Accumulator>::least(number_of const& number) const -> one_axis {
+HEDDLE_INLINE auto mesh_searcher::least(number_of const& number) const -> one_axis {
     std::vector<double> numbers;
     for (auto const& i : space_->instructions()) numbers.push_back(number(i));
     auto const paths = search::paths_to_goal(*graph_, [&](cut_space::action a) {
@@ -257,8 +256,7 @@ auto mesh_searcher<Accumulator>::least(number_of const& number) const -> one_axi
     return program_of(search::follow(*graph_, paths));
 }
 
-template <time_accumulator Accumulator>
-auto mesh_searcher<Accumulator>::program_of(std::vector<cut_space::action> const& path) const -> one_axis {
+HEDDLE_INLINE auto mesh_searcher::program_of(std::vector<cut_space::action> const& path) const -> one_axis {
     one_axis result;
     for (std::size_t level = 0; level < path.size(); ++level)
         for (auto i : space_->moves()[path[level]].instructions)
@@ -266,8 +264,7 @@ auto mesh_searcher<Accumulator>::program_of(std::vector<cut_space::action> const
     return result;
 }
 
-template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::bound(bool is_draft) {
+HEDDLE_INLINE void mesh_searcher::bound(bool is_draft) {
     constexpr int drafted_rounds = 8;
     std::size_t const classes = model_.class_count();
     relaxation_weights const weights =
@@ -285,25 +282,22 @@ void mesh_searcher<Accumulator>::bound(bool is_draft) {
     double const target = std::min(best_.cost.added, options_.worth_below), all = target + credit();
     double const gap = std::isfinite(all) && all > 0 ? options_.gap * target / all : options_.gap;
     double const found = bound_->improve(all, {options_.bound_rounds, gap, until_}) - credit();
-    if (Accumulator::relaxation != relaxation_kind::clocks) return;
+    if (by_.kind != relaxation_kind::clocks) return;
     lower_bound_ = std::exchange(bounded_at_, ratios_) == ratios_ ? std::max(lower_bound_, found) : found;
 }
 
-template <time_accumulator Accumulator>
-double mesh_searcher<Accumulator>::credit() const {
+HEDDLE_INLINE double mesh_searcher::credit() const {
     double sum = 0;
     for (std::size_t k = 0; k < memory_.size(); ++k) sum += memory_[k] * model_.memory_limit(k);
     return sum;
 }
 
-template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::explore_own() {
+HEDDLE_INLINE void mesh_searcher::explore_own() {
     own_space_.restrict_to(kept_);
     own_graph_ = search::explore(own_space_, options_.width);
 }
 
-template <time_accumulator Accumulator>
-mesh_bound::path mesh_searcher<Accumulator>::least_bounding(number_of const& number) const {
+HEDDLE_INLINE mesh_bound::path mesh_searcher::least_bounding(number_of const& number) const {
     auto const& space = *bounding_.space;
     auto const paths = search::paths_to_goal(bounding_.graph, [&](cut_space::action a) {
         double sum = 0;
@@ -315,8 +309,7 @@ mesh_bound::path mesh_searcher<Accumulator>::least_bounding(number_of const& num
     return search::follow(bounding_.graph, paths);
 }
 
-template <time_accumulator Accumulator>
-std::vector<mesh_bound::pair_of_programs> mesh_searcher<Accumulator>::pairs_of_bound() {
+HEDDLE_INLINE std::vector<mesh_bound::pair_of_programs> mesh_searcher::pairs_of_bound() {
     std::vector<mesh_bound::pair_of_programs> pairs;
     for (axis_number axis = 0; axis < 2; ++axis) {
         pairs.push_back(bound_->in_turn(axis, bound_->cheapest(1 - axis)));
@@ -329,8 +322,7 @@ std::vector<mesh_bound::pair_of_programs> mesh_searcher<Accumulator>::pairs_of_b
     return pairs;
 }
 
-template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::explore_in_forms_of(std::vector<mesh_bound::path> const& paths) {
+HEDDLE_INLINE void mesh_searcher::explore_in_forms_of(std::vector<mesh_bound::path> const& paths) {
     if (bounding_.program.loosened().empty()) return;
     form_table forms(searched_.program().tensors.size());
     for (auto const& path : paths) add_forms(bounding_, path, forms);
@@ -343,8 +335,7 @@ void mesh_searcher<Accumulator>::explore_in_forms_of(std::vector<mesh_bound::pat
     }
 }
 
-template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::begin() {
+HEDDLE_INLINE void mesh_searcher::begin() {
     is_narrow_ = loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_);
     bool const is_loosened = !bounding_.program.loosened().empty();
     if (!is_narrow_ || (!is_loosened && !bounding_.space->is_complete())) {
@@ -370,16 +361,14 @@ void mesh_searcher<Accumulator>::begin() {
     if (is_too_large_) begin_with_less_memory();
 }
 
-template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::begin_from_pairs() {
+HEDDLE_INLINE void mesh_searcher::begin_from_pairs() {
     auto const pairs = pairs_of_bound();
     for (auto const& programs : pairs.front().programs) few_.push_back(programs);
     explore_in_forms_of(few_);
     begin_from(beginnings_of(pairs));
 }
 
-template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::begin_with_less_memory() {
+HEDDLE_INLINE void mesh_searcher::begin_with_less_memory() {
     // At first a full memory is worth a quarter of what the cheapest programs take; then more.
     double worth = pairs_of_bound().front().cost / 4;
     for (int n = 0; n < 5 && std::exchange(is_too_large_, false) && !until_.is_over(); ++n, worth *= 4) {
@@ -391,8 +380,7 @@ void mesh_searcher<Accumulator>::begin_with_less_memory() {
     }
 }
 
-template <time_accumulator Accumulator>
-auto mesh_searcher<Accumulator>::like(mesh_bound::path const& bounding) const -> one_axis {
+HEDDLE_INLINE auto mesh_searcher::like(mesh_bound::path const& bounding) const -> one_axis {
     if (graph_ == &bounding_.graph) return program_of(bounding);
     auto const& program = searched_.program();
     form_table forms(program.tensors.size());
@@ -410,28 +398,25 @@ auto mesh_searcher<Accumulator>::like(mesh_bound::path const& bounding) const ->
     });
 }
 
-template <time_accumulator Accumulator>
-auto mesh_searcher<Accumulator>::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
+HEDDLE_INLINE auto mesh_searcher::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
     -> std::vector<beginning> {
     std::vector<beginning> list;
     for (auto const& [cost, programs] : pairs) list.push_back({1, like(programs[0]), cost});
     return list;
 }
 
-template <time_accumulator Accumulator>
-auto mesh_searcher<Accumulator>::plan(axis_number axis, one_axis const& other) -> found_program {
+HEDDLE_INLINE auto mesh_searcher::plan(axis_number axis, one_axis const& other) -> found_program {
     mesh_axis const programs(searched_, mesh_, axis, other, kept_, options_.training, options_.width);
     auto asked = options_.synthesis;
     asked.weights = best_.weights;
     asked.search.limits = until_.rest(asked.search.limits);
-    auto found = synthesise<Accumulator>(programs.price(model_, ratios_), asked);
+    auto found = by_.synthesise(programs.price(model_, ratios_), asked);
     statistics_ += found.statistics;
     if (!found.path) return {};
     return {programs.instructions_of(*found.path), std::move(found.cost), std::move(found.weights)};
 }
 
-template <time_accumulator Accumulator>
-double mesh_searcher<Accumulator>::take_turns(axis_number axis, one_axis other, int most) {
+HEDDLE_INLINE double mesh_searcher::take_turns(axis_number axis, one_axis other, int most) {
     double before = std::numeric_limits<double>::infinity();
     for (int turn = 0; turn < most && !until_.is_over(); ++turn, axis = 1 - axis) {
         auto found = plan(axis, other);
@@ -451,8 +436,7 @@ double mesh_searcher<Accumulator>::take_turns(axis_number axis, one_axis other, 
     return before;
 }
 
-template <time_accumulator Accumulator>
-program_steps mesh_searcher<Accumulator>::steps_of(mesh_instructions const& given) const {
+HEDDLE_INLINE program_steps mesh_searcher::steps_of(mesh_instructions const& given) const {
     program_steps result;
     auto const& p = searched_.given();
     saved_so_far saved(p);
@@ -465,8 +449,7 @@ program_steps mesh_searcher<Accumulator>::steps_of(mesh_instructions const& give
     return result;
 }
 
-template <time_accumulator Accumulator>
-bool mesh_searcher<Accumulator>::balance() {
+HEDDLE_INLINE bool mesh_searcher::balance() {
     if (options_.ratios || types_.classes.size() == 1) return false;
     auto program = steps_of(in_given(searched_, best_.list));
     equal_shares const shares(best_ratios_);
@@ -480,8 +463,7 @@ bool mesh_searcher<Accumulator>::balance() {
     return moved > 1e-3;
 }
 
-template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::begin_from(std::vector<beginning> list) {
+HEDDLE_INLINE void mesh_searcher::begin_from(std::vector<beginning> list) {
     for (auto& [axis, other, cost] : list) {
         double const before = best_.cost.seconds;
         if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) break;
@@ -491,8 +473,7 @@ void mesh_searcher<Accumulator>::begin_from(std::vector<beginning> list) {
     }
 }
 
-template <time_accumulator Accumulator>
-void mesh_searcher<Accumulator>::settle() {
+HEDDLE_INLINE void mesh_searcher::settle() {
     for (int n = 0; n < options_.rounds && !until_.is_over() && balance(); ++n) {
         double const before = best_.cost.seconds;
         auto const list = best_.list;
@@ -503,8 +484,7 @@ void mesh_searcher<Accumulator>::settle() {
     ratios_ = best_ratios_;
 }
 
-template <time_accumulator Accumulator>
-mesh_search_result mesh_searcher<Accumulator>::run() {
+HEDDLE_INLINE mesh_search_result mesh_searcher::run() {
     mesh_search_result result;
     begin();
     if (lower_bound_ >= options_.worth_below) {
@@ -521,7 +501,7 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
         return result;
     }
     settle();
-    bool const has_bound = is_narrow_ && best_.weights && Accumulator::relaxation == relaxation_kind::clocks;
+    bool const has_bound = is_narrow_ && best_.weights && by_.kind == relaxation_kind::clocks;
     while (has_bound && (types_.classes.size() > 1 || is_tight(best_.weights->memory))) {
         // Costs split at the shares and the worth of memory that were found may have better programs, which may have
         // others.
@@ -549,8 +529,8 @@ mesh_search_result mesh_searcher<Accumulator>::run() {
 
 HEDDLE_INLINE mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
                                              mesh_search_options const& options, ratio_function const& solve) {
-    if (options.training.overlaps_gradients) return mesh_searcher<overlapped>(program, c, m, options, solve).run();
-    return mesh_searcher<serial>(program, c, m, options, solve).run();
+    auto const by = options.training.overlaps_gradients ? searches_by<overlapped>() : searches_by<serial>();
+    return mesh_searcher(by, program, c, m, options, solve).run();
 }
 
 } // namespace heddle::detail

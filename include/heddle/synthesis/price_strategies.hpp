@@ -3,19 +3,13 @@
 /// @brief What the strategies that trainers offer cost on a cluster.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
-#include <heddle/cost/overlapped.hpp>
-#include <heddle/cost/serial.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/plan/plan.hpp>
-#include <heddle/synthesis/baselines.hpp>
-#include <heddle/synthesis/relaxation_bounds.hpp>
 #include <heddle/synthesis/stage_run.hpp>
+#include <heddle/synthesis/timed_searches.hpp>
 
-#include <concepts>
-#include <cstddef>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace heddle {
@@ -26,13 +20,30 @@ struct priced_strategies {
     std::vector<std::string> warnings;
 };
 
+/// Each strategy at its best, at even and at compute-proportional ratios: under the plan's options and, some of them,
+/// with the other choice of gradient overlap, by the searches `otherwise`, if there are any; null where none of its
+/// programs fits, and where it has none. Those under the plan's options are considered as plans.
+[[nodiscard]] priced_strategies price_strategies(stage_run& run, std::optional<timed_searches> const& otherwise);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/baselines.hpp>
+
+#include <cstddef>
+
+namespace heddle {
+
 namespace detail {
 
 /// Prices a strategy's best program at some ratios by `cost_of(path)`; null if none fits.
-template <time_accumulator Accumulator, class CostOf>
-void price_strategy(stage_programs const& programs, baseline const& b, priced_graph const& priced,
-                    std::string const& name, strategy_costs& costs, CostOf const& cost_of) {
-    auto const bounds = improve_bounds<Accumulator>(priced, 6);
+template <class CostOf>
+void price_strategy(timed_searches const& by, stage_programs const& programs, baseline const& b,
+                    priced_graph const& priced, std::string const& name, strategy_costs& costs, CostOf const& cost_of) {
+    auto const bounds = by.improve_bounds(priced, 6, {}, search::deadline());
     if (!bounds.path && !bounds.memory_binds) return; // there was no time to look for one
     auto path = bounds.path;
     if (path && !programs.has_instruction(*path, b.witness)) path = programs.most_of(priced, b.witness);
@@ -42,8 +53,7 @@ void price_strategy(stage_programs const& programs, baseline const& b, priced_gr
 }
 
 /// Why a strategy has no program; empty if it has one, or if that is not known.
-[[nodiscard]] inline std::string obstacle_to(stage_programs const& programs, baseline const& b,
-                                             cut_graph const& graph) {
+HEDDLE_INLINE std::string obstacle_to(stage_programs const& programs, baseline const& b, cut_graph const& graph) {
     auto const& operators = programs.program().operators;
     for (std::size_t level = 0; level < operators.size(); ++level)
         if (graph.first_of_level[level + 1] == graph.first_of_level[level + 2])
@@ -56,18 +66,12 @@ void price_strategy(stage_programs const& programs, baseline const& b, priced_gr
 
 } // namespace detail
 
-/// Each strategy at its best, at even and at compute-proportional ratios: under the plan's options and, some of them,
-/// with the other choice of gradient overlap; null where none of its programs fits, and where it has none. Those under
-/// the plan's options are considered as plans.
-template <time_accumulator Accumulator>
-[[nodiscard]] priced_strategies price_strategies(stage_run<Accumulator>& run) {
-    using other_accumulator = std::conditional_t<std::same_as<Accumulator, overlapped>, serial, overlapped>;
-    constexpr bool is_ours = std::same_as<Accumulator, serial> || std::same_as<Accumulator, overlapped>;
+HEDDLE_INLINE priced_strategies price_strategies(stage_run& run, std::optional<timed_searches> const& otherwise) {
     auto& programs = run.programs;
     auto& record = run.record;
     auto other_training = run.options.training;
     other_training.overlaps_gradients = !other_training.overlaps_gradients;
-    std::string const otherwise =
+    std::string const ending =
         other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
     priced_strategies found;
     for (auto const& b : baselines_of(programs.given())) {
@@ -82,15 +86,14 @@ template <time_accumulator Accumulator>
         }
         auto const price_at = [&](std::string const& name, ratio_table const& ratios) {
             auto const priced = programs.price(graph, programs.model(), ratios);
-            detail::price_strategy<Accumulator>(programs, b, priced, name, found.baselines, [&](move_list const& path) {
-                return record.consider(name, path, ratios);
-            });
-            if (!b.in_both_overlaps || !is_ours || is_late()) return;
-            detail::price_strategy<other_accumulator>(
-                programs, b, priced, name + otherwise, found.other_baselines, [&](move_list const& path) {
-                    auto const [p, cost] = programs.realise(path, ratios, other_training);
-                    return cost.fits ? std::optional(p.cost()) : std::nullopt;
-                });
+            detail::price_strategy(run.by, programs, b, priced, name, found.baselines,
+                                   [&](move_list const& path) { return record.consider(name, path, ratios); });
+            if (!b.in_both_overlaps || !otherwise || is_late()) return;
+            detail::price_strategy(*otherwise, programs, b, priced, name + ending, found.other_baselines,
+                                   [&](move_list const& path) {
+                                       auto const [p, cost] = programs.realise(path, ratios, other_training);
+                                       return cost.fits ? std::optional(p.cost()) : std::nullopt;
+                                   });
         };
         price_at(b.at_even, programs.even_ratios());
         if (!is_late()) price_at(b.at_proportional, programs.compute_proportional_ratios());
@@ -99,3 +102,5 @@ template <time_accumulator Accumulator>
 }
 
 } // namespace heddle
+
+#endif

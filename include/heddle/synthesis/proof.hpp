@@ -4,14 +4,48 @@
 /// shares.
 #pragma once
 
-#include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/synthesis/alternation.hpp>
-#include <heddle/synthesis/exchange_moves.hpp>
+#include <heddle/synthesis/stage_run.hpp>
+
+namespace heddle {
+
+namespace detail {
+
+/// Returns a lower bound of every program at any ratios.
+[[nodiscard]] double bound_at_any_ratios(stage_run const& run);
+
+/// Returns the computations of bounding programs that are part of one whose bound is at most `most`.
+/// *Complexity.* Linear in the levels times their links and moves.
+[[nodiscard]] computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
+                                                  relaxation const& under, double offset, double most);
+
+/// A bound by programs that bound those at hand, at the shares of the best plan. What no program as cheap as the plan
+/// has is left out on the way, which leaves programs few enough for narrower bounds, or for none.
+/// *Precondition:* there are such programs.
+[[nodiscard]] double bound_by_bounding(stage_run& run);
+
+/// Runs the last search, if one with a twentieth of its limits pays.
+[[nodiscard]] synthesis_result search_while_it_pays(stage_run& run, priced_graph const& priced,
+                                                    synthesis_options options);
+
+} // namespace detail
+
+/// Proves by relaxations and, if those do not suffice, by a search that goes on while it pays. If a better program is
+/// met on the way, it becomes the plan, and the bound is computed anew. *Precondition:* something was found.
+void prove(stage_run& run, alternation& by);
+
+/// Proves by a search of all programs at the plan's shares, if weights alone give a loose bound.
+void prove_by_search(stage_run& run);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/algorithm.hpp>
 #include <heddle/synthesis/global_bound.hpp>
 #include <heddle/synthesis/linked_bound.hpp>
 #include <heddle/synthesis/planned_prices.hpp>
-#include <heddle/synthesis/stage_run.hpp>
 
 #include <algorithm>
 #include <cassert>
@@ -23,13 +57,9 @@
 #include <utility>
 #include <vector>
 
-namespace heddle {
+namespace heddle::detail {
 
-namespace detail {
-
-/// Returns a lower bound of every program at any ratios.
-template <time_accumulator Accumulator>
-[[nodiscard]] double bound_at_any_ratios(stage_run<Accumulator> const& run) {
+HEDDLE_INLINE double bound_at_any_ratios(stage_run const& run) {
     constexpr int rounds = 4;
     auto const& programs = run.programs;
     auto const speeds = programs.compute_proportional_ratios().front();
@@ -49,18 +79,10 @@ template <time_accumulator Accumulator>
     return std::max(bound, bound_by(weights));
 }
 
-/// Returns the computations of bounding programs that are part of one whose bound is at most `most`.
-/// *Complexity.* Linear in the levels times their links and moves.
-[[nodiscard]] computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
-                                                  relaxation const& under, double offset, double most);
-
-/// A bound by programs that bound those at hand, at the shares of the best plan. What no program as cheap as the plan
-/// has is left out on the way, which leaves programs few enough for narrower bounds, or for none.
-/// *Precondition:* there are such programs.
-template <time_accumulator Accumulator>
-[[nodiscard]] double bound_by_bounding(stage_run<Accumulator>& run) {
+HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
+    constexpr int rounds_of_links = 15;
     // Where micro-batches take turns, more than two rounds leave hardly anything out.
-    constexpr int rounds = Accumulator::relaxation == relaxation_kind::directions ? 2 : 4, rounds_of_links = 15;
+    int const rounds = run.by.kind == relaxation_kind::directions ? 2 : 4;
     auto& programs = run.programs;
     double bound = 0;
     bool is_narrower = false;
@@ -72,7 +94,7 @@ template <time_accumulator Accumulator>
         planned_prices const at(programs, run.record.best(), planned_prices::of_bounding{});
         auto const improve = [&](std::optional<multipliers> const& start) {
             int const most = run.options.synthesis.relaxation_rounds;
-            return improve_bounds<Accumulator>(at.priced, start ? most / 2 : 2 * most, start, run.until);
+            return run.by.improve_bounds(at.priced, start ? most / 2 : 2 * most, start, run.until);
         };
         auto bounds = improve(weights);
         if (round == 0 && run.weights) // prices of memory may be far from those that go with these shares
@@ -89,19 +111,16 @@ template <time_accumulator Accumulator>
         auto& under = bounds.tightest.front();
         weights = under.weights;
         forms.clear();
-        if constexpr (Accumulator::relaxation == relaxation_kind::clocks) {
+        if (run.by.kind == relaxation_kind::clocks) {
             auto linked = improve_links(at.priced, *bounding.links, std::move(under), programs.potentials(), cost,
                                         rounds_of_links, run.until);
             under = std::move(linked.best);
             for (auto const& path : linked.last) programs.add_forms(bounding, path, forms);
             bound = std::max(bound, std::min(under.bound(), cost));
         }
-        bound = std::max(bound, with_whole_buckets<Accumulator>(at.priced, bound, under, cost));
+        bound = std::max(bound, with_whole_buckets(run.by.kind, at.priced, bound, under, cost));
         if (bound >= cost * (1 - 1e-4) || run.until.is_over()) break;
-        program_clock<Accumulator> const clock(at.priced);
-        double offset = -std::numeric_limits<double>::infinity();
-        if constexpr (Accumulator::relaxation != relaxation_kind::none)
-            offset = clock.time().relaxed(clock.time().initial(), under.weights.time, 0) + under.beside();
+        double const offset = run.by.worth_at_start(at.priced, under) + under.beside();
         if (bounds.path) programs.add_forms(bounding, *bounds.path, forms);
         if (!programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)))) break;
         is_narrower = true;
@@ -110,9 +129,7 @@ template <time_accumulator Accumulator>
     return bound;
 }
 
-/// Runs the last search, if one with a twentieth of its limits pays.
-template <time_accumulator Accumulator>
-[[nodiscard]] synthesis_result search_while_it_pays(stage_run<Accumulator>& run, priced_graph const& priced,
+HEDDLE_INLINE synthesis_result search_while_it_pays(stage_run& run, priced_graph const& priced,
                                                     synthesis_options options) {
     auto const& last = run.options.last_search;
     options.search = last;
@@ -128,121 +145,6 @@ template <time_accumulator Accumulator>
     options.relaxation_rounds = 1;
     return run.synthesise(priced, std::move(options));
 }
-
-} // namespace detail
-
-/// Proves by relaxations and, if those do not suffice, by a search that goes on while it pays. If a better program is
-/// met on the way, it becomes the plan, and the bound is computed anew. *Precondition:* something was found.
-template <time_accumulator Accumulator>
-void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
-    constexpr bool searches = stage_run<Accumulator>::search_proves;
-    auto& programs = run.programs;
-    auto& record = run.record;
-    record.tell("proof");
-    auto options = run.options.synthesis;
-    options.relaxation_rounds *= searches ? 4 : 2;
-    options.whole_buckets = true;
-    if (!searches) options.search.limits.labels = 0;
-    constexpr bool is_relaxed = Accumulator::relaxation != relaxation_kind::none;
-    std::optional<double> at_any_ratios;
-    bool is_reduced = false, at_equal_shares = false; // what was left out, then, is no part of cheaper plans either
-    double bounded = 0;
-    for (int left = 4;; --left) {
-        if (run.memory_binds) programs.take_all(); // a bound that prices memory is for programs of the graph alone
-        if (!std::exchange(at_equal_shares, false)) {
-            bounded = 0;
-            if (std::exchange(is_reduced, false)) programs.take_again();
-        }
-        if (programs.bounding() && !run.until.is_over()) {
-            if (is_relaxed && run.weights && !is_reduced) at_any_ratios = detail::bound_at_any_ratios(run);
-            bounded = std::max(bounded, detail::bound_by_bounding(run));
-            is_reduced = true; // at these shares
-            left = std::min(left, 2);
-        }
-        planned_prices const at(programs, record.best());
-        options.start = record.path();
-        if (searches && run.weights) options.weights = at.spread(*run.weights, programs.types());
-        auto const found =
-            searches ? detail::search_while_it_pays(run, at.priced, options) : run.synthesise(at.priced, options);
-        if (found.memory_binds && !programs.has_all()) {
-            run.memory_binds = true;
-            is_reduced = false;
-            continue;
-        }
-        if (searches) run.which_limit = found.which_limit;
-        double const cost = record.best().cost();
-        assert(is_reduced || found.lower_bound <= cost * (1 + 1e-9));
-        record.best().lower_bound = std::min(cost, std::max(bounded, programs.is_complete() ? found.lower_bound : 0));
-        if (left == 0 || !found.path || found.cost.seconds >= cost * (1 - 1e-9)) break;
-        auto [p, now] = programs.realise_on_devices(*found.path, record.best().ratios, run.options.training);
-        if (!now.fits || p.cost() >= cost) break;
-        std::string const origin = "integral shares, round " + std::to_string(5 - left);
-        record.take(origin, std::move(p), *found.path, ratio_table(record.ratios()));
-        if (auto const balanced = by.balance_at(record.path(), record.ratios()))
-            record.consider(origin + ", ratios", record.path(), *balanced);
-        move_atoms_of_candidates(record, programs, run.until);
-        auto const& best = record.best();
-        at_equal_shares = is_reduced && are_equal(programs.program(), at.shares,
-                                                  integral_shares(programs.program(), best.ratios, best.cuts));
-    }
-    if (!is_relaxed || !programs.has_bound() || !run.weights || run.until.is_over()) return;
-    if (!at_any_ratios) at_any_ratios = detail::bound_at_any_ratios(run);
-    record.best().global_lower_bound = std::min(*at_any_ratios, record.best().lower_bound);
-}
-
-/// Proves by a search of all programs at the plan's shares, if weights alone give a loose bound.
-template <time_accumulator Accumulator>
-void prove_by_search(stage_run<Accumulator>& run) {
-    auto& programs = run.programs;
-    auto& record = run.record;
-    record.tell("proof");
-    auto options = run.options.synthesis;
-    options.search = run.options.last_search;
-    options.narrowest = options.beam; // what narrower ones find is there
-    if (run.weights) options.relaxation_rounds /= 2;
-    constexpr int rounds = 4; // of exchanges
-    bool is_reduced = false;
-    for (int left = 4;; --left) {
-        if (run.memory_binds) programs.take_all();
-        if (std::exchange(is_reduced, false)) programs.take_again();
-        record.best().lower_bound = 0;
-        if (run.out_of_time()) return;
-        if (programs.bounding()) {
-            record.best().lower_bound = detail::bound_by_bounding(run);
-            is_reduced = true; // at these shares
-            left = std::min(left, 2);
-        } else if (!programs.is_complete()) {
-            return;
-        }
-        double const cost = record.best().cost(), bounded = record.best().lower_bound;
-        planned_prices const at(programs, record.best());
-        if (run.weights) options.weights = at.spread(*run.weights, programs.types());
-        options.start = record.path();
-        auto const found = run.synthesise(at.priced, options);
-        if (found.which_limit != search::limit_kind::none) run.which_limit = found.which_limit;
-        if ((run.memory_binds |= found.memory_binds) && !programs.has_all())
-            continue; // programs that are only smaller count then
-        if (left > 0) {
-            if (found.path && found.cost.seconds < cost * (1 - 1e-9))
-                record.consider("longer search, program", *found.path, ratio_table(record.ratios()));
-            if (auto const cheaper = exchange_moves<Accumulator>(at.priced, record.path(), rounds, run.until))
-                record.consider("moves exchanged", *cheaper, ratio_table(record.ratios()));
-        }
-        auto const& best = record.best();
-        if (best.cost() < cost &&
-            !are_equal(programs.program(), at.shares, integral_shares(programs.program(), best.ratios, best.cuts)))
-            continue; // the bound anew
-        double const proven = programs.is_complete() ? found.lower_bound : 0;
-        record.best().lower_bound = std::min(std::max(bounded, proven), best.cost());
-        return;
-    }
-}
-
-} // namespace heddle
-
-#if HEDDLE_DEFINITIONS
-
-namespace heddle::detail {
 
 HEDDLE_INLINE computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
                                                   relaxation const& under, double offset, double most) {
@@ -297,5 +199,111 @@ HEDDLE_INLINE computation_set useful_computations(stage_programs const& programs
 }
 
 } // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE void prove(stage_run& run, alternation& by) {
+    bool const searches = run.search_proves();
+    auto& programs = run.programs;
+    auto& record = run.record;
+    record.tell("proof");
+    auto options = run.options.synthesis;
+    options.relaxation_rounds *= searches ? 4 : 2;
+    options.whole_buckets = true;
+    if (!searches) options.search.limits.labels = 0;
+    bool const is_relaxed = run.is_relaxed();
+    std::optional<double> at_any_ratios;
+    bool is_reduced = false, at_equal_shares = false; // what was left out, then, is no part of cheaper plans either
+    double bounded = 0;
+    for (int left = 4;; --left) {
+        if (run.memory_binds) programs.take_all(); // a bound that prices memory is for programs of the graph alone
+        if (!std::exchange(at_equal_shares, false)) {
+            bounded = 0;
+            if (std::exchange(is_reduced, false)) programs.take_again();
+        }
+        if (programs.bounding() && !run.until.is_over()) {
+            if (is_relaxed && run.weights && !is_reduced) at_any_ratios = detail::bound_at_any_ratios(run);
+            bounded = std::max(bounded, detail::bound_by_bounding(run));
+            is_reduced = true; // at these shares
+            left = std::min(left, 2);
+        }
+        planned_prices const at(programs, record.best());
+        options.start = record.path();
+        if (searches && run.weights) options.weights = at.spread(*run.weights, programs.types());
+        auto const found =
+            searches ? detail::search_while_it_pays(run, at.priced, options) : run.synthesise(at.priced, options);
+        if (found.memory_binds && !programs.has_all()) {
+            run.memory_binds = true;
+            is_reduced = false;
+            continue;
+        }
+        if (searches) run.which_limit = found.which_limit;
+        double const cost = record.best().cost();
+        assert(is_reduced || found.lower_bound <= cost * (1 + 1e-9));
+        record.best().lower_bound = std::min(cost, std::max(bounded, programs.is_complete() ? found.lower_bound : 0));
+        if (left == 0 || !found.path || found.cost.seconds >= cost * (1 - 1e-9)) break;
+        auto [p, now] = programs.realise_on_devices(*found.path, record.best().ratios, run.options.training);
+        if (!now.fits || p.cost() >= cost) break;
+        std::string const origin = "integral shares, round " + std::to_string(5 - left);
+        record.take(origin, std::move(p), *found.path, ratio_table(record.ratios()));
+        if (auto const balanced = by.balance_at(record.path(), record.ratios()))
+            record.consider(origin + ", ratios", record.path(), *balanced);
+        move_atoms_of_candidates(record, programs, run.until);
+        auto const& best = record.best();
+        at_equal_shares = is_reduced && are_equal(programs.program(), at.shares,
+                                                  integral_shares(programs.program(), best.ratios, best.cuts));
+    }
+    if (!is_relaxed || !programs.has_bound() || !run.weights || run.until.is_over()) return;
+    if (!at_any_ratios) at_any_ratios = detail::bound_at_any_ratios(run);
+    record.best().global_lower_bound = std::min(*at_any_ratios, record.best().lower_bound);
+}
+
+HEDDLE_INLINE void prove_by_search(stage_run& run) {
+    auto& programs = run.programs;
+    auto& record = run.record;
+    record.tell("proof");
+    auto options = run.options.synthesis;
+    options.search = run.options.last_search;
+    options.narrowest = options.beam; // what narrower ones find is there
+    if (run.weights) options.relaxation_rounds /= 2;
+    constexpr int rounds = 4; // of exchanges
+    bool is_reduced = false;
+    for (int left = 4;; --left) {
+        if (run.memory_binds) programs.take_all();
+        if (std::exchange(is_reduced, false)) programs.take_again();
+        record.best().lower_bound = 0;
+        if (run.out_of_time()) return;
+        if (programs.bounding()) {
+            record.best().lower_bound = detail::bound_by_bounding(run);
+            is_reduced = true; // at these shares
+            left = std::min(left, 2);
+        } else if (!programs.is_complete()) {
+            return;
+        }
+        double const cost = record.best().cost(), bounded = record.best().lower_bound;
+        planned_prices const at(programs, record.best());
+        if (run.weights) options.weights = at.spread(*run.weights, programs.types());
+        options.start = record.path();
+        auto const found = run.synthesise(at.priced, options);
+        if (found.which_limit != search::limit_kind::none) run.which_limit = found.which_limit;
+        if ((run.memory_binds |= found.memory_binds) && !programs.has_all())
+            continue; // programs that are only smaller count then
+        if (left > 0) {
+            if (found.path && found.cost.seconds < cost * (1 - 1e-9))
+                record.consider("longer search, program", *found.path, ratio_table(record.ratios()));
+            if (auto const cheaper = run.by.exchange_moves(at.priced, record.path(), rounds, run.until))
+                record.consider("moves exchanged", *cheaper, ratio_table(record.ratios()));
+        }
+        auto const& best = record.best();
+        if (best.cost() < cost &&
+            !are_equal(programs.program(), at.shares, integral_shares(programs.program(), best.ratios, best.cuts)))
+            continue; // the bound anew
+        double const proven = programs.is_complete() ? found.lower_bound : 0;
+        record.best().lower_bound = std::min(std::max(bounded, proven), best.cost());
+        return;
+    }
+}
+
+} // namespace heddle
 
 #endif

@@ -51,6 +51,12 @@ struct relaxation_bounds {
 
 namespace detail {
 
+/// A program and the relaxation in which it is the best.
+struct relaxed_program {
+    move_list path;
+    relaxation under;
+};
+
 template <time_accumulator Accumulator>
 class bound_improver {
 public:
@@ -109,11 +115,6 @@ public:
 
 private:
     static constexpr auto kind = Accumulator::relaxation;
-    /// A program and the relaxation in which it is the best.
-    struct relaxed_program {
-        move_list path;
-        relaxation under;
-    };
     static constexpr std::size_t kept = 4;
     /// Weights are at rest after so many rounds in turn that raised the bound by less than this part.
     static constexpr int patience = 6;
@@ -298,10 +299,9 @@ template <time_accumulator Accumulator = serial>
 
 /// Returns a bound raised by what buckets are left empty if gradients follow the backward pass, under a relaxation; at
 /// most `most`.
-template <time_accumulator Accumulator>
-[[nodiscard]] double with_whole_buckets(priced_graph const& priced, double bound, relaxation const& under,
-                                        double most) {
-    if (Accumulator::relaxation != relaxation_kind::clocks || !priced.has_buckets() || bound >= most) return bound;
+[[nodiscard]] inline double with_whole_buckets(relaxation_kind kind, priced_graph const& priced, double bound,
+                                               relaxation const& under, double most) {
+    if (kind != relaxation_kind::clocks || !priced.has_buckets() || bound >= most) return bound;
     return std::max(bound, bound_with_whole_buckets(priced, under, most));
 }
 

@@ -67,7 +67,7 @@ template <time_accumulator Accumulator = serial>
     result.weights = bounds.tightest.front().weights;
     if (options.whole_buckets && bounds.path)
         result.lower_bound =
-            with_whole_buckets<Accumulator>(priced, result.lower_bound, bounds.tightest.front(), bounds.cost.seconds);
+            with_whole_buckets(kind, priced, result.lower_bound, bounds.tightest.front(), bounds.cost.seconds);
 
     double const relaxed_bound = result.lower_bound;
     // Labels add up what gradients add to their buckets at least, so no search tells more of programs than that.
