@@ -38,6 +38,18 @@ struct path_identity {
     std::uint64_t fingerprint;
 };
 
+/// A label that is to be expanded.
+struct open_label {
+    double bound;
+    std::uint32_t depth, node;
+    /// The order is by least bound, then deepest, then newest.
+    friend bool operator<(open_label const& a, open_label const& b) {
+        if (a.bound != b.bound) return a.bound > b.bound;
+        if (a.depth != b.depth) return a.depth < b.depth;
+        return a.node < b.node;
+    }
+};
+
 template <problem Problem>
 class best_first_run : label_search<Problem, options, path_identity> {
     using base = label_search<Problem, options, path_identity>;
@@ -96,20 +108,9 @@ private:
         { std::hash<action_type>{}(a) } -> std::convertible_to<std::size_t>;
     };
 
-    struct entry {
-        double bound;
-        std::uint32_t depth, node;
-        /// The order is by least bound, then deepest, then newest.
-        friend bool operator<(entry const& a, entry const& b) {
-            if (a.bound != b.bound) return a.bound > b.bound;
-            if (a.depth != b.depth) return a.depth < b.depth;
-            return a.node < b.node;
-        }
-    };
-
     static double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-    void expand(entry const& from) {
+    void expand(open_label const& from) {
         auto& node = nodes_[from.node];
         bool const is_timed = statistics_.expanded % sampled == 0;
         auto const time = [is_timed] { return is_timed ? clock::now() : clock::time_point(); };
@@ -143,12 +144,12 @@ private:
         statistics_.successor_seconds *= scale;
     }
 
-    /// Returns a bound that does not fall along a path: that of the entry it comes from, unless the new one is greater
+    /// Returns a bound that does not fall along a path: that of the label it comes from, unless the new one is greater
     /// by more than rounding. So equal bounds stay equal.
-    [[nodiscard]] static double settled(double bound, entry const& from) {
+    [[nodiscard]] static double settled(double bound, open_label const& from) {
         return bound <= from.bound + 1e-12 * std::abs(from.bound) ? from.bound : bound;
     }
-    void insert(state_type state, label_type label, entry const& from, action_type const& action) {
+    void insert(state_type state, label_type label, open_label const& from, action_type const& action) {
         double const bound = settled(problem_.bound(state, label), from);
         if (is_bounded(bound)) return;
         if (is_subsumed(state, label)) {
@@ -246,7 +247,7 @@ private:
     /// The best solutions, best first.
     std::vector<std::uint32_t> solutions_;
     std::size_t subsumption_compared_ = 0, subsumption_found_ = 0;
-    std::priority_queue<entry> open_;
+    std::priority_queue<open_label> open_;
     /// The fingerprints of the labels that dominate the one that is being inserted.
     std::vector<std::uint64_t> better_;
     [[no_unique_address]] index_of<Problem>::type index_;

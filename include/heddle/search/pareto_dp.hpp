@@ -53,6 +53,13 @@ struct waiting_state {
     State state;
 };
 
+/// Labels of a level are taken in this order.
+struct waiting_label {
+    double bound;
+    std::uint32_t node;
+    friend auto operator<=>(waiting_label const&, waiting_label const&) = default;
+};
+
 template <levelled_problem Problem>
 class pareto_run : label_search<Problem, pareto_options, waiting_state<typename Problem::state>> {
     using base = label_search<Problem, pareto_options, waiting_state<typename Problem::state>>;
@@ -93,16 +100,10 @@ public:
     }
 
 private:
-    struct entry {
-        double bound;
-        std::uint32_t node;
-        friend auto operator<=>(entry const&, entry const&) = default;
-    };
-
     /// Takes labels of a level in the order of their bounds while the beam has room, and forgets the others. What
     /// dominates a label has no greater bound as a rule, so it is there first, and a label is compared only with labels
     /// that stay.
-    std::vector<std::uint32_t> settle(std::vector<entry> level) {
+    std::vector<std::uint32_t> settle(std::vector<waiting_label> level) {
         std::vector<std::uint32_t> kept;
         std::size_t dead = 0;
         algorithm::sort(level);
@@ -178,7 +179,7 @@ private:
     /// The least bound of the labels that the beam or a limit left out.
     double least_left_ = std::numeric_limits<double>::infinity();
     bool is_narrowed_ = false;
-    std::map<std::size_t, std::vector<entry>> waiting_;
+    std::map<std::size_t, std::vector<waiting_label>> waiting_;
 };
 
 } // namespace detail

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/numbering.hpp>
 #include <heddle/search/state_table.hpp>
 
@@ -67,6 +68,18 @@ struct segment_link {
     friend bool operator==(segment_link, segment_link) = default;
 };
 
+/// The links from one level to the next, by position in it, and the numbers of their bundles.
+struct graph_segment {
+    std::vector<std::uint32_t> first_link{0};
+    std::vector<segment_link> links;
+    std::vector<std::uint32_t> bundles;
+    [[nodiscard]] std::size_t size() const { return first_link.size() - 1; }
+    [[nodiscard]] std::span<segment_link const> out(std::size_t position) const {
+        return {links.data() + first_link[position], links.data() + first_link[position + 1]};
+    }
+    friend bool operator==(graph_segment const&, graph_segment const&) = default;
+};
+
 /// Levels of states as a graph. Levels that are alike share their edges, and the edges between two states are one link
 /// with a bundle of actions.
 template <class Action>
@@ -76,18 +89,7 @@ struct state_graph {
         std::uint32_t to;
         Action action;
     };
-    /// The links from one level to the next, by position in it, and the numbers of their bundles.
-    struct segment {
-        std::vector<std::uint32_t> first_link{0};
-        std::vector<segment_link> links;
-        std::vector<std::uint32_t> bundles;
-        [[nodiscard]] std::size_t size() const { return first_link.size() - 1; }
-        [[nodiscard]] std::span<segment_link const> out(std::size_t position) const {
-            return {links.data() + first_link[position], links.data() + first_link[position + 1]};
-        }
-        friend bool operator==(segment const&, segment const&) = default;
-    };
-    std::vector<segment> segments;
+    std::vector<graph_segment> segments;
     /// Where the actions of each bundle begin among all actions.
     std::vector<std::uint32_t> first_action{0};
     std::vector<Action> actions;
@@ -105,7 +107,7 @@ struct state_graph {
         return static_cast<std::size_t>(algorithm::upper_bound(first_of_level, node) - first_of_level.begin()) - 1;
     }
     [[nodiscard]] bool is_last(std::size_t node) const { return node >= first_of_level[first_of_level.size() - 2]; }
-    [[nodiscard]] segment const& from_level(std::size_t level) const { return segments[segment_of_level[level]]; }
+    [[nodiscard]] graph_segment const& from_level(std::size_t level) const { return segments[segment_of_level[level]]; }
     [[nodiscard]] std::size_t bundle_count() const { return first_action.size() - 1; }
     [[nodiscard]] std::span<Action const> bundle(std::size_t number) const {
         return {actions.data() + first_action[number], actions.data() + first_action[number + 1]};
@@ -327,31 +329,19 @@ public:
     /// As above, to any state of level `last`; levels behind it have no paths.
     template <class Action, action_cost<Action> Cost>
     shortest_paths(state_graph<Action> const& graph, Cost const& cost, std::size_t last) {
-        auto made = std::make_shared<tables>();
-        made->stage_of_level.resize(last + 1);
-        made->rest_of_level.resize(last + 1);
-        value_numbering values;
-        key_numbering stages, segments;
-        std::size_t const goals = graph.first_of_level[last + 1] - graph.first_of_level[last];
-        made->stages.push_back({values.insert(std::vector<double>(goals, 0.0)).first, 0, 0, {}});
-        made->stage_of_level[last] = 0;
+        key_numbering segments;
+        std::vector<choice_list> choices;
+        std::vector<std::uint32_t> choices_of_level(last);
         for (std::size_t level = last; level-- > 0;) {
             std::uint64_t kind = level;
             if constexpr (requires { cost.alike(level); }) kind = cost.alike(level);
             else if constexpr (std::invocable<Cost const&, Action const&>) kind = 0;
-            auto const [segment, is_new_segment] = segments.insert({graph.segment_of_level[level], kind});
-            std::uint32_t const next = made->stages[made->stage_of_level[level + 1]].values;
-            if (is_new_segment) made->choices.push_back(cheapest(graph, level, cost));
-            auto const [number, is_new] = stages.insert({segment, next});
-            if (is_new) {
-                made->stages.push_back(relax(graph.from_level(level), made->choices[segment], values[next], values));
-                made->stages.back().segment = segment;
-            }
-            made->stage_of_level[level] = number + 1;
-            made->rest_of_level[level] = made->rest_of_level[level + 1] + made->stages[number + 1].least;
+            auto const [number, is_new] = segments.insert({graph.segment_of_level[level], kind});
+            if (is_new) choices.push_back(cheapest(graph, level, cost));
+            choices_of_level[level] = number;
         }
-        for (std::uint32_t v = 0; v < values.size(); ++v) made->values.push_back(values[v]);
-        made_ = std::move(made);
+        std::size_t const goals = graph.first_of_level[last + 1] - graph.first_of_level[last];
+        relax({graph.segments, graph.segment_of_level, choices_of_level}, std::move(choices), goals);
     }
 
 private:
@@ -404,30 +394,15 @@ private:
         return result;
     }
 
-    template <class Segment>
-    static stage relax(Segment const& segment, choice_list const& choices, std::vector<double> const& next,
-                       value_numbering& values) {
-        constexpr double infinite = std::numeric_limits<double>::infinity();
-        std::size_t const size = segment.size();
-        stage result{0, 0, 0, std::vector<segment_link>(size)};
-        std::vector<double> to_goal(size);
-        double least = infinite;
-        for (std::size_t n = 0; n < size; ++n) {
-            double best = infinite;
-            for (auto const& l : segment.out(n)) {
-                double const through = choices[l.bundle].cost + next[l.to];
-                if (through < best) best = through, result.best[n] = l;
-            }
-            to_goal[n] = best;
-            least = std::min(least, best);
-        }
-        if (least < infinite) {
-            result.least = least;
-            for (auto& v : to_goal) v -= least;
-        }
-        result.values = values.insert(std::move(to_goal)).first;
-        return result;
-    }
+    /// The segment of each level that paths begin in, and its list of choices.
+    struct priced_levels {
+        std::span<graph_segment const> segments;
+        std::span<std::uint32_t const> segment_of_level, choices_of_level;
+    };
+    /// Finds the paths, from the last of the levels to the first; the level behind it has so many goals.
+    void relax(priced_levels const& levels, std::vector<choice_list> choices, std::size_t goals);
+    [[nodiscard]] static stage relax(graph_segment const& segment, choice_list const& choices,
+                                     std::vector<double> const& next, value_numbering& values);
 
     std::shared_ptr<tables const> made_;
 };
@@ -468,3 +443,62 @@ template <class Action>
 }
 
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search {
+
+HEDDLE_INLINE void shortest_paths::relax(priced_levels const& levels, std::vector<choice_list> choices,
+                                         std::size_t goals) {
+    std::size_t const last = levels.choices_of_level.size();
+    auto made = std::make_shared<tables>();
+    made->stage_of_level.resize(last + 1);
+    made->rest_of_level.resize(last + 1);
+    value_numbering values;
+    key_numbering stages;
+    made->stages.push_back({values.insert(std::vector<double>(goals, 0.0)).first, 0, 0, {}});
+    made->stage_of_level[last] = 0;
+    for (std::size_t level = last; level-- > 0;) {
+        std::uint32_t const segment = levels.choices_of_level[level];
+        std::uint32_t const next = made->stages[made->stage_of_level[level + 1]].values;
+        auto const [number, is_new] = stages.insert({segment, next});
+        if (is_new) {
+            made->stages.push_back(
+                relax(levels.segments[levels.segment_of_level[level]], choices[segment], values[next], values));
+            made->stages.back().segment = segment;
+        }
+        made->stage_of_level[level] = number + 1;
+        made->rest_of_level[level] = made->rest_of_level[level + 1] + made->stages[number + 1].least;
+    }
+    for (std::uint32_t v = 0; v < values.size(); ++v) made->values.push_back(values[v]);
+    made->choices = std::move(choices);
+    made_ = std::move(made);
+}
+
+HEDDLE_INLINE shortest_paths::stage shortest_paths::relax(graph_segment const& segment, choice_list const& choices,
+                                                          std::vector<double> const& next, value_numbering& values) {
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    std::size_t const size = segment.size();
+    stage result{0, 0, 0, std::vector<segment_link>(size)};
+    std::vector<double> to_goal(size);
+    double least = infinite;
+    for (std::size_t n = 0; n < size; ++n) {
+        double best = infinite;
+        for (auto const& l : segment.out(n)) {
+            double const through = choices[l.bundle].cost + next[l.to];
+            if (through < best) best = through, result.best[n] = l;
+        }
+        to_goal[n] = best;
+        least = std::min(least, best);
+    }
+    if (least < infinite) {
+        result.least = least;
+        for (auto& v : to_goal) v -= least;
+    }
+    result.values = values.insert(std::move(to_goal)).first;
+    return result;
+}
+
+} // namespace heddle::search
+
+#endif
