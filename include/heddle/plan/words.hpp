@@ -201,7 +201,7 @@ HEDDLE_INLINE void add_legend(std::string& text, bool has_stages) {
     text += "\nSeconds are predicted; 1 GB is 1e9 bytes; ";
     text +=
         has_stages
-            ? "entered in: what a micro-batch takes to\ncome from the stage before, and its cotangents to go back.\n"
+            ? "entered in: what a micro-batch takes\nto come from the stage before, and its cotangents to go back.\n"
             : "ratio: a device's part of what is cut.\n";
 }
 
