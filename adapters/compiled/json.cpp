@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Defines what heddle::json only declares if HEDDLE_COMPILED is defined.
 #include <heddle/all.hpp>
+#include <heddle/cluster/fit.hpp>
 
 #include "from_here.hpp"
 
