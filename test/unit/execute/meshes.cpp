@@ -101,7 +101,7 @@ std::uint64_t number_from(char const* variable, std::uint64_t otherwise) {
 } // namespace
 
 TEST_CASE("random programs on random meshes compute what the single device does") {
-    auto const first = number_from("HEDDLE_MESH_SEED", 1), number = number_from("HEDDLE_MESH_CASES", test::cases(2000));
+    auto const first = number_from("HEDDLE_MESH_SEED", 1), number = number_from("HEDDLE_MESH_CASES", test::cases(4000));
     tally seen;
     int failures = 0;
     for (auto seed = first; seed < first + number && failures < 3; ++seed) {
