@@ -95,7 +95,8 @@ class TrainingCase(CommandLine):
         """A plan of stages, as `heddle plan` makes it where no planner is named."""
         plan, content = self.plan("gpt", "--planner", "joint", out="stages.json", cluster=self.write("slow_network.json", cluster))
         self.assertEqual(len(content["pipeline"]), count)
-        self.assertGreater(content["micro_batches"], 1)
+        if count > 1:
+            self.assertGreater(content["micro_batches"], 1)
         return plan, content
 
     def train(self, plan, name, *options, ranks=None, steps=50):
