@@ -3,7 +3,7 @@
 # last, as the history of the repository has them; in all C++ files; or in those given. Writes units to the folder SCRATCH.
 # Skipped, with exit status 77, where there is no clang-tidy-19 or no history. Sources that need libtorch are left out.
 #
-# A header is checked in a unit of its own, with what it includes declared alone: see header/units.py.
+# A header is checked in a unit of its own, which has its definitions, and of what it includes the declarations alone.
 set -eu
 scratch=$1
 shift
@@ -38,7 +38,14 @@ for file in $files; do
     include/heddle/* | adapters/*/include/heddle/*)
         header=${file##*include/}
         unit=$scratch/$(echo "${header#heddle/}" | tr / _).cpp
-        python3 test/header/units.py "${file%/"$header"}" "$header" >"$unit"
+        cat >"$unit" <<EOF
+#include <heddle/base/definitions.hpp>
+#undef HEDDLE_DEFINITIONS
+#define HEDDLE_DEFINITIONS (__INCLUDE_LEVEL__ == 1)
+#undef HEDDLE_INLINE
+#define HEDDLE_INLINE inline
+#include <$header>
+EOF
         ;;
     esac
     # What is found is in the file itself: what it includes has a turn of its own.

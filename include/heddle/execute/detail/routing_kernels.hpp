@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/execute/detail/norm_kernels.hpp>
+#include <heddle/execute/detail/pointwise_kernels.hpp>
 
 namespace heddle::detail {
 
