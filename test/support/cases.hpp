@@ -3,9 +3,10 @@
 
 namespace heddle::test {
 
-#if defined(__SANITIZE_ADDRESS__)
+/// Whether this is the sanitized build of a program that draws many cases, which an optimised build draws all of.
+#if defined(HEDDLE_DRAWS_MANY) && defined(__SANITIZE_ADDRESS__)
 inline constexpr bool sanitized = true;
-#elif defined(__has_feature)
+#elif defined(HEDDLE_DRAWS_MANY) && defined(__has_feature)
 inline constexpr bool sanitized = __has_feature(address_sanitizer);
 #else
 inline constexpr bool sanitized = false;
