@@ -231,14 +231,40 @@ public:
                          {"dilation", list_of(dilation)}},
                         result().shape, result().type));
     }
-    results scattered_sum() {
-        if (view_.text(4, "reduce", "") != "sum" || !view_.flag(5, "include_self", true)) return {};
-        return one(step("torch.scatter_add",
-                        {{"input", of(view_.tensor(0, "input"))},
-                         {"dim", whole(view_.integer(1, "dim"))},
-                         {"index", of(view_.tensor(2, "index"))},
-                         {"src", of(view_.tensor(3, "src"))}},
-                        result().shape, result().type));
+    /// Elements brought together with what is at the places that they name. The greatest at a place is the last that is
+    /// put there when they come in order.
+    results scattered_together() {
+        auto const how = view_.text(4, "reduce", "");
+        bool const keeps = view_.flag(5, "include_self", true);
+        auto const x = view_.tensor(0, "input"), index = view_.tensor(2, "index"), source = view_.tensor(3, "src");
+        auto const axis = whole(view_.integer(1, "dim"));
+        if (shape_of(index) != shape_of(source) || shape_of(x).size() != shape_of(index).size()) return {};
+        auto const put = [&](char const* target, tensor_id to, tensor_id places, char const* name, literal value) {
+            return step(target, {{"input", of(to)}, {"dim", axis}, {"index", of(places)}, {name, std::move(value)}},
+                        result().shape, type_of(x));
+        };
+        if (how == "amax" || how == "amin") {
+            auto const sorted =
+                steps("torch.sort", {{"input", of(source)}, {"dim", axis}, {"descending", {how == "amin"}}},
+                      {{shape_of(source), type_of(x)}, {shape_of(source), element_type::int64}});
+            auto const places = step("torch.gather", {{"input", of(index)}, {"dim", axis}, {"index", of(sorted[1])}},
+                                     shape_of(index), type_of(index));
+            auto const made = put("torch.scatter", x, places, "src", of(sorted[0]));
+            return one(keeps ? both(how == "amax" ? "torch.maximum" : "torch.minimum", x, made) : made);
+        }
+        if (how != "sum" && how != "mean") return {};
+        // What is there first is part of it, or gone where something is put.
+        auto const sum_at = [&](tensor_id first, tensor_id each) {
+            auto const kept = keeps ? first : put("torch.scatter", first, index, "value", {0.0});
+            return put("torch.scatter_add", kept, index, "src", of(each));
+        };
+        auto const sum = sum_at(x, source);
+        if (how == "sum") return one(sum);
+        auto const ones = [&](tensor_id like) {
+            return step("torch.ones_like", {{"input", of(like)}}, shape_of(like), type_of(x));
+        };
+        auto const first = ones(x), each = ones(source);
+        return one(both("torch.div", sum, sum_at(first, each)));
     }
     results padded() {
         auto const kind = kind_of(call().target);

@@ -169,6 +169,19 @@ public:
         return one(
             step("torch.ne", {{"input", of(truth(*x))}, {"other", of(truth(*y))}}, result().shape, result().type));
     }
+    /// What the elements of a dimension up to each make together: steps double how many are in it.
+    results scanned() {
+        char const* const target = kind_of(call().target) == "cumprod" ? "torch.mul" : "torch.logaddexp";
+        auto made = in_type(view_.tensor(0, "input"), result().type);
+        tensor_shape const dims = shape_of(made);
+        if (dims.empty()) return {};
+        auto const axis = view_.axis(view_.integer(1, "dim"), dims.size());
+        for (extent reach = 1; reach < dims[axis]; reach *= 2) {
+            auto const later = piece(made, axis, reach, dims[axis]), earlier = piece(made, axis, 0, dims[axis] - reach);
+            made = joined({piece(made, axis, 0, reach), both(target, later, earlier)}, axis, dims);
+        }
+        return one(made);
+    }
     /// Makes the differences of neighbours along a dimension.
     results differences() {
         if (view_.integer(1, "n", 1) != 1) return {};

@@ -40,8 +40,12 @@ public:
 
     /// The results, or none where there is no rule for these arguments.
     std::optional<std::vector<std::optional<tensor_id>>> add() {
-        if (!call_.qualified.starts_with("aten::") || operands_.empty() || call_.results.empty()) return {};
+        if (!call_.qualified.starts_with("aten::") || call_.results.empty()) return {};
         auto const name = heddle::detail::plain_name(call_.qualified);
+        constexpr std::array<std::string_view, 6> zeros{"zeros", "zeros_like", "new_zeros",
+                                                        "empty", "empty_like", "new_empty"};
+        if (algorithm::find(zeros, name) != zeros.end()) return plain();
+        if (operands_.empty()) return {};
         constexpr std::array<std::string_view, 28> moved{"view",        "reshape",    "unsqueeze",
                                                          "squeeze",     "transpose",  "permute",
                                                          "flatten",     "expand",     "slice",
@@ -55,15 +59,17 @@ public:
         if (name == "view_as_real" || name == "view_as_complex") return one(operands_[0]);
         if (name == "real" || name == "imag") return one(part(operands_[0], name == "imag"));
         if (name == "complex" && operands_.size() == 2) return one(joined(operands_[0], operands_[1]));
-        if (name == "polar" && operands_.size() == 2)
-            return one(joined(two("torch.mul", operands_[0], one_of("torch.cos", operands_[1])),
-                              two("torch.mul", operands_[0], one_of("torch.sin", operands_[1]))));
-        if (name == "conj" || name == "_conj" || name == "conj_physical")
-            return one(joined(part(operands_[0], false), one_of("torch.neg", part(operands_[0], true))));
-        if (name == "abs") {
-            auto const re = part(operands_[0], false), im = part(operands_[0], true);
-            return one(one_of("torch.sqrt", two("torch.add", one_of("torch.square", re), one_of("torch.square", im))));
+        if (name == "polar" && operands_.size() == 2) return one(polar(operands_[0], operands_[1]));
+        if (name == "conj" || name == "_conj" || name == "conj_physical") return one(conjugate(operands_[0]));
+        if (name == "abs") return one(one_of("torch.sqrt", squared(operands_[0])));
+        if (name == "exp") {
+            auto const size = one_of("torch.exp", part(operands_[0], false));
+            return one(polar(size, part(operands_[0], true)));
         }
+        constexpr std::array<std::string_view, 4> products{"einsum", "mm", "bmm", "matmul"};
+        if (algorithm::find(products, name) != products.end()) return contraction();
+        if ((name == "sum" || name == "mean") && heddle::detail::value_of(call_.arguments, "dim")) return plain();
+        if (name == "pad" || name == "constant_pad_nd") return padded();
         if (algorithm::find(moved, name) != moved.end() && all_pairs_but_places(name)) return plain();
         if (name == "add" || name == "sub") return all_pairs_ && operands_.size() == 2 ? plain() : none();
         if (name == "mul" || name == "div") return product(name);
@@ -128,6 +134,66 @@ private:
         tensor_shape dims = info(re).shape;
         dims.push_back(2);
         return call("torch.stack", std::move(made), {{std::move(dims), info(re).type}}).front();
+    }
+
+    tensor_id polar(tensor_id size, tensor_id angle) {
+        auto const re = two("torch.mul", size, one_of("torch.cos", angle));
+        return joined(re, two("torch.mul", size, one_of("torch.sin", angle)));
+    }
+    tensor_id conjugate(tensor_id x) {
+        auto const re = part(x, false);
+        return joined(re, one_of("torch.neg", part(x, true)));
+    }
+    /// The squares of what pairs are from zero.
+    tensor_id squared(tensor_id x) {
+        auto const re = one_of("torch.square", part(x, false));
+        return two("torch.add", re, one_of("torch.square", part(x, true)));
+    }
+
+    /// A product of two tensors, of which one is of pairs at least, by that of their parts.
+    result_ids contraction() {
+        if (operands_.size() != 2) return {};
+        auto const parts_of = [&](std::size_t k) {
+            std::vector<tensor_id> parts{operands_[k]};
+            if (call_.is_pair[k]) parts = {part(operands_[k], false), part(operands_[k], true)};
+            return parts;
+        };
+        auto const left = parts_of(0), right = parts_of(1);
+        auto dims = call_.results[0].shape;
+        dims.pop_back();
+        auto const made = [&](tensor_id x, tensor_id y) {
+            auto arguments = call_.arguments;
+            std::size_t count = 0;
+            for (auto& a : arguments) put_tensors(a.value, {x, y}, count);
+            auto product = functional_call_of(call_.qualified, std::move(arguments), call_.rank);
+            auto const target = std::move(product.target);
+            return call(target, std::move(product), {{dims, call_.results[0].type}}).front();
+        };
+        auto re = made(left[0], right[0]);
+        if (left.size() == 1) return one(joined(re, made(left[0], right[1])));
+        auto im = made(left[1], right[0]);
+        if (right.size() == 1) return one(joined(re, im));
+        re = two("torch.sub", re, made(left[1], right[1]));
+        return one(joined(re, two("torch.add", im, made(left[0], right[1]))));
+    }
+    /// Puts tensors in place of those of an argument, in order.
+    static void put_tensors(literal& value, std::array<tensor_id, 2> const& tensors, std::size_t& count) {
+        if (auto* t = std::get_if<literal::tensor>(&value.value)) t->id = tensors[count++];
+        if (auto* list = std::get_if<literal::list>(&value.value))
+            for (auto& item : *list) put_tensors(item, tensors, count);
+    }
+
+    /// Surrounded by zeros; the padding begins with that of the last dimension.
+    result_ids padded() {
+        for (auto& a : call_.arguments) {
+            auto const* const mode = a.value.as<std::string>();
+            auto const* const real = a.value.as<double>();
+            auto const* const number = a.value.as<std::int64_t>();
+            if ((mode && *mode != "constant") || (real && *real != 0) || (number && *number != 0)) return {};
+            if (auto* list = std::get_if<literal::list>(&a.value.value))
+                list->insert(list->begin(), 2, literal{std::int64_t{0}});
+        }
+        return plain();
     }
 
     /// With the last dimension, which the call does not know of, left as it is.
@@ -226,7 +292,13 @@ private:
     /// Makes the complex product of pairs; real numbers multiply each of a pair.
     result_ids product(std::string_view name) {
         if (operands_.size() == 1) return plain();
-        if (operands_.size() != 2 || (name == "div" && call_.is_pair[1])) return {};
+        if (operands_.size() != 2) return {};
+        if (name == "div" && call_.is_pair[1]) { // times the conjugate, by the square
+            auto const by = operands_[1];
+            operands_[1] = conjugate(by);
+            auto const times = *product("mul")->front();
+            return one(by_each("torch.div", times, squared(by)));
+        }
         if (all_pairs_) {
             functional_call made;
             made.add("input", {literal::tensor{operands_[0]}});
@@ -234,13 +306,17 @@ private:
             return one(call("heddle.complex_mul", std::move(made), call_.results).front());
         }
         auto const real = operands_[call_.is_pair[0] ? 1 : 0], pair = operands_[call_.is_pair[0] ? 0 : 1];
+        return one(by_each("torch." + std::string(name), pair, real));
+    }
+    /// An operator on pairs and a real number for both of each.
+    tensor_id by_each(std::string target, tensor_id pair, tensor_id real) {
         functional_call wider;
         tensor_shape dims = info(real).shape;
         wider.add("input", {literal::tensor{real}});
         wider.add("dim", {std::int64_t{-1}});
         dims.push_back(1);
         auto const each = call("torch.unsqueeze", std::move(wider), {{std::move(dims), info(real).type}}).front();
-        return one(two("torch." + std::string(name), pair, each));
+        return two(std::move(target), pair, each);
     }
 
     call_recorder& recorder_;
