@@ -232,12 +232,14 @@ private:
             std::vector<planned_stage_time> known;
             std::size_t best = 0;
             double least = std::numeric_limits<double>::infinity();
+            auto const is_new = [&](pipeline_draft const& d) {
+                return algorithm::none_of(tried, [&](auto const& other) { return is_same(other, d); });
+            };
             auto const next = [&]() -> std::optional<pipeline_draft> {
                 for (bool const learns : {true, false}) {
                     if (learns ? tried.size() >= options_.drafts : !is_soon_planned(tried.size())) continue;
-                    for (auto& draft : bounds_->drafts((learns ? worth_planning : 1) * best_.cost(), known, learns))
-                        if (algorithm::none_of(tried, [&](auto const& other) { return is_same(other, draft); }))
-                            return std::move(draft);
+                    double const enough = (learns ? worth_planning : 1) * best_.cost();
+                    if (auto draft = bounds_->draft(enough, is_new, known, learns)) return draft;
                 }
                 return {};
             };

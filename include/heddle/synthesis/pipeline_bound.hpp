@@ -13,6 +13,7 @@
 #include <heddle/synthesis/stage_bounds.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,11 +54,13 @@ public:
     [[nodiscard]] double least(double enough);
     /// Returns the devices of a set, of the first machines of each kind.
     [[nodiscard]] std::vector<std::size_t> devices_of(stage_devices const& on) const;
-    /// Returns pipelines whose bounds are about the least, one for each number of micro-batches for which `least` bounded
-    /// stages, and below `enough`; least first. Stages that were planned take what they do and, if that is to be learnt
-    /// from, others of the same devices as many times their bounds as these on average.
-    [[nodiscard]] std::vector<pipeline_draft> drafts(double enough, std::span<planned_stage_time const> planned = {},
-                                                     bool learns = false);
+    /// Returns the pipeline that takes about the least, and less than `enough`, of those that are wanted: for each number of
+    /// micro-batches for which `least` bounded stages there is one. Stages that were planned take what they do and, if that
+    /// is to be learnt from, others of the same devices as many times their bounds as these on average.
+    [[nodiscard]] std::optional<pipeline_draft> draft(double enough,
+                                                      std::function<bool(pipeline_draft const&)> const& is_wanted,
+                                                      std::span<planned_stage_time const> planned = {},
+                                                      bool learns = false);
 
 private:
     static constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -89,13 +92,14 @@ private:
     /// The seconds of a micro-batch at a cut, at least, as devices on one side of it see them.
     [[nodiscard]] double between_machines(std::size_t cut, stage_devices const& on) const;
     [[nodiscard]] double inside_machine(std::size_t cut, stage_devices const& on) const;
-    /// What a stage adds to the sum, if its pace is at most `pace_`; the times at its ends are given.
-    [[nodiscard]] double added(least_times const& times, std::size_t first, std::size_t end, double before,
-                               double after) const;
+    /// What a stage adds to the sum, with the times at its ends; infinite if it is slower than the pace that is allowed.
+    [[nodiscard]] double added(double passes, double all, double before, double after) const;
+    /// Finds what stages on a set of devices add to the sum, those that are slower than the pace that is allowed apart.
+    void find_added(std::size_t set, least_times const& times);
 
-    /// Assigns layers and machines for the least sum over stages of a micro-batch's time, where the slowest stage has at
-    /// most this pace. Returns the sum.
-    double assign(std::int64_t micro_batches, double pace);
+    /// Assigns layers and machines for the least sum over stages of a micro-batch's time, where stages on each set of
+    /// devices take so long and the slowest one has at most this pace. Returns the sum.
+    double assign(std::vector<least_times> const& times, std::int64_t micro_batches, double pace);
     [[nodiscard]] on_machine assign_on_machine(std::size_t kind, std::size_t from) const;
     /// Calls `visit(devices, end, is_last, sum)` for stages of one machine from a layer on, where so many of its devices are used:
     /// the last of these stages, or not.
@@ -107,8 +111,8 @@ private:
     void for_each_next(std::size_t first, std::size_t state, Visit&& visit) const;
     /// Returns the number of a set of devices in what is known.
     [[nodiscard]] std::size_t set_of(std::vector<std::size_t> const& devices) const;
-    /// Replaces bounds of all that a stage does by what planned ones take, or may take; its passes are all of it.
-    void take_for_drafts(std::span<planned_stage_time const> planned, bool learns);
+    /// Returns what stages take by what is known, with planned ones as they are; their passes are all of it.
+    [[nodiscard]] known_times times_for_drafts(std::span<planned_stage_time const> planned, bool learns) const;
     /// Returns the stages that were assigned last; adds those of one machine, the last one first.
     [[nodiscard]] std::vector<stage_draft> assigned() const;
     void add_parts(std::size_t kind, std::size_t from, std::size_t end, std::size_t device,
@@ -134,10 +138,14 @@ private:
     std::vector<crossing> crossings_;
     double shared_ = 0;
 
-    /// What is assigned: the number of micro-batches, the pace that is allowed, what stages take; stages of one machine by
-    /// kind and first layer; and by layer and state the least sum.
+    /// By state, the sets of several machines that are left, and the states that they lead to.
+    std::vector<std::vector<std::pair<std::size_t, std::size_t>>> left_;
+
+    /// What is assigned: the number of micro-batches, and the pace that is allowed; by set of devices what stages add, as
+    /// they begin and end inside a machine or not; stages of one machine by kind and first layer; and by layer and state
+    /// the least sum.
     double count_ = 1, pace_ = 0;
-    std::vector<least_times> const* times_ = nullptr;
+    std::vector<std::array<std::array<layer_table, 2>, 2>> added_;
     std::vector<std::vector<on_machine>> on_one_;
     layer_table sums_;
 };
@@ -169,6 +177,17 @@ HEDDLE_INLINE pipeline_bounds::pipeline_bounds(indexed_program const& p, cluster
         for (std::size_t k = 0; k < kinds_.size(); ++k) on.machines[k] = used_of(state, k);
         if (on.machine_count() > 1) several_.push_back(std::move(on));
     }
+    left_.resize(states_);
+    for (std::size_t state = 0; state < states_; ++state)
+        for (std::size_t s = 0; s < several_.size(); ++s) {
+            std::size_t to = state;
+            bool is_left = true;
+            for (std::size_t k = 0; k < kinds_.size(); ++k) {
+                is_left = is_left && used_of(state, k) + several_[s].machines[k] <= kinds_[k].count;
+                to += step_[k] * static_cast<std::size_t>(several_[s].machines[k]);
+            }
+            if (is_left) left_[state].emplace_back(s, to);
+        }
     std::size_t device = 0;
     for (auto const& m : c.machines)
         for (int n = 0; n < m.count; ++n, device += static_cast<std::size_t>(m.devices))
@@ -232,23 +251,24 @@ HEDDLE_INLINE double pipeline_bounds::least(double enough) {
     auto const add = [&](std::int64_t m, double low, double high, double sum) {
         open.push({shared_ + low + sum, m, known_up_to(m)->first, low, high, sum});
     };
+    auto const sum_at = [&](std::int64_t m, double pace) { return assign(known_up_to(m)->second, m, pace); };
     std::vector<std::int64_t> counts;
     for (std::int64_t m = 1; m <= samples_; ++m)
-        if (samples_ % m == 0) counts.push_back(m), add(m, 0, enough, assign(m, enough));
+        if (samples_ % m == 0) counts.push_back(m), add(m, 0, enough, sum_at(m, enough));
     while (!open.empty()) {
         auto const [value, m, of, low, high, sum] = open.top();
         open.pop();
         if (value >= best) return best;
         if (of < known_up_to(m)->first) {
-            add(m, low, high, assign(m, high));
+            add(m, low, high, sum_at(m, high));
         } else if (high - low > 0.002 * enough) {
             double const middle = (low + high) / 2;
-            add(m, low, middle, assign(m, middle));
+            add(m, low, middle, sum_at(m, middle));
             add(m, middle, high, sum);
         } else if (of < m) { // what fewer take is too little
             auto const from = algorithm::lower_bound(counts, of), to = algorithm::lower_bound(counts, m);
             known_at(*(from + (to - from + 1) / 2));
-            add(m, low, high, assign(m, high));
+            add(m, low, high, sum_at(m, high));
         } else {
             return value;
         }
@@ -268,17 +288,40 @@ HEDDLE_INLINE double pipeline_bounds::inside_machine(std::size_t cut, stage_devi
            crossings_[cut].size / count_ / on.part / cluster_.intra->bandwidth.value;
 }
 
-HEDDLE_INLINE double pipeline_bounds::added(least_times const& times, std::size_t first, std::size_t end, double before,
-                                            double after) const {
-    double const one = times.passes[first][end - first - 1] / count_, rest = count_ - 1;
-    double const own = times.all[first][end - first - 1] - one;
+HEDDLE_INLINE double pipeline_bounds::added(double passes, double all, double before, double after) const {
+    double const one = passes / count_, rest = count_ - 1;
+    double const own = all - one;
     double const pace = sends_beside_ ? std::max({own, rest * before, rest * after}) : own + rest * (before + after);
     return pace <= pace_ ? one + before : infinite;
 }
 
-HEDDLE_INLINE double pipeline_bounds::assign(std::int64_t micro_batches, double pace) {
+HEDDLE_INLINE void pipeline_bounds::find_added(std::size_t set, least_times const& times) {
+    bool const is_part = set < parts_.size();
+    auto const& on = is_part ? parts_[set] : several_[set - parts_.size()];
+    std::array<std::vector<double>, 2> at; // cuts between machines, and inside one
+    for (std::size_t cut = 0; cut <= layer_count_; ++cut) {
+        at[0].push_back(between_machines(cut, on));
+        if (is_part && cluster_.intra) at[1].push_back(inside_machine(cut, on));
+    }
+    for (std::size_t begin = 0; begin < 2; ++begin)
+        for (std::size_t end = 0; end < 2; ++end) {
+            if (at[begin].empty() || at[end].empty()) continue;
+            auto& sums = added_[set][begin][end];
+            sums.resize(layer_count_);
+            for (std::size_t first = 0; first < layer_count_; ++first) {
+                auto const &passes = times.passes[first], &all = times.all[first];
+                sums[first].resize(all.size());
+                for (std::size_t n = 0; n < all.size(); ++n)
+                    sums[first][n] = added(passes[n], all[n], at[begin][first], at[end][first + n + 1]);
+            }
+        }
+}
+
+HEDDLE_INLINE double pipeline_bounds::assign(std::vector<least_times> const& times, std::int64_t micro_batches,
+                                             double pace) {
     count_ = static_cast<double>(micro_batches), pace_ = pace;
-    times_ = &known_up_to(micro_batches)->second;
+    added_.resize(times.size());
+    for (std::size_t set = 0; set < times.size(); ++set) find_added(set, times[set]);
     on_one_.assign(kinds_.size(), {});
     for (std::size_t k = 0; k < kinds_.size(); ++k)
         for (std::size_t from = 0; from < layer_count_; ++from) on_one_[k].push_back(assign_on_machine(k, from));
@@ -296,19 +339,9 @@ HEDDLE_INLINE double pipeline_bounds::assign(std::int64_t micro_batches, double 
 template <class Visit>
 void pipeline_bounds::for_each_next(std::size_t first, std::size_t state, Visit&& visit) const {
     double const so_far = sums_[first][state];
-    for (std::size_t s = 0; s < several_.size(); ++s) {
-        auto const& on = several_[s];
-        std::size_t to = state;
-        bool fits = true;
-        for (std::size_t k = 0; k < kinds_.size(); ++k) {
-            fits = fits && used_of(state, k) + on.machines[k] <= kinds_[k].count;
-            to += step_[k] * static_cast<std::size_t>(on.machines[k]);
-        }
-        if (!fits) continue;
-        double const before = between_machines(first, on);
-        for (std::size_t end = first + 1; end <= layer_count_; ++end)
-            visit(s, end, to,
-                  so_far + added((*times_)[parts_.size() + s], first, end, before, between_machines(end, on)));
+    for (auto const& [s, to] : left_[state]) {
+        auto const& sums = added_[parts_.size() + s][0][0][first];
+        for (std::size_t end = first + 1; end <= layer_count_; ++end) visit(s, end, to, so_far + sums[end - first - 1]);
     }
     for (std::size_t k = 0; k < kinds_.size(); ++k)
         for (std::size_t end = first + 1; end <= layer_count_ && used_of(state, k) < kinds_[k].count; ++end)
@@ -319,13 +352,10 @@ template <class Visit>
 void pipeline_bounds::for_each_part(std::size_t kind, std::size_t first, std::size_t used, Visit&& visit) const {
     auto const all = static_cast<std::size_t>(kinds_[kind].devices);
     for (std::size_t d = 1; used + d <= all; ++d) {
-        auto const& on = parts_[first_part_[kind] + d - 1];
-        auto const& times = (*times_)[first_part_[kind] + d - 1];
-        double const before = used == 0 ? between_machines(first, on) : inside_machine(first, on);
+        auto const& added = added_[first_part_[kind] + d - 1][used == 0 ? 0 : 1];
         for (std::size_t end = first + 1; end <= layer_count_; ++end) {
-            visit(d, end, true, added(times, first, end, before, between_machines(end, on)));
-            if (used + d < all && end < layer_count_)
-                visit(d, end, false, added(times, first, end, before, inside_machine(end, on)));
+            visit(d, end, true, added[0][first][end - first - 1]);
+            if (used + d < all && end < layer_count_) visit(d, end, false, added[1][first][end - first - 1]);
         }
     }
 }
@@ -374,11 +404,13 @@ HEDDLE_INLINE std::size_t pipeline_bounds::set_of(std::vector<std::size_t> const
     return parts_.size() + static_cast<std::size_t>(algorithm::find(several_, on) - several_.begin());
 }
 
-HEDDLE_INLINE void pipeline_bounds::take_for_drafts(std::span<planned_stage_time const> planned, bool learns) {
+HEDDLE_INLINE pipeline_bounds::known_times pipeline_bounds::times_for_drafts(
+    std::span<planned_stage_time const> planned, bool learns) const {
+    auto result = known_;
     std::map<std::size_t, std::pair<double, int>>
         longer; // by set of devices: how many times, added up, and of how many
     auto const bound_of = [&](planned_stage_time const& s, std::size_t set) -> double& {
-        return known_.at(s.micro_batches)[set].all[s.stage.first][s.stage.end - s.stage.first - 1];
+        return result.at(s.micro_batches)[set].all[s.stage.first][s.stage.end - s.stage.first - 1];
     };
     for (auto const& s : planned) {
         auto const set = set_of(s.stage.devices);
@@ -388,36 +420,56 @@ HEDDLE_INLINE void pipeline_bounds::take_for_drafts(std::span<planned_stage_time
         sum += s.seconds / bound;
         ++count;
     }
-    for (auto& [m, times] : known_)
+    for (auto& [m, times] : result)
         for (auto const& [set, sum] : longer)
             for (auto& row : times[set].all)
                 for (auto& bound : row) bound *= sum.first / sum.second;
     for (auto const& s : planned)
         if (known_.contains(s.micro_batches)) bound_of(s, set_of(s.stage.devices)) = s.seconds;
     // Bounds of passes leave to the end what a plan might; for drafts all that is done once is a part of each pass.
-    for (auto& [m, times] : known_)
+    for (auto& [m, times] : result)
         for (auto& of_set : times) of_set.passes = of_set.all;
+    return result;
 }
 
-HEDDLE_INLINE std::vector<pipeline_draft> pipeline_bounds::drafts(double enough,
-                                                                  std::span<planned_stage_time const> planned,
-                                                                  bool learns) {
+HEDDLE_INLINE std::optional<pipeline_draft> pipeline_bounds::draft(
+    double enough, std::function<bool(pipeline_draft const&)> const& is_wanted,
+    std::span<planned_stage_time const> planned, bool learns) {
+    // The pace of the slowest stage is one of these parts of `enough`: one of those in (low, high].
     constexpr int paces = 40;
-    std::vector<pipeline_draft> result;
-    auto drafting = *this;
-    drafting.take_for_drafts(planned, learns);
-    for (auto const& [m, times] : known_) {
-        double best = infinite, best_pace = 0;
-        for (int n = 1; n <= paces; ++n)
-            if (double const pace = enough * n / paces, all = shared_ + pace + drafting.assign(m, pace); all < best)
-                best = all, best_pace = pace;
-        if (best >= enough) continue;
-        drafting.assign(m, best_pace);
-        if (auto stages = drafting.assigned(); stages.size() > 1 || m > 1)
-            result.push_back({std::move(stages), m, seconds(best)});
+    struct range {
+        double bound;
+        std::int64_t micro_batches;
+        int low, high;
+        double sum;
+        bool operator>(range const& other) const {
+            return std::tie(bound, micro_batches, low) > std::tie(other.bound, other.micro_batches, other.low);
+        }
+    };
+    std::priority_queue<range, std::vector<range>, std::greater<>> open;
+    auto times = times_for_drafts(planned, learns);
+    auto const pace = [&](int n) { return enough * n / paces; };
+    auto const add = [&](std::int64_t m, int low, int high, double sum) {
+        open.push({shared_ + pace(low + 1) + sum, m, low, high, sum});
+    };
+    auto const sum_at = [&](std::int64_t m, int n) { return assign(times.at(m), m, pace(n)); };
+    for (auto const& [m, of_sets] : times) add(m, 0, paces, sum_at(m, paces));
+    while (!open.empty() && open.top().bound < enough) {
+        auto const [bound, m, low, high, sum] = open.top();
+        open.pop();
+        if (!times.contains(m)) continue;
+        if (high - low > 1) {
+            int const middle = (low + high) / 2;
+            add(m, low, middle, sum_at(m, middle));
+            add(m, middle, high, sum);
+            continue;
+        }
+        sum_at(m, high);
+        pipeline_draft result{assigned(), m, seconds(bound)};
+        if ((result.stages.size() > 1 || m > 1) && is_wanted(result)) return result;
+        times.erase(m);
     }
-    algorithm::sort(result, {}, &pipeline_draft::estimate);
-    return result;
+    return std::nullopt;
 }
 
 HEDDLE_INLINE std::vector<stage_draft> pipeline_bounds::assigned() const {
