@@ -59,6 +59,15 @@ cluster random_devices(random_source& random) {
     return c;
 }
 
+struct random_case {
+    random_source random;
+    program p = random_chain(random);
+    cluster c = random_devices(random);
+
+    explicit random_case(std::uint64_t seed) : random(seed) {}
+    [[nodiscard]] std::string description() const { return test::describe(p) + test::describe(c); }
+};
+
 joint_options options_of_exhaustion() {
     joint_options options;
     options.stage.training.bucket = bytes(0);
@@ -269,11 +278,10 @@ TEST_CASE("no plan of stages at shares in eighths is below the bound, or cheaper
     constexpr int cases = test::cases(300);
     int in_grid = 0, optimal = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
-        random_source random(seed + 120'000);
-        auto const p = random_chain(random);
-        auto const c = random_devices(random);
+        random_case const given(seed + 120'000);
+        auto const& [random, p, c] = given;
         CAPTURE(seed);
-        INFO(test::describe(p) << test::describe(c));
+        INFO(given.description());
         auto const options = options_of_exhaustion();
         auto const plan = find_plan(p, c, clp::ratio_solver{}, options);
         REQUIRE(plan.exists());
@@ -296,11 +304,10 @@ TEST_CASE("more bandwidth, memory, devices that may stay out, and choices never 
     constexpr int cases = test::cases(32);
     int strictly = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
-        random_source random(seed + 130'000);
-        auto const p = random_chain(random);
-        auto const c = random_devices(random);
+        random_case given(seed + 130'000);
+        auto& [random, p, c] = given;
         CAPTURE(seed);
-        INFO(test::describe(p) << test::describe(c));
+        INFO(given.description());
         auto const planned = [&](cluster const& on, joint_options const& options) {
             return find_plan(p, on, clp::ratio_solver{}, options);
         };

@@ -201,26 +201,23 @@ private:
     /// Plans one stage on a part of the devices where a bound says that it may be better.
     void plan_on_fewer() {
         if (!bounds_) return;
-        auto const plan_on = [&](auto const& sets, std::size_t fewest, auto const& plan) { // on those of least bounds
-            std::size_t planned = 0;
-            for (auto const& [least, on] : sets) {
-                bool const is_soon = fewest == 1 && is_soon_planned(planned); // turns take longer
-                if (least > (is_soon ? 1 : worth_planning) * best_.cost() || (planned > 0 && !is_soon)) return;
-                auto const devices = bounds_->devices_of(on);
-                if (devices.size() == places_.machine.size() || devices.size() < fewest) continue;
-                consider("fewer devices", [&](auto const& note) {
-                    plan(cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1)),
-                         [&](heddle::plan found) { note(staged(std::move(found), cluster_, devices)); });
-                });
-                ++planned;
-            }
-        };
-        plan_on(bounds_->of_one_stage(), 1, [&](cluster const& part, auto const& note) {
-            auto asked = stages_.options();
-            asked.compares_and_proves = false;
-            note(stages_.planners().one_axis(program_, part, asked));
-        });
-        plan_on(in_turns_, 2, [&](cluster const& part, auto const& note) { note(in_turns(part)); });
+        plan_on_fewer(bounds_->of_one_stage(), false);
+        plan_on_fewer(in_turns_, true);
+    }
+    /// Of sets of devices with what one stage on each takes at least, least first.
+    void plan_on_fewer(std::vector<std::pair<double, stage_devices>> const& sets, bool takes_turns) {
+        std::size_t planned = 0;
+        for (auto const& [least, on] : sets) {
+            bool const is_soon = !takes_turns && is_soon_planned(planned); // turns take longer
+            if (least > (is_soon ? 1 : worth_planning) * best_.cost() || (planned > 0 && !is_soon)) return;
+            auto const devices = bounds_->devices_of(on);
+            if (devices.size() == places_.machine.size() || (takes_turns && devices.size() == 1)) continue;
+            consider("fewer devices", [&](auto const& note) {
+                auto const part = cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1));
+                note(staged(takes_turns ? in_turns(part) : on_one_axis(part), cluster_, devices));
+            });
+            ++planned;
+        }
     }
 
     /// Plans the pipelines that the bound is of, knowing what stages planned before take, and the best of them in full. Of
@@ -298,11 +295,14 @@ private:
             note(staged(std::move(found), cluster_));
         });
         if (has_machines_of_several())
-            consider("groups", [&](auto const& note) {
-                auto asked = stages_.options();
-                asked.compares_and_proves = false;
-                note(staged(stages_.planners().one_axis(program_, with_grouped_machines(cluster_), asked), cluster_));
-            });
+            consider("groups",
+                     [&](auto const& note) { note(staged(on_one_axis(with_grouped_machines(cluster_)), cluster_)); });
+    }
+    /// Plans without baselines or proofs.
+    [[nodiscard]] heddle::plan on_one_axis(cluster const& c) {
+        auto asked = stages_.options();
+        asked.compares_and_proves = false;
+        return stages_.planners().one_axis(program_, c, asked);
     }
 
     void plan_in_turns() {
