@@ -361,7 +361,7 @@ private:
                 for (std::int64_t m = 2; m <= std::min(problem->global_batch, options_.most_micro_batches); ++m) {
                     if (problem->global_batch % m != 0 || until_.is_over()) continue;
                     auto found = draft_pipelines(*problem, m, options_.drafts,
-                                                 [&](stage_draft const& s) { return correction(s); });
+                                                 [&](auto const& devices) { return correction(devices); });
                     drafts.insert(drafts.end(), found.begin(), found.end());
                 }
                 algorithm::sort(drafts, {}, [](pipeline_draft const& d) {
@@ -474,7 +474,7 @@ private:
             }
             if (d.estimate.value > 0) {
                 auto& [factor, known] = corrections_[stages_.where(d.devices)];
-                factor = (factor * known + correction(d) * found.cost() / d.estimate.value) / (known + 1);
+                factor = (factor * known + correction(d.devices) * found.cost() / d.estimate.value) / (known + 1);
                 ++known;
             }
             result.provenance.training = options_.stage.training;
@@ -483,8 +483,8 @@ private:
         if (!price(result, cluster_)) result.reason = "a stage does not fit into memory";
     }
 
-    [[nodiscard]] double correction(stage_draft const& d) const {
-        auto const known = corrections_.find(stages_.where(d.devices));
+    [[nodiscard]] double correction(std::vector<std::size_t> const& devices) const {
+        auto const known = corrections_.find(stages_.where(devices));
         return known == corrections_.end() ? 1 : known->second.first;
     }
 

@@ -44,7 +44,7 @@ struct pipeline_draft {
 };
 
 /// By how much stages on these devices take longer than drafted, as known from plans in full.
-using draft_correction = std::function<double(stage_draft const&)>;
+using draft_correction = std::function<double(std::vector<std::size_t> const& devices)>;
 
 /// Drafts pipelines for one number of micro-batches, best first, no two alike.
 ///
@@ -66,7 +66,7 @@ class pipeline_drafter {
 public:
     pipeline_drafter(strategy_problem const& p, std::int64_t micro_batches, draft_correction const& correction,
                      bool is_reversed)
-        : problem_(p), count_(micro_batches), samples_(p.global_batch / micro_batches), correction_(correction) {
+        : problem_(p), count_(micro_batches), samples_(p.global_batch / micro_batches) {
         std::size_t first = 0;
         for (std::size_t m = 0; m < p.machines.size(); first += p.machines[m++].devices) {
             machines_.push_back(m);
@@ -75,7 +75,7 @@ public:
         if (is_reversed) std::ranges::reverse(machines_);
         offsets_.push_back(0);
         for (auto m : machines_) offsets_.push_back(offsets_.back() + p.machines[m].devices);
-        find_places();
+        find_places(correction);
         sum_up();
     }
 
@@ -93,38 +93,67 @@ public:
     }
 
 private:
-    /// Devices of a stage in the order of machines here: positions [begin, end), and how they compute.
+    /// The seconds of a micro-batch in a stage, its part of gradients and update included, with a tensor degree; and what
+    /// devices hold for each that is in flight, of the bytes that they have left.
+    struct stage_time {
+        double seconds = 0;
+        std::size_t tensor = 1;
+        bytes in_flight{}, left{};
+        [[nodiscard]] bool holds(std::int64_t count) const { return static_cast<double>(count) * in_flight <= left; }
+    };
+    /// Devices that are alike: the machines of one such stage with how many they have, how much longer it takes than
+    /// drafted, and its times by first layer and by the last, the shortest first.
+    struct place_kind {
+        std::vector<std::pair<std::size_t, std::size_t>> machines;
+        double correction = 1;
+        std::vector<std::vector<std::optional<std::vector<stage_time>>>> times{};
+    };
+    /// Devices of a stage in the order of machines here: positions [begin, end), and the link by which values enter.
     struct place {
         std::size_t begin = 0, end = 0;
-        std::vector<std::size_t> devices;
-        /// Equal for places of which all is alike.
+        std::vector<std::size_t> devices{};
         std::size_t kind = 0;
+        network_link entered{};
     };
 
-    void find_places() {
+    void find_places(draft_correction const& correction) {
         places_.resize(offsets_.back() + 1);
         for (std::size_t k = 0; k < machines_.size(); ++k) {
             auto const n = problem_.machines[machines_[k]].devices;
             for (std::size_t size = 1; size <= n; ++size)
                 for (std::size_t at = 0; n % size == 0 && at < n; at += size)
-                    add_place(offsets_[k] + at, offsets_[k] + at + size);
-            for (std::size_t last = k + 1; last < machines_.size(); ++last) add_place(offsets_[k], offsets_[last + 1]);
+                    add_place(offsets_[k] + at, offsets_[k] + at + size, correction);
+            for (std::size_t last = k + 1; last < machines_.size(); ++last)
+                add_place(offsets_[k], offsets_[last + 1], correction);
         }
     }
-    void add_place(std::size_t begin, std::size_t end) {
-        place p{begin, end, {}};
+    void add_place(std::size_t begin, std::size_t end, draft_correction const& correction) {
+        place p{begin, end};
         std::map<std::size_t, std::size_t> of_machine;
         for (auto at = begin; at < end; ++at) {
-            auto const k = static_cast<std::size_t>(algorithm::upper_bound(offsets_, at) - offsets_.begin()) - 1;
+            auto const k = place_of(at);
             p.devices.push_back(first_device_[machines_[k]] + at - offsets_[k]);
             ++of_machine[machines_[k]];
         }
         algorithm::sort(p.devices);
-        std::vector<std::pair<std::size_t, std::size_t>> kind;
-        for (auto const& [machine, count] : of_machine) kind.emplace_back(problem_.machines[machine].type, count);
-        algorithm::sort(kind);
-        p.kind = kinds_.try_emplace(std::move(kind), kinds_.size()).first->second;
+        auto const& first = problem_.machines[machines_[place_of(begin)]];
+        p.entered = offsets_[place_of(begin)] < begin ? first.inside : first.outside;
+        std::vector<std::pair<std::size_t, std::size_t>> types;
+        for (auto const& [machine, count] : of_machine) types.emplace_back(problem_.machines[machine].type, count);
+        algorithm::sort(types);
+        auto const [known, is_new] = kind_of_types_.try_emplace(std::move(types), kinds_.size());
+        if (is_new) {
+            std::size_t const layers = problem_.layer_count();
+            auto& kind = kinds_.emplace_back(place_kind{{of_machine.begin(), of_machine.end()}});
+            if (correction) kind.correction = correction(p.devices);
+            for (std::size_t l = 0; l < layers; ++l) kind.times.emplace_back(layers - l);
+        }
+        p.kind = known->second;
         places_[begin].push_back(std::move(p));
+    }
+    /// Returns the place of a position's machine among those here.
+    [[nodiscard]] std::size_t place_of(std::size_t position) const {
+        return static_cast<std::size_t>(algorithm::upper_bound(offsets_, position) - offsets_.begin()) - 1;
     }
 
     /// Sums over the layers before each layer.
@@ -157,65 +186,56 @@ private:
         return sums[end].on(degree) - sums[first].on(degree);
     }
 
-    /// The seconds of a micro-batch in a stage, its part of gradients and update included; and the tensor degree.
-    struct stage_time {
-        double seconds = std::numeric_limits<double>::infinity();
-        std::size_t tensor = 1;
-    };
-
-    [[nodiscard]] stage_time time_of(place const& at, std::size_t first, std::size_t end,
-                                     std::int64_t in_flight) const {
-        stage_time best;
-        std::map<std::size_t, std::pair<std::size_t, std::size_t>> machines; // devices here of each, by machine
-        for (auto d : at.devices) {
-            std::size_t m = first_device_.size() - 1;
-            while (first_device_[m] > d) --m;
-            ++machines[m].first;
-        }
+    [[nodiscard]] std::vector<stage_time> times_of(place_kind const& on, std::size_t first, std::size_t end) const {
+        std::vector<stage_time> times;
         for (auto const degree : problem_.usable_degrees()) {
-            if (algorithm::any_of(machines, [&](auto const& m) { return m.second.first % degree != 0; })) continue;
+            if (algorithm::any_of(on.machines, [&](auto const& m) { return m.second % degree != 0; })) continue;
             double speed = 0, fixed = 0, update = 0, groups = 0;
             bytes limit(std::numeric_limits<double>::infinity());
             network_link link{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
-            for (auto const& [m, count] : machines) {
+            for (auto const& [m, count] : on.machines) {
                 auto const& machine = problem_.machines[m];
                 auto const& [fix, slope, step] = times_.at({machine.type, degree});
-                double const n = static_cast<double>(count.first / degree);
+                double const n = static_cast<double>(count / degree);
                 groups += n;
                 speed += n / (slope[end] - slope[first]);
                 fixed = std::max(fixed, fix[end] - fix[first]);
                 update = std::max(update, step[end] - step[first]);
                 limit = std::min(limit, problem_.types[machine.type].memory);
-                auto const& used = machines.size() > 1 ? machine.outside : machine.inside;
+                auto const& used = on.machines.size() > 1 ? machine.outside : machine.inside;
                 link = {std::min(link.bandwidth, used.bandwidth), std::max(link.latency, used.latency)};
             }
             double const samples = static_cast<double>(samples_);
             if (groups > samples) continue;
-            bytes const held = range(kept_, first, end, degree) +
-                               static_cast<double>(in_flight) * (samples / groups) * range(saved_, first, end, degree);
-            if (held > limit) continue;
             double reduce = 0;
             if (groups > 1) {
-                double const lines = machines.size() > 1 ? static_cast<double>(degree) : 1;
+                double const lines = on.machines.size() > 1 ? static_cast<double>(degree) : 1;
                 reduce = (2 * (groups - 1) / groups * lines * range(gradients_, first, end, degree) / link.bandwidth +
                           2 * (groups - 1) * link.latency)
                              .value;
             }
             double const time = fixed + samples / speed + (reduce + update) / static_cast<double>(count_);
-            if (time < best.seconds) best = {time, degree};
+            times.push_back({on.correction * time, degree, (samples / groups) * range(saved_, first, end, degree),
+                             limit - range(kept_, first, end, degree)});
         }
-        if (correction_ && best.seconds < std::numeric_limits<double>::infinity())
-            best.seconds *= correction_({first, end, at.devices, best.tensor});
-        return best;
+        std::erase_if(times, [](stage_time const& t) { return !t.holds(1); });
+        algorithm::sort(times, {}, &stage_time::seconds);
+        return times;
+    }
+
+    /// Returns the times of a stage by tensor degree, if one micro-batch is in flight at least, the shortest first.
+    [[nodiscard]] std::vector<stage_time> const& known_times(place const& p, std::size_t first, std::size_t end) {
+        auto& kind = kinds_[p.kind];
+        auto& known = kind.times[first][end - first - 1];
+        if (!known) known = times_of(kind, first, end);
+        return *known;
     }
 
     /// The time of what enters a stage and of its cotangents.
     [[nodiscard]] double boundary(place const& at, std::size_t first) const {
         if (first == 0) return 0;
-        auto const k = static_cast<std::size_t>(algorithm::upper_bound(offsets_, at.begin) - offsets_.begin()) - 1;
-        auto const& machine = problem_.machines[machines_[k]];
-        auto const& link = offsets_[k] < at.begin ? machine.inside : machine.outside;
-        return 2 * (link.latency + static_cast<double>(samples_) * problem_.layers[first].input.on(1) / link.bandwidth)
+        return 2 * (at.entered.latency +
+                    static_cast<double>(samples_) * problem_.layers[first].input.on(1) / at.entered.bandwidth)
                        .value;
     }
 
@@ -242,17 +262,18 @@ private:
                         auto const& rest = best[p.end][end];
                         if (rest.sum >= here.sum) continue;
                         // With more in flight it takes no less, and nor do more layers.
-                        double const least = stage_time_of(p, first, end, 1).seconds;
-                        if (least == std::numeric_limits<double>::infinity() || least + enters > pace) break;
+                        auto const& times = known_times(p, first, end);
+                        if (times.empty() || times.front().seconds + enters > pace) break;
                         auto const in_flight = std::min(count_, rest.stages + 1);
-                        auto const [own, tensor] = stage_time_of(p, first, end, in_flight);
-                        if (own == std::numeric_limits<double>::infinity()) continue;
+                        auto const time = algorithm::find_if(times, [&](auto const& t) { return t.holds(in_flight); });
+                        if (time == times.end()) continue;
+                        double const own = time->seconds;
                         double const leaves = rest.next ? boundary(*rest.next, end) : 0;
                         double const slot = own + enters + leaves;
                         if (slot > pace) continue;
                         double const sum = own + enters + rest.sum;
                         if (sum < here.sum)
-                            here = {sum, std::max(slot, rest.slowest), rest.stages + 1, &p, end, tensor, own};
+                            here = {sum, std::max(slot, rest.slowest), rest.stages + 1, &p, end, time->tensor, own};
                     }
                 }
             }
@@ -269,21 +290,15 @@ private:
         return std::pair(std::move(found), slowest);
     }
 
-    [[nodiscard]] stage_time stage_time_of(place const& p, std::size_t first, std::size_t end, std::int64_t in_flight) {
-        auto const [at, is_new] = known_.try_emplace({p.kind, first, end, in_flight});
-        if (is_new) at->second = time_of(p, first, end, in_flight);
-        return at->second;
-    }
-
     strategy_problem const& problem_;
     std::int64_t count_, samples_;
-    draft_correction const& correction_;
     std::vector<std::size_t> machines_, first_device_, offsets_;
     std::vector<std::vector<place>> places_;
     std::map<std::pair<std::size_t, std::size_t>, std::array<std::vector<double>, 3>> times_;
     std::vector<group_bytes> gradients_, kept_, saved_;
-    std::map<std::tuple<std::size_t, std::size_t, std::size_t, std::int64_t>, stage_time> known_;
-    std::map<std::vector<std::pair<std::size_t, std::size_t>>, std::size_t> kinds_;
+    std::vector<place_kind> kinds_;
+    /// By the types of a place's machines and how many devices each has.
+    std::map<std::vector<std::pair<std::size_t, std::size_t>>, std::size_t> kind_of_types_;
 };
 
 } // namespace heddle::detail
