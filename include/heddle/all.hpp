@@ -207,6 +207,7 @@
 #include <heddle/synthesis/synthesise.hpp>
 #include <heddle/synthesis/tensor_groups.hpp>
 #include <heddle/synthesis/timed_searches.hpp>
+#include <heddle/synthesis/turn_bounds.hpp>
 #include <heddle/synthesis/work_bound.hpp>
 
 #include <heddle/planner/amp.hpp>

@@ -67,8 +67,8 @@ template <single_device_program Program, ratio_solver Solver>
 /// staged plan.
 ///
 /// Families of one stage are planned as their planners do: one axis, with well-known strategies beside it, machines as
-/// groups, a mesh of machines and devices, and micro-batches in turn. Meshes are left where their bound says that they cannot be
-/// better; turns are proven where searches find them near (`hidup_options::worth_below`). Pipelines are AMP's and Ditto's, with each stage planned in full, and drafts of stages of any
+/// groups, a mesh of machines and devices, and micro-batches in turn. Meshes and turns are left where a bound says that they
+/// cannot be better; turns are proven where searches find them near (`hidup_options::worth_below`). Pipelines are AMP's and Ditto's, with each stage planned in full, and drafts of stages of any
 /// numbers of layers on parts of machines or several machines (`draft_pipelines`), of which the best are planned in full:
 /// a stage is a program of its own, with uneven shares and sharded parameters like any other.
 /// *Returns* the best plan, what each family has, and a bound of the space that it names: of plans of stages of whole
@@ -99,6 +99,7 @@ staged_plan find_plan(Program const&, cluster const&, Solver&&, joint_options co
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/pipeline_bound.hpp>
 #include <heddle/synthesis/stage_bounds.hpp>
+#include <heddle/synthesis/turn_bounds.hpp>
 #include <heddle/synthesis/work_bound.hpp>
 #include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/rescale.hpp>
@@ -117,6 +118,7 @@ public:
     staged_plan plan() {
         plan_on_one_axis(); // families that are soon known come first: others are left where they cannot be better
         plan_pipelines();
+        find_bounds();
         plan_in_turns();
         plan_on_mesh();
         find_bounds();
@@ -166,8 +168,10 @@ private:
         return std::move(best_);
     }
 
-    /// Bounds stages, if nothing was asked for that makes other plans cheaper, and time is left.
+    /// Bounds stages, if that was not done, there is a plan, nothing was asked for that makes others cheaper, and time is
+    /// left.
     void find_bounds() {
+        if (stage_bounds_) return;
         auto const& training = options_.stage.training;
         bool const is_plain = training.accumulator.name.empty() && !training.overlaps_gradients &&
                               options_.stage.pinned.empty() && cluster_.measured.empty();
@@ -176,16 +180,24 @@ private:
         stage_bounds_.emplace(program_, cluster_, layers_, options_.stage, until_);
         if (!stage_bounds_->exist()) return;
         bounds_.emplace(indexed_, cluster_, layers_, *stage_bounds_, options_.sends_beside);
+        std::vector<stage_devices> others;
+        stage_devices all;
         for (auto const& [least, on] : bounds_->of_one_stage())
-            in_turns_.emplace_back(stage_bounds_->least_in_turns(on, best_.cost()), on);
-        std::ranges::sort(in_turns_);
+            if (is_all(bounds_->devices_of(on))) all = on, least_on_all_ = least;
+            else others.push_back(on);
+        in_turns_.emplace(*stage_bounds_, all, others, best_.cost());
+    }
+    /// Tells whether a family whose plans take so much at least need not be planned; to be compared, it is.
+    [[nodiscard]] bool is_excluded(double least) const { return least >= best_.cost() && !options_.compares; }
+    [[nodiscard]] bool is_all(std::vector<std::size_t> const& devices) const {
+        return devices.size() == places_.machine.size();
     }
 
     /// Bounds all plans of one stage and, if pipelines were looked for, all of whole layers on whole machines or in one,
     /// where the best plan is one of these.
     void certify() {
         if (!bounds_ || !is_machine_by_machine(best_, places_) || until_.is_over()) return;
-        double const bound = std::min(bounds_->least(best_.cost()), in_turns_.front().first);
+        double const bound = std::min(bounds_->least(best_.cost()), in_turns_->nth(0, best_.cost()).least);
         if (bound <= work_bound(indexed_, cluster_).value) return;
         certificate_ = {bound, layers_.size() > 1 ? "plans of stages of whole layers, machine by machine"
                                                   : "plans of one stage"};
@@ -201,23 +213,32 @@ private:
     /// Plans one stage on a part of the devices where a bound says that it may be better.
     void plan_on_fewer() {
         if (!bounds_) return;
-        plan_on_fewer(bounds_->of_one_stage(), false);
-        plan_on_fewer(in_turns_, true);
-    }
-    /// Of sets of devices with what one stage on each takes at least, least first.
-    void plan_on_fewer(std::vector<std::pair<double, stage_devices>> const& sets, bool takes_turns) {
         std::size_t planned = 0;
-        for (auto const& [least, on] : sets) {
-            bool const is_soon = !takes_turns && is_soon_planned(planned); // turns take longer
-            if (least > (is_soon ? 1 : worth_planning) * best_.cost() || (planned > 0 && !is_soon)) return;
+        for (auto const& [least, on] : bounds_->of_one_stage()) {
+            bool const is_soon = is_soon_planned(planned);
+            if (least > (is_soon ? 1 : worth_planning) * best_.cost() || (planned > 0 && !is_soon)) break;
             auto const devices = bounds_->devices_of(on);
-            if (devices.size() == places_.machine.size() || (takes_turns && devices.size() == 1)) continue;
-            consider("fewer devices", [&](auto const& note) {
-                auto const part = cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1));
-                note(staged(takes_turns ? in_turns(part) : on_one_axis(part), cluster_, devices));
-            });
+            if (is_all(devices)) continue;
+            plan_on(devices, [&](cluster const& part) { return on_one_axis(part); });
             ++planned;
         }
+        for (std::size_t n = 0; n < in_turns_->size(); ++n) {
+            auto const& [least, on, is_best] = in_turns_->nth(n, best_.cost());
+            if (least > worth_planning * best_.cost()) return;
+            auto const devices = bounds_->devices_of(on);
+            if (is_all(devices) || devices.size() == 1) continue;
+            // They take as many times their bound as on all devices, about, where shares are of many atoms.
+            if (is_soon_planned(0) || least * turns_longer_ < about * best_.cost())
+                plan_on(devices, [&](cluster const& part) { return in_turns(part); });
+            return;
+        }
+    }
+    template <class Plan>
+    void plan_on(std::vector<std::size_t> const& devices, Plan const& plan) {
+        consider("fewer devices", [&](auto const& note) {
+            auto const part = cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1));
+            note(staged(plan(part), cluster_, devices));
+        });
     }
 
     /// Plans the pipelines that the bound is of, knowing what stages planned before take, and the best of them in full. Of
@@ -306,8 +327,12 @@ private:
     }
 
     void plan_in_turns() {
-        if (!options_.stage.pinned.empty()) return;
-        consider("turns", [&](auto const& note) { note(staged(in_turns(cluster_), cluster_)); });
+        if (!options_.stage.pinned.empty() || (bounds_ && is_excluded(in_turns_->on_typical()))) return;
+        consider("turns", [&](auto const& note) {
+            auto found = in_turns(cluster_);
+            if (bounds_ && found.exists()) turns_longer_ = found.cost() / in_turns_->on_typical();
+            note(staged(std::move(found), cluster_));
+        });
     }
     [[nodiscard]] heddle::plan in_turns(cluster const& c) {
         auto asked = stages_.options();
@@ -322,6 +347,7 @@ private:
                 return static_cast<std::size_t>(m.devices) != inner;
             }))
             return;
+        if (bounds_ && is_excluded(least_on_all_)) return;
         consider("mesh", [&](auto const& note) {
             auto asked = stages_.mesh_options(options_.stage.training);
             if (best_.exists()) asked.worth_below = best_.cost();
@@ -505,10 +531,13 @@ private:
     std::string reason_;
     /// What is cheaper than the best plan by less is not worth planning.
     static constexpr double worth_planning = 0.97;
+    /// How far estimates are off, by which plans are left out.
+    static constexpr double about = 1.2;
     std::optional<stage_bounds> stage_bounds_;
     std::optional<pipeline_bounds> bounds_;
-    /// What micro-batches in turn take at least on each set of devices, least first.
-    std::vector<std::pair<double, stage_devices>> in_turns_;
+    /// What one stage on all devices takes at least, without turns; and how many times their bound turns took there.
+    double least_on_all_ = 0, turns_longer_ = 1;
+    std::optional<turn_bounds> in_turns_;
     struct {
         double bound = 0;
         std::string space;

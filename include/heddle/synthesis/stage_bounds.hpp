@@ -77,8 +77,10 @@ public:
     [[nodiscard]] layer_table least(stage_devices const& on, std::int64_t micro_batches);
     [[nodiscard]] layer_table least_of_passes(stage_devices const& on, std::int64_t micro_batches);
     /// Returns the least seconds of the whole program where two micro-batches take turns on one axis of these devices: no
-    /// less than its work, its collectives, and any mean of both. At most `enough` is returned.
-    [[nodiscard]] double least_in_turns(stage_devices const& on, double enough);
+    /// less than any mean of its work and its collectives, of which this one counts work so much.
+    [[nodiscard]] double least_in_turns(stage_devices const& on, double work);
+    /// Returns about the largest of these, or one that is `enough`, and its weight of work.
+    [[nodiscard]] std::pair<double, double> most_in_turns(stage_devices const& on, double enough);
 
 private:
     struct levels {
@@ -410,27 +412,36 @@ HEDDLE_INLINE std::size_t stage_bounds::alike_before(std::size_t end, std::size_
     return count;
 }
 
-HEDDLE_INLINE double stage_bounds::least_in_turns(stage_devices const& on, double enough) {
+HEDDLE_INLINE double stage_bounds::least_in_turns(stage_devices const& on, double work) {
     auto const& parts = parts_of_batch(2);
-    double best = 0;
-    auto const mean = [&](double work) { // concave in the weight of work
-        auto devices = single(on);
-        for (auto* link : {&devices.intra, &devices.inter})
-            if (*link) (*link)->latency *= 1 - work, (*link)->bandwidth = (*link)->bandwidth / (1 - work);
-        axis_prices const known(*this, {std::move(devices), work}, parts.steps, parts.count);
-        double const found = static_cast<double>(parts.count) *
-                             search::paths_to_goal(*graph_, differentiated{known.prices, is_constant_}).to_goal();
-        best = std::max(best, found);
+    auto devices = single(on);
+    for (auto* link : {&devices.intra, &devices.inter})
+        if (*link) (*link)->latency *= 1 - work, (*link)->bandwidth = (*link)->bandwidth / (1 - work);
+    axis_prices const known(*this, {std::move(devices), work}, parts.steps, parts.count);
+    return static_cast<double>(parts.count) *
+           search::paths_to_goal(*graph_, differentiated{known.prices, is_constant_}).to_goal();
+}
+
+HEDDLE_INLINE std::pair<double, double> stage_bounds::most_in_turns(stage_devices const& on, double enough) {
+    constexpr double golden = 0.6180339887498949, most = 0.999;
+    std::pair<double, double> best{least_in_turns(on, most), most};
+    auto const at = [&](double work) { // concave in the weight of work
+        double const found = least_in_turns(on, work);
+        best = std::max(best, {found, work});
         return found;
     };
-    double low = 0, high = 0.999;
-    (void)mean(high);
-    for (int round = 0; round < 8 && best < enough; ++round) {
-        double const left = low + (high - low) / 3, right = high - (high - low) / 3;
-        if (mean(left) < mean(right)) low = left;
-        else high = right;
-    }
-    return std::min(best, enough);
+    double low = 0, high = most, left = high - golden * high, right = golden * high;
+    if (best.first >= enough) return best;
+    double at_left = at(left), at_right = at(right);
+    for (int round = 0; round < 12 && best.first < enough; ++round)
+        if (at_left < at_right) {
+            low = std::exchange(left, right), at_left = at_right;
+            right = low + golden * (high - low), at_right = at(right);
+        } else {
+            high = std::exchange(right, left), at_right = at_left;
+            left = high - golden * (high - low), at_left = at(left);
+        }
+    return best;
 }
 
 } // namespace heddle
