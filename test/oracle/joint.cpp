@@ -97,14 +97,16 @@ public:
 
 private:
     struct part {
-        explicit part(program_part made)
+        part(program_part made, training_options const& training)
             : given(std::move(made)), indexed(index_program(given.program)), space(indexed) {
             graph = search::explore(space);
+            for (auto const& i : space.instructions()) steps.push_back(make_step(indexed, i, training));
         }
         program_part given;
         indexed_program indexed;
         cut_space space;
         cut_graph graph;
+        std::vector<step_work> steps;
     };
     struct candidate {
         heddle::plan plan;
@@ -150,39 +152,57 @@ private:
     /// Adds all programs of a part at some shares that are not worse than others.
     void add_programs(part& what, cluster const& on, share_vector const& ratios, training_options const& training,
                       std::map<std::string, std::vector<candidate>>& into) {
-        std::vector<step_work> steps;
-        for (auto const& i : what.space.instructions()) steps.push_back(make_step(what.indexed, i, training));
         auto const model = per_device_model(on, element_type::float32, training.reduction());
-        priced_graph const prices(what.space, what.graph, steps, model, integral_shares(what.indexed, ratios));
+        priced_graph const prices(what.space, what.graph, what.steps, model, integral_shares(what.indexed, ratios));
         serial const clock(model.class_count());
+        struct program {
+            move_list path;
+            double passes, end;
+        };
+        auto const add = [](auto& others, auto made) {
+            auto const is_no_worse = [](auto const& a, auto const& b) {
+                return a.passes <= b.passes && a.end <= b.end;
+            };
+            if (std::ranges::any_of(others, [&](auto const& o) { return is_no_worse(o, made); })) return;
+            std::erase_if(others, [&](auto const& o) { return is_no_worse(made, o); });
+            others.push_back(std::move(made));
+        };
+        std::map<std::string, std::vector<program>> found; // by the forms in which values enter and leave
         move_list path;
-        auto const walk = [&](auto const& self, std::size_t node, serial::label const& label) -> void {
+        auto const walk = [&](auto const& self, std::size_t node, serial::label const& label,
+                              std::string const& ends) -> void {
             if (static_cast<double>(micro_batches_) * clock.total(label) >= best_) return;
             if (what.graph.is_last(node)) {
-                auto made = realise(path, what.space, steps, on, {ratios}, training).first;
-                auto const& t = made.time;
-                double const passes = t.compute + t.forward_communication + t.backward_communication,
-                             end = end_of(made);
-                auto& others = into[ends_of(made)];
-                auto const is_no_better = [](candidate const& a, double p, double e) {
-                    return a.passes <= p && a.end <= e;
-                };
-                if (std::ranges::any_of(others, [&](auto const& o) { return is_no_better(o, passes, end); })) return;
-                std::erase_if(others, [&](auto const& o) { return passes <= o.passes && end <= o.end; });
-                others.push_back({std::move(made), passes, end});
-                return;
+                double const end = label.deferred + std::ranges::max(label.update);
+                return add(found[ends], program{path, clock.total(label) - end, end});
             }
             for (auto const& e : what.graph.out(node)) {
                 auto next = label;
+                auto after = ends;
                 auto const op = what.space.operator_of(path.size(), e.action);
-                for (auto const i : what.space.moves()[e.action].instructions)
+                for (auto const i : what.space.moves()[e.action].instructions) {
                     clock.extend(next, prices.instruction(op, i));
+                    auto const given = what.space.at(op, what.space.instructions()[i]);
+                    if (auto const* const read = given.as<instruction::read>();
+                        read && !what.indexed.tensors[read->tensor].is_parameter())
+                        after += std::to_string(read->tensor) + to_string(read->to) + ' ';
+                }
                 path.push_back(e.action);
-                self(self, e.to, next);
+                self(self, e.to, next, after);
                 path.pop_back();
             }
         };
-        walk(walk, 0, clock.initial());
+        walk(walk, 0, clock.initial(), {});
+        for (auto const& [ends, programs] : found)
+            for (auto const& p : programs) {
+                auto made = realise(p.path, what.space, what.steps, on, {ratios}, training).first;
+                auto const& t = made.time;
+                double const passes = t.compute + t.forward_communication + t.backward_communication;
+                double const end = end_of(made);
+                CHECK(passes + end == doctest::Approx(p.passes + p.end).epsilon(1e-9));
+                auto& others = into[ends_of(made)];
+                add(others, candidate{std::move(made), passes, end});
+            }
     }
 
     /// The programs of a stage that may be a part of the best plan.
@@ -190,12 +210,13 @@ private:
         auto const [at, is_new] = known_.try_emplace({s.first, s.end, s.devices});
         if (!is_new) return at->second;
         auto& what = parts_[{s.first, s.end}];
-        if (!what)
-            what = std::make_unique<part>(part_of(micro_, micro_indexed_, layers_.cuts[s.first], layers_.cuts[s.end]));
-        auto const devices = devices_of(s.devices);
-        auto const on = cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1));
         auto training = options_.stage.training;
         training.accumulated = static_cast<int>(micro_batches_);
+        if (!what)
+            what = std::make_unique<part>(part_of(micro_, micro_indexed_, layers_.cuts[s.first], layers_.cuts[s.end]),
+                                          training);
+        auto const devices = devices_of(s.devices);
+        auto const on = cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1));
         std::map<std::string, std::vector<candidate>> by_ends;
         share_vector ratios(devices.size());
         auto const divide = [&](auto const& self, std::size_t d, int eighths) -> void {
