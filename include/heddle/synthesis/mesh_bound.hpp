@@ -25,11 +25,13 @@ namespace heddle {
 /// What both axes choose at an operator costs `cost(t, u)` at least, for its computation and for each operand that is
 /// brought (`mesh_choice`). It is split into a number for each axis's choice, `a(t) + b(u) <= cost(t, u)`. So the
 /// shortest path of each axis under its numbers, added up, is a lower bound, however costs are split. They are split
-/// operator by operator, in the order of the program, in the way that is best for the bound while all others stay: half
-/// of what the best program through a choice leaves goes to either axis. So the bound rises.
+/// operator by operator, in the order of the program, in a way that is best for the bound while all others stay: the outer
+/// axis takes half of what the best programs through a choice leave, the inner one all that is then left, and the outer
+/// one what remains. So the bound rises, and no number could be higher while the others stay.
 ///
-/// Sontag, Globerson and Jaakkola, Introduction to Dual Decomposition for Inference (2011), section 1.5: their update of
-/// both sides of an edge, with a shortest path for the tree on each side.
+/// Sontag, Globerson and Jaakkola, Introduction to Dual Decomposition for Inference (2011), section 1.5: the update of
+/// both sides of an edge, with a shortest path for the tree on each side. Tourani, Shekhovtsov, Rother and Savchynskyy,
+/// MPLP++ (2018): that numbers are to be as high as they can be.
 class mesh_bound {
 public:
     /// `programs` are those of one axis of the searched program, or loosened ones that bound these. Prices are at given
@@ -77,8 +79,11 @@ private:
     [[nodiscard]] numbers moves_at(std::size_t level, axis_number axis) const;
     /// Returns what moves of a level cost on an axis together with a move of the other.
     [[nodiscard]] numbers moves_beside(std::size_t level, axis_number axis, cut_space::action other) const;
-    /// The least cost of a bundle of a level.
-    [[nodiscard]] double of_bundle(std::uint32_t bundle, numbers const& of_move);
+    [[nodiscard]] search::graph_segment const& segment(std::size_t place) const {
+        return graph_.from_level(levels_[place]);
+    }
+    /// Returns the least cost of each bundle of a segment. *Lifetime:* until it is called again.
+    [[nodiscard]] numbers const& of_bundles(search::graph_segment const& segment, numbers const& of_move);
     void find_ends(axis_number axis);
     void look_around(std::size_t place, axis_number axis);
     void split(std::size_t place, mesh_choice const& c);
@@ -109,10 +114,7 @@ private:
     /// The levels at hand.
     std::vector<std::size_t> levels_;
     std::array<side, 2> sides_;
-    /// By bundle: when it was made, and its number then.
-    std::vector<std::pair<std::size_t, double>> bundles_;
-    std::size_t epoch_ = 0;
-    std::vector<std::uint32_t> met_;
+    numbers bundles_; ///< by place of a bundle in the segment at hand
 };
 
 } // namespace heddle
@@ -125,12 +127,12 @@ namespace heddle {
 
 HEDDLE_INLINE mesh_bound::mesh_bound(loosened_space const& programs, mesh_prices const& price)
     : programs_(programs), space_(*programs.space), graph_(programs.graph), kinds_(choices_of(programs, price)),
-      place_of_move_(space_.moves().size()), bundles_(graph_.bundle_count()) {
+      place_of_move_(space_.moves().size()) {
     for (auto const& kind : kinds_)
         for (std::uint32_t n = 0; n < kind.moves.size(); ++n) place_of_move_[kind.moves[n]] = n;
     for (std::size_t level = 0; level + 1 < graph_.level_count(); ++level) {
-        numbers const none(kind_at(level).item_count);
-        numbers_.push_back({none, none});
+        numbers const nothing(kind_at(level).item_count);
+        numbers_.push_back({nothing, nothing});
     }
     take_all_levels();
 }
@@ -145,13 +147,15 @@ HEDDLE_INLINE mesh_bound::numbers mesh_bound::moves_at(std::size_t level, axis_n
     return of_move;
 }
 
-HEDDLE_INLINE double mesh_bound::of_bundle(std::uint32_t bundle, numbers const& of_move) {
-    auto& [made_for, least] = bundles_[bundle];
-    if (std::exchange(made_for, epoch_) != epoch_) {
-        least = never;
+HEDDLE_INLINE mesh_bound::numbers const& mesh_bound::of_bundles(search::graph_segment const& segment,
+                                                                numbers const& of_move) {
+    bundles_.clear();
+    for (auto const bundle : segment.bundles) {
+        double least = never;
         for (auto a : graph_.bundle(bundle)) least = std::min(least, of_move[place_of_move_[a]]);
+        bundles_.push_back(least);
     }
-    return least;
+    return bundles_;
 }
 
 HEDDLE_INLINE mesh_bound::numbers mesh_bound::moves_beside(std::size_t level, axis_number axis,
@@ -170,40 +174,35 @@ HEDDLE_INLINE mesh_bound::numbers mesh_bound::moves_beside(std::size_t level, ax
 }
 
 HEDDLE_INLINE void mesh_bound::find_ends(axis_number axis) {
-    auto& [to_end, here, moves, around] = sides_[axis];
-    here = {0};
-    moves.resize(levels_.size());
-    to_end.resize(levels_.size() + 1);
-    to_end.back().assign(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
+    auto& s = sides_[axis];
+    s.here = {0};
+    s.moves.resize(levels_.size());
+    s.to_end.resize(levels_.size() + 1);
+    s.to_end.back().assign(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
     for (std::size_t place = levels_.size(); place-- > 0;) {
-        ++epoch_;
-        moves[place] = moves_at(levels_[place], axis);
-        auto const& segment = graph_.from_level(levels_[place]);
-        to_end[place].assign(segment.size(), never);
-        for (std::size_t n = 0; n < segment.size(); ++n)
-            for (auto const& l : segment.out(n))
-                to_end[place][n] = std::min(to_end[place][n], of_bundle(segment.bundles[l.bundle], moves[place]) +
-                                                                  to_end[place + 1][l.to]);
+        s.moves[place] = moves_at(levels_[place], axis);
+        auto const& links = segment(place);
+        auto const& costs = of_bundles(links, s.moves[place]);
+        auto const& next = s.to_end[place + 1];
+        s.to_end[place].assign(links.size(), never);
+        for (std::size_t n = 0; n < links.size(); ++n)
+            for (auto const& l : links.out(n))
+                s.to_end[place][n] = std::min(s.to_end[place][n], costs[l.bundle] + next[l.to]);
     }
 }
 
 HEDDLE_INLINE void mesh_bound::look_around(std::size_t place, axis_number axis) {
     auto& s = sides_[axis];
-    s.around.assign(s.moves[place].size(), never);
-    auto const& segment = graph_.from_level(levels_[place]);
+    auto const& links = segment(place);
     auto const& to_end = s.to_end[place + 1];
-    ++epoch_;
-    met_.clear();
-    for (std::size_t n = 0; n < segment.size(); ++n)
-        for (auto const& l : segment.out(n)) {
-            auto& [made_for, least] = bundles_[segment.bundles[l.bundle]];
-            if (std::exchange(made_for, epoch_) != epoch_) least = never, met_.push_back(segment.bundles[l.bundle]);
-            least = std::min(least, s.here[n] + to_end[l.to]);
-        }
-    for (auto b : met_)
-        for (auto a : graph_.bundle(b)) {
+    bundles_.assign(links.bundles.size(), never);
+    for (std::size_t n = 0; n < links.size(); ++n)
+        for (auto const& l : links.out(n)) bundles_[l.bundle] = std::min(bundles_[l.bundle], s.here[n] + to_end[l.to]);
+    s.around.assign(s.moves[place].size(), never);
+    for (std::size_t b = 0; b < bundles_.size(); ++b)
+        for (auto a : graph_.bundle(links.bundles[b])) {
             double& around = s.around[place_of_move_[a]];
-            around = std::min(around, bundles_[b].second);
+            around = std::min(around, bundles_[b]);
         }
 }
 
@@ -216,33 +215,39 @@ HEDDLE_INLINE void mesh_bound::split(std::size_t place, mesh_choice const& c) {
             rest[a][n] = std::min(rest[a][n], sides_[a].around[move] + sides_[a].moves[place][move] -
                                                   numbers_[level][a][c.items[n]]);
     }
-    numbers least(count), more(count);
-    for (axis_number a = 0; a < 2; ++a) {
+    std::array<numbers, 2> before;
+    for (axis_number a = 0; a < 2; ++a)
+        for (auto item : c.items) before[a].push_back(numbers_[level][a][item]);
+    auto& outer = numbers_[level][0];
+    auto& inner = numbers_[level][1];
+    numbers least(count);
+    // Finds what costs leave at least to each item of an axis, where those of the other have as much.
+    auto const find_left = [&](axis_number a, auto const& of_other) {
         least.assign(count, never);
         for (std::size_t other = 0; other < count; ++other) {
-            double const of_other = rest[1 - a][other];
-            if (of_other >= never) continue;
+            double const taken = of_other(other);
             auto const costs = c.beside(a, other);
-            for (std::size_t mine = 0; mine < count; ++mine)
-                least[mine] = std::min(least[mine], costs[mine] + of_other);
+            for (std::size_t mine = 0; mine < count; ++mine) least[mine] = std::min(least[mine], costs[mine] - taken);
         }
-        for (std::size_t mine = 0; mine < count; ++mine) {
-            double& number = numbers_[level][a][c.items[mine]];
-            double const before = std::exchange(number, (least[mine] - rest[a][mine]) / 2);
-            more[mine] = number - before;
-        }
-        for (auto const& [move, n] : c.taken) sides_[a].moves[place][move] += more[n];
-    }
+    };
+    find_left(0, [&](std::size_t n) { return -rest[1][n]; });
+    for (std::size_t n = 0; n < count; ++n) outer[c.items[n]] = (least[n] - rest[0][n]) / 2;
+    find_left(1, [&](std::size_t n) { return outer[c.items[n]]; });
+    for (std::size_t n = 0; n < count; ++n) inner[c.items[n]] = least[n];
+    find_left(0, [&](std::size_t n) { return inner[c.items[n]]; });
+    for (std::size_t n = 0; n < count; ++n) outer[c.items[n]] = least[n];
+    for (axis_number a = 0; a < 2; ++a)
+        for (auto const& [move, n] : c.taken)
+            sides_[a].moves[place][move] += numbers_[level][a][c.items[n]] - before[a][n];
 }
 
 HEDDLE_INLINE void mesh_bound::pass(std::size_t place, axis_number axis) {
     auto& s = sides_[axis];
-    auto const& segment = graph_.from_level(levels_[place]);
+    auto const& links = segment(place);
+    auto const& costs = of_bundles(links, s.moves[place]);
     numbers next(s.to_end[place + 1].size(), never);
-    ++epoch_;
-    for (std::size_t n = 0; n < segment.size(); ++n)
-        for (auto const& l : segment.out(n))
-            next[l.to] = std::min(next[l.to], s.here[n] + of_bundle(segment.bundles[l.bundle], s.moves[place]));
+    for (std::size_t n = 0; n < links.size(); ++n)
+        for (auto const& l : links.out(n)) next[l.to] = std::min(next[l.to], s.here[n] + costs[l.bundle]);
     s.here = std::move(next);
 }
 
@@ -320,16 +325,15 @@ std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves) {
     std::vector<numbers> costs(count);
     numbers next(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
     for (std::size_t place = count; place-- > 0;) {
-        ++epoch_;
         costs[place] = moves(place);
-        auto const& segment = graph_.from_level(levels_[place]);
-        numbers here(segment.size(), std::numeric_limits<double>::infinity());
-        turns[place].resize(segment.size());
-        for (std::size_t n = 0; n < segment.size(); ++n)
-            for (auto const& l : segment.out(n)) {
-                auto const bundle = segment.bundles[l.bundle];
-                double const through = of_bundle(bundle, costs[place]) + next[l.to];
-                if (through < here[n]) here[n] = through, turns[place][n] = {l.to, bundle};
+        auto const& links = segment(place);
+        auto const& least = of_bundles(links, costs[place]);
+        numbers here(links.size(), std::numeric_limits<double>::infinity());
+        turns[place].resize(links.size());
+        for (std::size_t n = 0; n < links.size(); ++n)
+            for (auto const& l : links.out(n)) {
+                double const through = least[l.bundle] + next[l.to];
+                if (through < here[n]) here[n] = through, turns[place][n] = {l.to, links.bundles[l.bundle]};
             }
         next = std::move(here);
     }

@@ -120,7 +120,6 @@ private:
     [[nodiscard]] double finish(reached const& from, way const& outer, std::size_t done_outer, way const& inner,
                                 std::size_t done_inner) const;
 
-    tensor_id t_;
     indexed_tensor const& tensor_;
     mesh_prices const& price_;
     std::size_t codes_; ///< of the forms of one axis
@@ -130,7 +129,7 @@ private:
 };
 
 HEDDLE_INLINE mesh_conversions::mesh_conversions(indexed_tensor const& tensor, tensor_id t, mesh_prices const& price)
-    : t_(t), tensor_(tensor), price_(price), codes_(3 + tensor.factors.size()), number_(codes_ * codes_, none) {
+    : tensor_(tensor), price_(price), codes_(3 + tensor.factors.size()), number_(codes_ * codes_, none) {
     std::vector<product_form> forms;
     for (std::uint16_t outer = 0; outer < codes_; ++outer)
         for (std::uint16_t inner = 0; inner < codes_; ++inner) {
