@@ -158,7 +158,7 @@ private:
         return algorithm::any_of(memory, [](double per_byte) { return per_byte > 0; });
     }
     /// Plans from the pairs of programs that are best as the bound has it.
-    void begin_from_pairs();
+    bool begin_from_pairs();
     /// Plans from pairs of programs that hold less and less, until those fit that are no dearer than the best.
     void begin_with_less_memory();
     /// Explores the programs of one axis that are kept; where some are loosened, those in the forms of such programs.
@@ -190,7 +190,8 @@ private:
     /// Plans the axes in turn, beginning with one of them, until nothing changes, or so many times. Returns the least cost.
     double take_turns(axis_number axis, one_axis other, int most);
     /// Plans from each beginning that may be better, as long as the best program is not close to the bound.
-    void begin_from(std::vector<beginning> list);
+    /// Returns whether the last was no better than the best, though it fits.
+    bool begin_from(std::vector<beginning> list);
     /// Balances the shares for the best program. Returns whether they changed.
     [[nodiscard]] bool balance();
     /// Balances shares and plans in turn, until nothing changes.
@@ -344,7 +345,10 @@ HEDDLE_INLINE void mesh_searcher::begin() {
         space_ = &*bounding_.space;
         graph_ = &bounding_.graph;
     }
-    if (!is_narrow_) return begin_from(beginnings(cuts_data()));
+    if (!is_narrow_) {
+        begin_from(beginnings(cuts_data()));
+        return;
+    }
     if (std::isfinite(options_.worth_below)) bound(false);
     if (lower_bound_ >= options_.worth_below) return;
     few_ = {least_bounding(cuts_data()), least_bounding(cuts_tensors())};
@@ -361,11 +365,11 @@ HEDDLE_INLINE void mesh_searcher::begin() {
     if (is_too_large_) begin_with_less_memory();
 }
 
-HEDDLE_INLINE void mesh_searcher::begin_from_pairs() {
+HEDDLE_INLINE bool mesh_searcher::begin_from_pairs() {
     auto const pairs = pairs_of_bound();
     for (auto const& programs : pairs.front().programs) few_.push_back(programs);
     explore_in_forms_of(few_);
-    begin_from(beginnings_of(pairs));
+    return begin_from(beginnings_of(pairs));
 }
 
 HEDDLE_INLINE void mesh_searcher::begin_with_less_memory() {
@@ -376,7 +380,7 @@ HEDDLE_INLINE void mesh_searcher::begin_with_less_memory() {
         for (std::size_t k = 0; k < model_.class_count(); ++k)
             memory_.push_back(worth / static_cast<double>(model_.class_count()) / model_.memory_limit(k));
         bound(true);
-        begin_from_pairs();
+        if (begin_from_pairs()) break; // more memory would be spared for nothing
     }
 }
 
@@ -463,14 +467,16 @@ HEDDLE_INLINE bool mesh_searcher::balance() {
     return moved > 1e-3;
 }
 
-HEDDLE_INLINE void mesh_searcher::begin_from(std::vector<beginning> list) {
+HEDDLE_INLINE bool mesh_searcher::begin_from(std::vector<beginning> list) {
     for (auto& [axis, other, cost] : list) {
         double const before = best_.cost.seconds;
-        if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) break;
+        if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
         double const found = take_turns(axis, std::move(other), options_.turns);
         is_too_large_ = is_too_large_ || found == std::numeric_limits<double>::infinity();
-        if (found >= before && found < std::numeric_limits<double>::infinity()) break; // later ones are dearer still
+        if (found >= before && found < std::numeric_limits<double>::infinity())
+            return true; // later ones are dearer still
     }
+    return false;
 }
 
 HEDDLE_INLINE void mesh_searcher::settle() {
