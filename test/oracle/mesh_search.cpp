@@ -323,6 +323,42 @@ TEST_CASE("gradients in buckets cost a program on a mesh what they cost its plan
     CHECK((together > 5 || test::sanitized)); // too few cases to have the rare ones
 }
 
+TEST_CASE("of the plans on a cluster's meshes the cheapest is returned, beside what the others take") {
+    int finest = 0, coarsest = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
+        test::random_source random(seed);
+        auto const model = random_tree(random);
+        auto const c = random_cluster(random, random.between(1, 2), 4);
+        CAPTURE(seed);
+        auto const p = plan_meshes(model, c, no_solver{});
+        REQUIRE(p.exists());
+        double least = std::numeric_limits<double>::infinity();
+        for (auto const& m : meshes_of(c)) {
+            auto const alone = plan_mesh(model, c, m, no_solver{});
+            REQUIRE(alone.exists());
+            least = std::min(least, alone.cost());
+            if (m == p.mesh()) CHECK(alone.cost() == p.cost());
+            else CHECK(p.baselines.at("mesh " + to_string(m)) == alone.cost());
+        }
+        CHECK(p.cost() == least);
+        CHECK(p.baselines.size() + 1 == meshes_of(c).size());
+        auto const verified = verify(model, p);
+        CHECK_MESSAGE(verified, verified.problem);
+        auto const inside = p.mesh().size(1);
+        CHECK(evaluate(p, with_groups_of(c, static_cast<int>(inside))).time.total() == p.cost());
+        (inside == 2 ? finest : coarsest) += meshes_of(c).size() > 1;
+    }
+    CHECK((test::sanitized || (finest > 0 && coarsest > 0)));
+    test::random_source random(1);
+    auto c = random_cluster(random, 2, 4);
+    CHECK(meshes_of(c) == std::vector<mesh>{mesh({4, 2}), mesh({2, 4})});
+    c.machines.push_back({0, 6, 1}); // pairs alone divide both
+    CHECK(meshes_of(c) == std::vector<mesh>{mesh({7, 2})});
+    CHECK_THROWS_WITH_AS((void)machines_of(c, mesh({2, 7})), doctest::Contains("7 x 2"), input_error);
+    c.machines = {{0, 1, 3}};
+    CHECK(meshes_of(c).empty());
+}
+
 TEST_CASE("a program that does not fit once its shares are whole is planned again with less memory") {
     int over = 0, again = 0, compared = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {

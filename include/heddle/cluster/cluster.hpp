@@ -144,6 +144,10 @@ private:
 /// *Throws* `input_error` if the cluster has measured collectives: those of single devices are not those of groups.
 [[nodiscard]] cluster with_grouped_machines(cluster c);
 
+/// Returns the cluster with the devices of every machine in groups of so many, each of which is then a machine.
+/// *Throws* `input_error` if some machine's devices do not divide into such groups, and as `with_grouped_machines` does.
+[[nodiscard]] cluster with_groups_of(cluster c, int members);
+
 /// Returns how many network cards every machine has at least.
 [[nodiscard]] inline int network_cards(cluster const& c) {
     return c.machines.empty() ? 1
@@ -185,14 +189,42 @@ HEDDLE_INLINE collective_model::piece collective_model::line_at(bytes payload) c
     return pieces.empty() ? piece{} : *algorithm::max_element(pieces, {}, time_on);
 }
 
-HEDDLE_INLINE cluster with_grouped_machines(cluster c) {
-    bool const is_new =
-        algorithm::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); });
-    if (is_new && !c.measured.empty())
+namespace detail {
+
+/// *Throws* if a cluster's collectives are measured, and machines are to have other groups than they were measured with.
+inline void require_measured_groups(cluster const& c, bool are_others) {
+    if (are_others && !c.measured.empty())
         throw input_error("cluster '" + c.name + "'",
                           "has collectives measured on all devices, expected none or those of one device of each "
                           "grouped machine, in a file that says which are grouped");
+}
+
+} // namespace detail
+
+HEDDLE_INLINE cluster with_grouped_machines(cluster c) {
+    detail::require_measured_groups(
+        c, algorithm::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); }));
     for (auto& m : c.machines) m.is_group = m.devices > 1;
+    return c;
+}
+
+HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
+    detail::require_measured_groups(
+        c, algorithm::any_of(c.machines, [&](machine_group const& m) { return m.group_size() != members; }));
+    bool const is_on_one_machine = c.machines.size() == 1 && c.machines.front().count == 1;
+    for (auto& m : c.machines) {
+        if (members < 1 || m.devices % members != 0)
+            throw input_error("cluster '" + c.name + "'", "has a machine of " + std::to_string(m.devices) +
+                                                              " devices, expected groups of " +
+                                                              std::to_string(members) + " to divide it");
+        m.count *= m.devices / members;
+        m.devices = members;
+        m.is_group = members > 1;
+    }
+    if (is_on_one_machine && c.machines.front().count > 1) { // each line has links of its own inside a machine
+        c.inter = c.intra;
+        c.machines.front().network_cards = std::max(c.machines.front().network_cards, members);
+    }
     return c;
 }
 

@@ -12,11 +12,22 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace heddle {
+
+/// Returns the meshes of two axes that a cluster's devices make: groups of some devices of a machine, equally many of each,
+/// the smallest groups first.
+[[nodiscard]] std::vector<mesh> meshes_of(cluster const& c);
+
+/// Returns a cluster as a mesh of two axes has it: the devices of each place on the outermost axis as one machine.
+/// *Throws* `input_error` unless the mesh is one of `meshes_of`, and as `with_groups_of` does.
+[[nodiscard]] cluster machines_of(cluster const& c, mesh const& m);
 
 namespace detail {
 
@@ -26,21 +37,38 @@ namespace detail {
 
 [[nodiscard]] plan plan_mesh(indexed_program const& program, cluster const& c, mesh const& m,
                              mesh_search_options const& options, ratio_function const& solve);
+[[nodiscard]] plan plan_meshes(indexed_program const& program, cluster const& c, mesh_search_options const& options,
+                               ratio_function const& solve);
+
+/// *Throws* `input_error` for micro-batches in turn.
+inline void require_whole_batch(training_options const& training) {
+    if (training.interleaves())
+        throw input_error("training, micro_batches",
+                          "are " + std::to_string(training.micro_batches) + " in turn, expected 1 on a mesh");
+}
 
 } // namespace detail
 
-/// Plans a program on a mesh of two axes: machines, and the equal devices of each.
+/// Plans a program on a mesh of two axes: machines, or groups of their devices, and the equal devices of each.
 ///
 /// The bound is of the shares before they are rounded to whole atoms, as the plan's `space` says. Where a program does not
 /// fit once they are whole, one is planned for as much less memory. The outermost axis reduces gradients in buckets.
-/// *Throws* `input_error` as `search_mesh` does, and for micro-batches in turn.
+/// *Throws* `input_error` as `machines_of` and `search_mesh` do, and for micro-batches in turn.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_mesh(Program const& program, cluster const& c, mesh const& m, Solver&& solver,
                              mesh_search_options options = {}) {
-    if (options.training.interleaves())
-        throw input_error("training, micro_batches",
-                          "are " + std::to_string(options.training.micro_batches) + " in turn, expected 1 on a mesh");
+    detail::require_whole_batch(options.training);
     return detail::plan_mesh(index_program(program), c, m, options, detail::solve_with(solver));
+}
+
+/// Plans a program on each of a cluster's meshes, and returns the cheapest plan. What those on the others take is among
+/// its baselines, by the mesh.
+/// *Throws* `input_error` if there is no mesh, and as `plan_mesh` does.
+template <single_device_program Program, ratio_solver Solver>
+[[nodiscard]] plan plan_meshes(Program const& program, cluster const& c, Solver&& solver,
+                               mesh_search_options options = {}) {
+    detail::require_whole_batch(options.training);
+    return detail::plan_meshes(index_program(program), c, options, detail::solve_with(solver));
 }
 
 } // namespace heddle
@@ -86,7 +114,7 @@ HEDDLE_INLINE plan plan_mesh(indexed_program const& program, cluster const& c, m
                              mesh_search_options const& options, ratio_function const& solve) {
     constexpr int attempts = 8;
     search::deadline const until(options.limits);
-    auto const machines = with_grouped_machines(c);
+    auto const machines = machines_of(c, m);
     auto const on_device = machines.devices();
     device_types const classes(machines);
     auto searched = machines;
@@ -107,6 +135,59 @@ HEDDLE_INLINE plan plan_mesh(indexed_program const& program, cluster const& c, m
     }
 }
 
+HEDDLE_INLINE plan plan_meshes(indexed_program const& program, cluster const& c, mesh_search_options const& options,
+                               ratio_function const& solve) {
+    search::deadline const until(options.limits);
+    auto const all = meshes_of(c);
+    if (all.empty())
+        throw input_error("cluster '" + c.name + "'",
+                          "makes no mesh, expected machines of several devices, equally many");
+    std::optional<plan> best;
+    std::map<std::string, std::optional<double>> costs;
+    for (auto m = all.rbegin(); m != all.rend() && (!best || !until.is_over()); ++m) { // whole machines first
+        auto asked = options;
+        asked.limits = until.rest(options.limits);
+        auto p = plan_mesh(program, c, *m, asked, solve);
+        costs["mesh " + to_string(*m)] = p.exists() ? std::optional(p.cost()) : std::nullopt;
+        if (best) p.statistics += best->statistics;
+        auto const statistics = p.statistics;
+        if (!best || (p.exists() && (!best->exists() || p.cost() < best->cost()))) best = std::move(p);
+        best->statistics = statistics;
+    }
+    if (best->exists()) costs.erase("mesh " + to_string(best->mesh()));
+    best->baselines.merge(costs);
+    return std::move(*best);
+}
+
 } // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<mesh> meshes_of(cluster const& c) {
+    std::size_t devices = 0, of_machine = 0; // the most that divide every machine
+    for (auto const& machines : c.machines) {
+        of_machine = std::gcd(of_machine, static_cast<std::size_t>(machines.devices));
+        devices += static_cast<std::size_t>(machines.devices) * static_cast<std::size_t>(machines.count);
+    }
+    std::vector<mesh> result;
+    for (std::size_t inside = 2; inside <= of_machine; ++inside)
+        if (of_machine % inside == 0 && inside < devices) result.push_back(mesh({devices / inside, inside}));
+    return result;
+}
+
+HEDDLE_INLINE cluster machines_of(cluster const& c, mesh const& m) {
+    auto const all = meshes_of(c);
+    if (algorithm::find(all, m) == all.end()) {
+        std::string expected;
+        for (auto const& other : all) expected += (expected.empty() ? "" : ", ") + to_string(other);
+        throw input_error("mesh", "is " + to_string(m) +
+                                      ", expected groups of a machine's devices on the inner axis, and as many as "
+                                      "there are on the outer one" +
+                                      (all.empty() ? "" : ": " + expected));
+    }
+    return with_groups_of(c, static_cast<int>(m.size(1)));
+}
+
+} // namespace heddle
 
 #endif

@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -50,6 +52,23 @@ TEST_CASE("all machines of several devices become groups") {
     auto of_groups = grouped;
     of_groups.measured = c.measured;
     CHECK(with_grouped_machines(of_groups).group_sizes() == grouped.group_sizes());
+}
+
+TEST_CASE("machines divide into groups") {
+    auto c = two_kinds();
+    auto const pairs = with_groups_of(c, 2);
+    validate(pairs);
+    CHECK(pairs.group_sizes() == std::vector<int>(9, 2));
+    CHECK(pairs.devices() == std::vector<std::size_t>{0, 0, 0, 0, 1, 1, 1, 1, 1});
+    CHECK(pairs.inter->bandwidth.value == c.inter->bandwidth.value);
+    CHECK_THROWS_WITH_AS((void)with_groups_of(c, 4), doctest::Contains("a machine of 2 devices"), input_error);
+    c.machines = {{0, 8, 1}}; // groups of one machine are joined by its own links
+    auto const halves = with_groups_of(c, 4);
+    CHECK(halves.group_sizes() == std::vector<int>{4, 4});
+    CHECK(halves.inter->bandwidth.value == c.intra->bandwidth.value);
+    CHECK(network_cards(halves) == 4);
+    c.measured[collective::all_reduce] = {{{seconds(1e-4), seconds_per_byte(1e-9)}}};
+    CHECK_THROWS_WITH_AS((void)with_groups_of(c, 4), doctest::Contains("measured on all devices"), input_error);
 }
 
 TEST_CASE("steps inside a group are lines in the bytes of the whole tensor") {
