@@ -19,8 +19,8 @@ struct hap_arguments {
     std::string segments, solver = "clp";
     /// Each `NAME=FORM`.
     std::vector<std::string> pins, forbidden{};
-    /// The sizes of a mesh's axes, outermost first; empty for one axis.
-    std::vector<std::size_t> mesh{};
+    /// `auto`, or the sizes of a mesh's axes, outermost first, with `x`; empty for one axis.
+    std::string mesh{};
     bool group_machines = false, overlap = false;
     /// Whether it is said what pins and forbidden forms cost.
     bool why_not = false;

@@ -150,25 +150,25 @@ void print_json(plan_price const& p, std::string const& reason) {
 int run_cost(cost_arguments const& arguments) {
     auto const text = json::read_text(arguments.plan);
     std::vector<std::string> warnings;
-    auto const cluster_for = [&](provenance const& from, bool is_on_mesh) { // a mesh has machines across
-        auto c = read_planned_cluster(arguments.cluster, from, warnings, arguments.changes);
-        return arguments.group_machines || is_on_mesh ? with_grouped_machines(std::move(c)) : c;
+    auto const cluster_for = [&](auto const& p) {
+        return counted_by(p, read_planned_cluster(arguments.cluster, p.provenance, warnings, arguments.changes),
+                          arguments.group_machines);
     };
     plan_price found;
     if (is_pipeline_plan(arguments.plan, text)) {
         auto const p = json::parse_pipeline_plan(text, arguments.plan);
-        found = price(p, cluster_for(p.provenance, false), arguments);
+        found = price(p, cluster_for(p), arguments);
     } else {
         if (!arguments.model.empty())
             throw input_error("--model", "is for pipeline plans: others hold what their price needs");
         if (json::has_stages(text, arguments.plan)) {
             auto const p = json::parse_staged_plan(text, arguments.plan);
             require_valid(verify_figures(p), arguments);
-            found = price(p, cluster_for(p.provenance, false));
+            found = price(p, cluster_for(p));
         } else {
             auto const p = json::parse_plan(text, arguments.plan);
             require_valid(verify_figures(p), arguments);
-            found = price(p, cluster_for(p.provenance, p.is_on_mesh()));
+            found = price(p, cluster_for(p));
         }
     }
     found.warnings.insert(found.warnings.end(), warnings.begin(), warnings.end());

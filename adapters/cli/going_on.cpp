@@ -157,7 +157,7 @@ std::optional<any_plan> priced_on(any_plan const& made, plan_arguments const& ar
     try {
         if (auto const* whole = std::get_if<plan>(&made)) {
             auto p = *whole;
-            auto const on = p.is_on_mesh() || p.has_groups() ? with_grouped_machines(c) : planned_cluster(arguments, c);
+            auto const on = counted_by(p, c, p.has_groups() || arguments.hap.group_machines);
             auto cost = evaluate(p, on);
             if (!cost.fits) return std::nullopt;
             p.time = cost.time, p.memory = std::move(cost.memory);

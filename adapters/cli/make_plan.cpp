@@ -16,6 +16,8 @@
 #endif
 
 #include <algorithm>
+#include <cstddef>
+#include <ranges>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -79,6 +81,14 @@ joint_options joint_options_of(plan_arguments const& arguments, attended_run& at
     return options;
 }
 
+/// Returns the mesh of sizes with `x` between.
+mesh mesh_of(std::string const& text) {
+    std::vector<std::size_t> sizes;
+    for (auto const part : std::views::split(text, 'x'))
+        sizes.push_back(std::stoul(std::string(part.begin(), part.end())));
+    return mesh(std::move(sizes));
+}
+
 any_plan found_by_planner(plan_arguments const& arguments, plan_input const& input, cluster const& c,
                           attended_run& attended) {
     auto const& p = input.model.program;
@@ -91,25 +101,22 @@ any_plan found_by_planner(plan_arguments const& arguments, plan_input const& inp
     if (arguments.planner == "hidup") return plan_hidup(p, c, solver, options_of(arguments.hidup, options));
     if (!arguments.hap.mesh.empty()) {
         search::deadline const until(options.limits);
-        auto on_mesh =
-            plan_mesh(p, c, mesh(arguments.hap.mesh), solver, {.training = options.training, .limits = options.limits});
+        mesh_search_options const asked{.training = options.training, .limits = options.limits};
+        auto on_mesh = arguments.hap.mesh == "auto" ? plan_meshes(p, c, solver, asked)
+                                                    : plan_mesh(p, c, mesh_of(arguments.hap.mesh), solver, asked);
         if (on_mesh.exists() && !until.is_over()) { // well-known strategies have one axis
             auto on_one_axis = options;
             on_one_axis.limits = until.rest();
             auto beside = plan_hap(p, c, solver, on_one_axis);
-            on_mesh.baselines = std::move(beside.baselines);
+            on_mesh.baselines.merge(beside.baselines);
             on_mesh.baselines["one axis"] = beside.exists() ? std::optional(beside.cost()) : std::nullopt;
         }
         return on_mesh;
     }
-    return plan_hap(p, planned_cluster(arguments, c), solver, options);
+    return plan_hap(p, arguments.hap.group_machines ? with_grouped_machines(c) : c, solver, options);
 }
 
 } // namespace
-
-cluster planned_cluster(plan_arguments const& arguments, cluster const& c) {
-    return arguments.hap.group_machines || !arguments.hap.mesh.empty() ? with_grouped_machines(c) : c;
-}
 
 void add_origin(any_plan& made, plan_input const& input) {
     std::visit(

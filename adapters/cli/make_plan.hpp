@@ -21,9 +21,6 @@ namespace heddle::cli {
 /// Adds where a plan of the input comes from.
 void add_origin(any_plan& p, plan_input const& input);
 
-/// Returns the cluster whose devices a plan of one stage counts: with machines as devices, if the arguments ask for that.
-[[nodiscard]] cluster planned_cluster(plan_arguments const& arguments, cluster const& c);
-
 /// What `make_plan` does by AMP and by Ditto, and what they do with a profile in place of a model.
 [[nodiscard]] pipeline_plan plan_by_amp(plan_arguments const& arguments, plan_input const& input, cluster const& c,
                                         attended_run& attended);

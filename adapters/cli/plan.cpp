@@ -55,7 +55,7 @@ void write_files(any_plan const& made, std::vector<plan_note> const& notes, plan
     if (!arguments.out.empty()) files.emplace_back(arguments.out, text_of(made, arguments));
     auto const write = [&]<class Plan>(Plan const& p) {
         if constexpr (!std::is_same_v<Plan, pipeline_plan>) { // of which there are no others
-            auto const c = std::is_same_v<Plan, plan> ? planned_cluster(arguments, input.cluster) : input.cluster;
+            auto const c = counted_by(p, input.cluster, arguments.hap.group_machines);
             if (!arguments.trace.empty()) files.emplace_back(arguments.trace, trace_of(p, c));
             if (!arguments.html.empty()) files.emplace_back(arguments.html, page_of(p, notes, input.model.program, c));
         }

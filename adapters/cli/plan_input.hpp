@@ -13,6 +13,8 @@
 #include <heddle/synthesis/planning_progress.hpp>
 
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::cli {
@@ -39,6 +41,15 @@ bool is_pipeline_plan(std::string const& path, std::string const& text);
 /// `with_changes`.
 cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings,
                              std::vector<std::string> const& changes = {});
+
+/// Returns the cluster whose devices a plan counts: a mesh's places on its outermost axis, or machines, if each is planned
+/// as one device.
+template <class Plan>
+cluster counted_by(Plan const& p, cluster c, bool groups_machines) {
+    if constexpr (std::is_same_v<Plan, plan>)
+        if (p.is_on_mesh()) return with_groups_of(std::move(c), p.devices.front().group_size);
+    return groups_machines ? with_grouped_machines(std::move(c)) : std::move(c);
+}
 
 /// Reads the model with the batch and element type, and the cluster with the memory, that the arguments ask for.
 plan_input read_input(plan_arguments const& arguments);

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <regex>
 #include <string>
 
 namespace heddle::cli {
@@ -18,6 +19,15 @@ inline CLI::Validator const positive(
                    : "'" + text + "' is no positive number";
     },
     "POSITIVE");
+
+/// Accepts `auto`, and two to four sizes with `x` between.
+inline CLI::Validator const mesh_or_auto(
+    [](std::string const& text) {
+        static std::regex const sizes("[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){1,3}");
+        return text == "auto" || std::regex_match(text, sizes) ? std::string()
+                                                               : "'" + text + "' is neither auto nor sizes such as 8x4";
+    },
+    "MESH");
 
 /// Accepts numbers from zero to `most`.
 inline CLI::Validator up_to(double most) {

@@ -54,7 +54,7 @@ int run_verify(verify_arguments const& arguments) {
     auto const p = json::parse_plan(text, arguments.plan);
     auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
     auto warnings = model.warnings;
-    auto const on = read_cluster_of(arguments, p.provenance, warnings, p.is_on_mesh());
+    auto const on = read_cluster_of(arguments, p, warnings);
 
     auto const checked = verify(model.program, p);
     auto const figures = checked ? on ? verify_figures(p, *on) : verify_figures(p) : checked;

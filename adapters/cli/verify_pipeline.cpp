@@ -32,7 +32,7 @@ int run_verify_pipeline(verify_arguments const& arguments) {
     auto const p = json::read_pipeline_plan(arguments.plan);
     auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
     auto warnings = model.warnings;
-    auto const on = read_cluster_of(arguments, p.provenance, warnings);
+    auto const on = read_cluster_of(arguments, p, warnings);
 
     auto const checked = verify(model.program, p);
     auto const figures =

@@ -31,12 +31,12 @@
 
 namespace heddle::cli {
 
-/// Reads the cluster to price a plan on again, if one is given. A mesh has machines across.
-inline std::optional<cluster> read_cluster_of(verify_arguments const& arguments, provenance const& from,
-                                              std::vector<std::string>& warnings, bool is_on_mesh = false) {
+/// Reads the cluster to price a plan on again, if one is given.
+template <class Plan>
+std::optional<cluster> read_cluster_of(verify_arguments const& arguments, Plan const& p,
+                                       std::vector<std::string>& warnings) {
     if (arguments.cluster.empty()) return std::nullopt;
-    auto c = read_planned_cluster(arguments.cluster, from, warnings);
-    return arguments.group_machines || is_on_mesh ? with_grouped_machines(std::move(c)) : std::move(c);
+    return counted_by(p, read_planned_cluster(arguments.cluster, p.provenance, warnings), arguments.group_machines);
 }
 
 /// Prints what was checked, and the fields that nothing was derived from.

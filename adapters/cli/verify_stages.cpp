@@ -38,7 +38,7 @@ int run_verify_stages(verify_arguments const& arguments, std::string const& text
     auto const p = json::parse_staged_plan(text, arguments.plan);
     auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
     auto warnings = model.warnings;
-    auto const on = read_cluster_of(arguments, p.provenance, warnings);
+    auto const on = read_cluster_of(arguments, p, warnings);
 
     auto const checked = verify(model.program, p);
     auto const figures = checked ? on ? verify_figures(p, *on) : verify_figures(p) : checked;

@@ -165,9 +165,27 @@ class Plan(CommandLine):
         self.assertEqual(shown["ranks"], 6)
         self.assertAlmostEqual(json.loads(run("cost", "--plan", out, "--cluster", machines, "--json").stdout)["cost"], summary["cost"], delta=1e-12)
         self.assertIn("3 x 2", run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", "--no-times").stdout)
-        self.refused(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "2x3"), "expected as many machines")
+        self.refused(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "2x3"), "expected groups of a machine's devices on the inner axis")
         for option in (("--group-machines",), ("--segments", "2")):
             self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", *option).returncode, 2)
+
+    def test_all_meshes_of_a_cluster(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["machines"] = [{"type": "P100", "devices": 4, "count": 2}]
+        cluster["links"]["intra"] = {"bandwidth": 12e9, "latency": 1e-5}
+        machines, out = self.write("cluster.json", cluster), self.path / "plan.json"
+        costs = {}
+        for mesh in ("4x2", "2x4", "auto"):
+            planned = run("plan", "--model", MODEL, "--cluster", machines, "--mesh", mesh, "--out", out, "--json")
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            costs[mesh] = json.loads(planned.stdout)["cost"]
+            self.assertAlmostEqual(json.loads(run("cost", "--plan", out, "--cluster", machines, "--json").stdout)["cost"], costs[mesh], delta=1e-12)
+            shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", "--cluster", machines).stdout)
+            self.assertTrue(shown["valid"] and shown["executed"] and shown["priced"], shown)
+        self.assertEqual(costs["auto"], min(costs["4x2"], costs["2x4"]))
+        other = max(("4x2", "2x4"), key=costs.get)
+        self.assertEqual(json.loads(planned.stdout)["baselines"]["mesh " + " x ".join(other.split("x"))], costs[other])
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", machines, "--mesh", "4").returncode, 2)
 
     def test_micro_batches_in_turn(self):
         model, out, trace = "examples/models/bert_moe_2.json.gz", self.path / "plan.json", self.path / "trace.json"
