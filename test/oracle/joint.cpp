@@ -59,12 +59,12 @@ cluster random_devices(random_source& random) {
     return c;
 }
 
-struct random_case {
+struct drawn_case {
     random_source random;
     program p = random_chain(random);
     cluster c = random_devices(random);
 
-    explicit random_case(std::uint64_t seed) : random(seed) {}
+    explicit drawn_case(std::uint64_t seed) : random(seed) {}
     [[nodiscard]] std::string description() const { return test::describe(p) + test::describe(c); }
 };
 
@@ -299,7 +299,7 @@ TEST_CASE("no plan of stages at shares in eighths is below the bound, or cheaper
     constexpr int cases = test::cases(300);
     int in_grid = 0, optimal = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
-        random_case const given(seed + 120'000);
+        drawn_case const given(seed + 120'000);
         auto const& [random, p, c] = given;
         CAPTURE(seed);
         INFO(given.description());
@@ -325,7 +325,7 @@ TEST_CASE("more bandwidth, memory, devices that may stay out, and choices never 
     constexpr int cases = test::cases(32);
     int strictly = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
-        random_case given(seed + 130'000);
+        drawn_case given(seed + 130'000);
         auto& [random, p, c] = given;
         CAPTURE(seed);
         INFO(given.description());
