@@ -157,7 +157,7 @@ private:
     [[nodiscard]] static bool is_tight(std::vector<double> const& memory) {
         return algorithm::any_of(memory, [](double per_byte) { return per_byte > 0; });
     }
-    /// Plans from the pairs of programs that are best as the bound has it.
+    /// Plans from the pairs of programs that are best as the bound has it. Returns what `begin_from` does.
     bool begin_from_pairs();
     /// Plans from pairs of programs that hold less and less, until those fit that are no dearer than the best.
     void begin_with_less_memory();
