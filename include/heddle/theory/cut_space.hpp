@@ -482,11 +482,9 @@ HEDDLE_INLINE void cut_space::note_restorations(passage const& p, instruction::c
     for (auto at = given_up_.begin(); at != given_up_.end();) {
         auto const t = at->first;
         restorations::form_codes forms;
-        for (; at != given_up_.end() && at->first == t; ++at) {
-            forms.push_back(at->second.code());
-            move_.given_up.push_back({of_kind(t), at->second});
-        }
-        restorations_.note(t, std::move(forms));
+        for (; at != given_up_.end() && at->first == t; ++at) forms.push_back(at->second.code());
+        for (auto code : restorations_.note(t, program_.tensors[t], std::move(forms)))
+            move_.given_up.push_back({of_kind(t), tensor_form::from_code(code)});
     }
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace heddle {
 
@@ -64,6 +65,8 @@ using formed_tensor = std::pair<tensor_id, tensor_form>;
 
 /// Tells whether devices can hold a tensor in this form at all.
 [[nodiscard]] bool is_possible(tensor_form f, indexed_tensor const& tensor);
+/// Returns all such forms, by their codes.
+[[nodiscard]] std::vector<tensor_form> possible_forms(indexed_tensor const& tensor);
 
 /// One direction of a conversion: a collective, local work over the tensor, or nothing.
 struct conversion_half {
@@ -117,6 +120,13 @@ HEDDLE_INLINE bool is_possible(tensor_form f, indexed_tensor const& tensor) {
     case tensor_form::kind::replicated: break;
     }
     return true;
+}
+
+HEDDLE_INLINE std::vector<tensor_form> possible_forms(indexed_tensor const& tensor) {
+    std::vector<tensor_form> forms;
+    for (std::uint16_t code = 0; code < tensor_form::shard(0).code() + tensor.factors.size(); ++code)
+        if (auto const f = tensor_form::from_code(code); is_possible(f, tensor)) forms.push_back(f);
+    return forms;
 }
 
 HEDDLE_INLINE std::optional<conversion> find_conversion(tensor_form from, tensor_form to) {

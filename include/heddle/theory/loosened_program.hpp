@@ -23,8 +23,8 @@ namespace heddle {
 
 /// A program whose cuts are narrower than another's, with all of its programs: some tensors are given up before their
 /// late uses, which have another tensor in its place. One that is computed, or a parameter, is *restored* at the first
-/// of these, in forms in which it may have been given up; if they are those in which it was, that is the other's
-/// program, at its cost. What can be read anew is had late in any form, for nothing.
+/// of these, in forms in which it may have been given up, or in all; if they are those in which it was, that is the
+/// other's program, at its cost. What can be read anew is had late in any form, for nothing.
 ///
 /// Operators have the numbers of the other program, and so have tensors but for those of late uses, which come after.
 class loosened_program {

@@ -108,8 +108,7 @@ HEDDLE_INLINE void preparations::for_each(instruction::compute const& computatio
     for (auto t : program_.operators[computation.op].operands) {
         auto const& tensor = program_.tensors[t];
         if (tensor.at_cuts == tensor_at_cuts::fixed) continue; // there already
-        for (std::uint16_t code = 0; code < tensor_form::shard(0).code() + tensor.factors.size(); ++code)
-            if (auto const f = tensor_form::from_code(code); is_possible(f, tensor)) all.gained.push_back({t, f});
+        for (tensor_form f : possible_forms(tensor)) all.gained.push_back({t, f});
     }
     visit(all);
 }

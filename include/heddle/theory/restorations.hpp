@@ -35,11 +35,11 @@ public:
     [[nodiscard]] std::vector<tensor_id> const& restored_by(std::size_t op) const { return restored_by_[op]; }
     /// Returns the sets in which the tensor that this one restores was given up.
     [[nodiscard]] std::vector<form_codes> const& sets_for(tensor_id late) const { return sets_[restored_from_[late]]; }
-    /// Notes a set; its codes ascend.
-    void note(tensor_id early, form_codes forms) {
-        auto& sets = sets_[given_up_at_[early]];
-        if (algorithm::find(sets, forms) == sets.end()) sets.push_back(std::move(forms));
-    }
+    /// Notes a set that a tensor is given up in, with ascending codes, and returns the one that is restored for it: all
+    /// forms that the tensor may have, where several were given up and many sets are known already, or where it is a
+    /// bias or a scale, whose costs are small next to those of what it is used with. No program is dearer for that, as
+    /// what is there in more forms needs fewer conversions.
+    form_codes const& note(tensor_id early, indexed_tensor const& tensor, form_codes forms);
     /// Calls `add(number)` for numbers that tell apart what an operator may restore by now.
     template <class Add>
     void for_each_number(std::size_t op, Add const& add) const {
@@ -58,6 +58,9 @@ public:
 
 private:
     static constexpr std::uint32_t none = ~std::uint32_t{0};
+    /// How many sets of a place are told apart. They might be all subsets of its forms, and an operator that restores
+    /// several tensors may do so in every combination of theirs.
+    static constexpr std::size_t most_sets = 64;
 
     /// By tensor, the number of the place where it is given up, and of where what it restores is, or none.
     std::vector<std::uint32_t> given_up_at_, restored_from_;
@@ -71,6 +74,7 @@ private:
 
 #if HEDDLE_DEFINITIONS
 
+#include <heddle/theory/form.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 
 namespace heddle {
@@ -90,6 +94,19 @@ HEDDLE_INLINE void restorations::set(indexed_program const& p, std::vector<opera
         restored_by_[p.tensors[late].consumers.front()].push_back(late);
     }
     sets_.resize(places_.size());
+}
+
+HEDDLE_INLINE restorations::form_codes const& restorations::note(tensor_id early, indexed_tensor const& tensor,
+                                                                 form_codes forms) {
+    auto& sets = sets_[given_up_at_[early]];
+    bool const is_vector = tensor.is_parameter() && tensor.info.shape.size() == 1;
+    auto found = algorithm::find(sets, forms);
+    if (is_vector || (found == sets.end() && sets.size() >= most_sets && forms.size() > 1)) {
+        forms.clear();
+        for (tensor_form f : possible_forms(tensor)) forms.push_back(f.code());
+        found = algorithm::find(sets, forms);
+    }
+    return found == sets.end() ? sets.emplace_back(std::move(forms)) : *found;
 }
 
 } // namespace heddle

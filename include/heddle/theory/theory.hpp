@@ -259,9 +259,7 @@ HEDDLE_INLINE theory<instruction> make_theory(indexed_program const& p, property
     result.goal = {properties.finished()};
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
         auto const& tensor = p.tensors[t];
-        form_list forms;
-        for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
-            if (tensor_form const f = tensor_form::from_code(code); is_possible(f, tensor)) forms.push_back(f);
+        auto const forms = possible_forms(tensor);
         if (tensor.is_source()) {
             bool const once = tensor.is_read_once();
             if (once) result.initial.push_back(properties.unread(t));

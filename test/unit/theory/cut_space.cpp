@@ -6,7 +6,9 @@
 #include <heddle/theory/alike_steps.hpp>
 #include <heddle/theory/cut_move.hpp>
 #include <heddle/theory/cut_state.hpp>
+#include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/preparations.hpp>
+#include <heddle/theory/restorations.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <doctest/doctest.h>
@@ -188,4 +190,33 @@ TEST_CASE("steps of repeated blocks are alike, unless marks tell them apart or n
     CHECK(levels([](tensor_id) { return 0; }) == std::vector<std::uint64_t>{0, 1, 1, 1, 2, 3, 4});
     CHECK(levels([&](tensor_id t) { return t == weights[2]; }) == std::vector<std::uint64_t>{0, 1, 2, 1, 3, 4, 5});
     CHECK(levels({}) == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6});
+}
+
+TEST_CASE("few sets of forms are told apart of what is restored") {
+    program_builder b;
+    auto const x = b.input("x", {2, 4});
+    auto const w = b.parameter("w", {4, 4}), late = b.parameter("late", {4, 4}), bias = b.parameter("bias", {4});
+    auto const y =
+        b.apply("add", "(b n), (n) -> (b n)", {b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}), bias});
+    auto const p = index_program(b.finish(b.apply("loss", "(b k), (n k) -> (); 0*1", {y, late})));
+    auto const codes_of = [&](tensor_id t) {
+        restorations::form_codes codes;
+        for (auto f : possible_forms(p.tensors[t])) codes.push_back(f.code());
+        return codes;
+    };
+    CHECK(codes_of(w) == restorations::form_codes{R.code(), P.code(), M.code(), S0.code(), S1.code()});
+    restorations r;
+    r.set(p, operator_kinds(p), {{w, late}, {bias, late}});
+    std::vector<restorations::form_codes> sets; // of two and more of seven codes
+    for (unsigned subset = 1; subset < 128; ++subset) {
+        restorations::form_codes codes;
+        for (std::uint16_t code = 0; code < 7; ++code)
+            if (subset >> code & 1) codes.push_back(code);
+        if (codes.size() > 1 && codes != codes_of(w)) sets.push_back(codes);
+    }
+    for (std::size_t n = 0; n < sets.size(); ++n)
+        CHECK(r.note(w, p.tensors[w], sets[n]) == (n < 64 ? sets[n] : codes_of(w)));
+    CHECK(r.note(w, p.tensors[w], sets.front()) == sets.front());
+    CHECK(r.note(w, p.tensors[w], {S0.code()}) == restorations::form_codes{S0.code()});
+    CHECK(r.note(bias, p.tensors[bias], {S0.code()}) == codes_of(bias));
 }
