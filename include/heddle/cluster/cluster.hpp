@@ -148,6 +148,10 @@ private:
 /// *Throws* `input_error` if some machine's devices do not divide into such groups, and as `with_grouped_machines` does.
 [[nodiscard]] cluster with_groups_of(cluster c, int members);
 
+/// Makes the machines of a cluster parts of one machine, if they are several: they have its links between them, and each
+/// line of devices across them links of its own, as if a part had a network card for each of its devices.
+void join_in_one_machine(cluster& c);
+
 /// Returns how many network cards every machine has at least.
 [[nodiscard]] inline int network_cards(cluster const& c) {
     return c.machines.empty() ? 1
@@ -221,11 +225,14 @@ HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
         m.devices = members;
         m.is_group = members > 1;
     }
-    if (is_on_one_machine && c.machines.front().count > 1) { // each line has links of its own inside a machine
-        c.inter = c.intra;
-        c.machines.front().network_cards = std::max(c.machines.front().network_cards, members);
-    }
+    if (is_on_one_machine) join_in_one_machine(c);
     return c;
+}
+
+HEDDLE_INLINE void join_in_one_machine(cluster& c) {
+    if (c.machines.empty() || (c.machines.size() == 1 && c.machines.front().count == 1)) return;
+    c.inter = c.intra;
+    for (auto& m : c.machines) m.network_cards = std::max(m.network_cards, m.devices);
 }
 
 HEDDLE_INLINE void validate(cluster const& c) {

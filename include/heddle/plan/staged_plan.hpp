@@ -394,11 +394,8 @@ HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> 
     if (is_all && (!has_groups || heddle::has_groups(c))) result.measured = c.measured;
     else if (!c.measured.empty())
         fail("collectives are measured on all devices of the cluster, expected links for those of a part");
-    if (!devices.empty() && places.machine[devices.front()] == places.machine[devices.back()] &&
-        result.machines.size() > 1) { // each line has links of its own inside a machine
-        result.inter = c.intra;
-        for (auto& m : result.machines) m.network_cards = std::max(m.network_cards, m.devices);
-    }
+    if (!devices.empty() && places.machine[devices.front()] == places.machine[devices.back()])
+        join_in_one_machine(result);
     return result;
 }
 
