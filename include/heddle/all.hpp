@@ -186,6 +186,7 @@
 #include <heddle/synthesis/mesh_choices.hpp>
 #include <heddle/synthesis/mesh_realise.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
+#include <heddle/synthesis/mesh_strategies.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/pipeline_bound.hpp>
 #include <heddle/synthesis/plan_record.hpp>

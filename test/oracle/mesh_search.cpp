@@ -11,6 +11,8 @@
 #include <heddle/planner/mesh.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
+#include <heddle/synthesis/mesh_strategies.hpp>
+#include <heddle/synthesis/pins.hpp>
 #include <heddle/theory/axis_program.hpp>
 #include <heddle/theory/theory.hpp>
 #include <support/cases.hpp>
@@ -21,6 +23,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -78,8 +81,10 @@ cluster random_cluster(test::random_source& random, int machines, int devices) {
 /// any lists of conversions, or of those in which each axis converts as it does in the search of one axis.
 class optimum {
 public:
-    optimum(indexed_program const& p, cluster const& c, mesh const& m, training_options const& training, bool all)
-        : p_(p), mesh_(m), training_(training), all_(all),
+    /// With `keeps`, of programs whose reads and computations it holds for.
+    optimum(indexed_program const& p, cluster const& c, mesh const& m, training_options const& training, bool all,
+            std::function<bool(mesh_instruction const&)> keeps = {})
+        : p_(p), mesh_(m), training_(training), all_(all), keeps_(std::move(keeps)),
           model_(c, {{0, static_cast<int>(m.size(0)), static_cast<int>(m.size(1))}}),
           shares_({1.0 / static_cast<double>(m.size(0))}) {}
 
@@ -95,7 +100,7 @@ public:
             for (auto const& outer : computations(p_, o))
                 for (auto const& inner : computations(p_, o)) {
                     mesh_instruction const i({outer, inner});
-                    if (!goes_together(p_, i)) continue;
+                    if (!goes_together(p_, i) || !is_kept(i)) continue;
                     double const own = price(i);
                     for (auto const& [held, before] : states) {
                         auto after = held;
@@ -207,7 +212,7 @@ private:
                 product_form from(outer.from), to(outer.to);
                 from.push_back(inner.from), to.push_back(inner.to);
                 auto const read = mesh_instruction::read(t, from, to);
-                if (is_read_together(tensor, read))
+                if (is_read_together(tensor, read) && is_kept(read))
                     best = std::min(best, price(read) + interleaved(t, to, outer.then, 0, inner.then, 0));
             }
         return best;
@@ -230,15 +235,19 @@ private:
                 auto const halfway = from.with(1, to[1]);
                 if (from[1] != to[1] && !find_conversion(from, 1, to[1], tensor)) continue;
                 if (from[0] != to[0] && !find_conversion(halfway, 0, to[0], tensor)) continue;
+                if (!is_kept(mesh_instruction::read(t, from, to))) continue;
                 best = std::min(best, price(mesh_instruction::read(t, from, to)) + between(t, to, f));
             }
         return best;
     }
 
+    [[nodiscard]] bool is_kept(mesh_instruction const& i) const { return !keeps_ || keeps_(i); }
+
     indexed_program const& p_;
     mesh const& mesh_;
     training_options const& training_;
     bool all_;
+    std::function<bool(mesh_instruction const&)> keeps_;
     cost_model model_;
     equal_shares shares_;
     std::map<tensor_id, std::map<std::pair<product_form, product_form>, double>> ways_;
@@ -292,6 +301,108 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
                     << loosened << " of " << cases / 4 << ", run " << run);
 }
 
+TEST_CASE("programs on a mesh keep the pins of each axis, and are the best that do") {
+    constexpr int cases = test::sanitized ? 10 : 80;
+    int best = 0, none = 0, forbidden = 0;
+    for (std::uint64_t seed = 1; seed <= std::uint64_t{cases}; ++seed) {
+        test::random_source random(seed);
+        auto const indexed = index_program(random_tree(random));
+        auto const c = random_cluster(random, 2, 2);
+        mesh const m({2, 2});
+        mesh_search_options options;
+        options.training.bucket = bytes(0);
+        // What is read is read in the forms that are used: one that is pinned may have no program, and a parameter be
+        // gathered as none is without the pin.
+        auto const t = static_cast<tensor_id>(random.between(0, static_cast<int>(indexed.tensors.size()) - 1));
+        bool const is_forbidden = random.between(0, 2) == 0;
+        auto const form_of_axis = [&] {
+            auto const count = static_cast<int>(indexed.tensors[t].factors.size());
+            for (;;)
+                if (auto const f = tensor_form::from_code(static_cast<std::uint16_t>(random.between(0, 2 + count)));
+                    is_possible(f, indexed.tensors[t]))
+                    return f;
+        };
+        auto const only = static_cast<axis_number>(random.between(0, 2)); // one axis, or both
+        for (axis_number a = 0; a < 2; ++a)
+            if (only == a || (only == 2 && !is_forbidden)) options.pinned[a] = {{t, form_of_axis(), {}, is_forbidden}};
+        CAPTURE(seed);
+        auto const keeps = [&](mesh_instruction const& i) {
+            for (axis_number a = 0; a < 2; ++a) {
+                auto pinned = options.pinned[a];
+                find_cuts(indexed, pinned);
+                if (!keeps_pins(indexed, pinned, i.axes[a])) return false;
+            }
+            return true;
+        };
+        auto const found = search_mesh(indexed, c, m, no_solver{}, options);
+        double const of_axes = optimum(indexed, c, m, options.training, false, keeps).find();
+        bool const is_read = indexed.tensors[t].is_source();
+        none += !found.program;
+        forbidden += is_forbidden && found.program;
+        if (!found.program) {
+            CHECK((is_read || of_axes == std::numeric_limits<double>::infinity()));
+            continue;
+        }
+        CHECK(std::ranges::all_of(found.program->steps, keeps));
+        auto const verified = verify(indexed, *found.program);
+        CHECK_MESSAGE(verified, verified.problem);
+        if (seed % 5 == 0)
+            CHECK(found.cost >= optimum(indexed, c, m, options.training, true, keeps).find() * (1 - 1e-9));
+        if (!is_read) CHECK(found.lower_bound <= std::min(of_axes, found.cost) * (1 + 1e-9));
+        best += found.cost <= of_axes * (1 + 1e-9);
+    }
+    MESSAGE(none << " have no program, " << best << " best of the others, " << forbidden << " with what is forbidden");
+    CHECK(best >= (cases - none) * 9 / 10);
+    CHECK(none < cases / 3);
+    CHECK((forbidden > 0 || test::sanitized));
+}
+
+TEST_CASE("well-known strategies of two axes are plans, and no plan is dearer") {
+    std::map<std::string, int> planned;
+    int gathered = 0, run = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
+        test::random_source random(seed);
+        auto const model = random_tree(random);
+        auto const indexed = index_program(model);
+        int const machines = random.between(2, 3), devices = random.between(2, 3);
+        auto const c = random_cluster(random, machines, devices);
+        mesh const m({static_cast<std::size_t>(machines), static_cast<std::size_t>(devices)});
+        CAPTURE(seed);
+        auto const best = plan_mesh(model, c, m, no_solver{});
+        REQUIRE(best.exists());
+        for (auto const& strategy : mesh_strategies_of(indexed)) {
+            CAPTURE(strategy.name);
+            mesh_search_options options;
+            options.strategy = strategy.allowed;
+            auto const p = plan_mesh(model, c, m, no_solver{}, options);
+            if (!p.exists()) continue;
+            for (auto const& s : p.steps) // constants are made in other forms, where those are whole
+                for (axis_number a = 0; a < 2; ++a) {
+                    auto const* const change = s.on_axis(a).change();
+                    if (change && indexed.tensors[change->tensor].is_parameter() && !is_keep(s.on_axis(a)))
+                        CHECK(strategy.allowed[a](s.on_axis(a)));
+                }
+            CHECK(p.cost() >= best.cost() * (1 - 1e-9));
+            if (best.baselines.contains(strategy.name)) {
+                CHECK(best.baselines.at(strategy.name) == p.cost());
+                ++planned[strategy.name];
+            }
+            gathered +=
+                std::ranges::any_of(p.steps, [](plan_step const& s) { return s.acting().is<instruction::unshard>(); });
+            auto const verified = verify(model, p);
+            CHECK_MESSAGE(verified, verified.problem);
+            CHECK(evaluate(p, machines_of(c, m)).time.total() == p.cost());
+            if (seed % 4 != 0) continue;
+            auto const shown = prove(model, p, eigen_kernels<double>());
+            CHECK_MESSAGE(shown, shown.problem);
+            ++run;
+        }
+    }
+    for (auto const& [name, times] : planned) MESSAGE(name << ": " << times);
+    MESSAGE(gathered << " gather for uses, " << run << " run");
+    CHECK((test::sanitized || (gathered > 0 && planned.size() >= 5)));
+}
+
 TEST_CASE("gradients in buckets cost a program on a mesh what they cost its plan, and no bound is above") {
     int even = 0, together = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(200u); ++seed) {
@@ -330,11 +441,11 @@ TEST_CASE("of the plans on a cluster's meshes the cheapest is returned, beside w
         auto const model = random_tree(random);
         auto const c = random_cluster(random, random.between(1, 2), 4);
         CAPTURE(seed);
-        auto const p = plan_meshes(model, c, no_solver{});
+        auto const p = plan_meshes(model, c, no_solver{}, {.compares = false});
         REQUIRE(p.exists());
         double least = std::numeric_limits<double>::infinity();
         for (auto const& m : meshes_of(c)) {
-            auto const alone = plan_mesh(model, c, m, no_solver{});
+            auto const alone = plan_mesh(model, c, m, no_solver{}, {.compares = false});
             REQUIRE(alone.exists());
             least = std::min(least, alone.cost());
             if (m == p.mesh()) CHECK(alone.cost() == p.cost());
@@ -373,19 +484,20 @@ TEST_CASE("a program that does not fit once its shares are whole is planned agai
             for (auto const& d : p.memory) bytes_held = std::max(bytes_held, d.total());
             return bytes_held;
         };
-        auto const rounded = most(plan_mesh(model, c, m, no_solver{}));
+        mesh_search_options const alone{.compares = false};
+        auto const rounded = most(plan_mesh(model, c, m, no_solver{}, alone));
         double const before = std::ranges::max(free.memory);
         if (rounded < before * 1.01) continue;
         ++over; // what was found fits as it is, and not when it is whole
         for (auto& type : c.types) type.memory = bytes(std::max(before, 0.99 * rounded));
-        auto const p = plan_mesh(model, c, m, no_solver{});
+        auto const p = plan_mesh(model, c, m, no_solver{}, alone);
         if (!p.exists()) continue;
         ++again;
         CHECK(most(p) <= c.types[0].memory.value);
         CHECK(p.lower_bound <= p.cost());
         CHECK(verify(model, p));
         for (auto& type : c.types) type.memory = type.memory * 0.9; // what fits there fits here
-        auto const smaller = plan_mesh(model, c, m, no_solver{});
+        auto const smaller = plan_mesh(model, c, m, no_solver{}, alone);
         if (smaller.exists()) CHECK(p.lower_bound <= smaller.cost() * (1 + 1e-9));
         compared += smaller.exists() && p.lower_bound > free.lower_bound * (1 + 1e-9);
     }

@@ -53,6 +53,8 @@ inline void require_whole_batch(training_options const& training) {
 ///
 /// The bound is of the shares before they are rounded to whole atoms, as the plan's `space` says. Where a program does not
 /// fit once they are whole, one is planned for as much less memory. The outermost axis reduces gradients in buckets.
+/// Beside it well-known strategies of two axes are planned (`mesh_strategies_of`), which are its baselines; one that is
+/// cheaper, or fits where nothing else does, and keeps the pins is the plan.
 /// *Throws* `input_error` as `machines_of` and `search_mesh` do, and for micro-batches in turn.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_mesh(Program const& program, cluster const& c, mesh const& m, Solver&& solver,
@@ -80,6 +82,7 @@ template <single_device_program Program, ratio_solver Solver>
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/outcome.hpp>
 #include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/mesh_strategies.hpp>
 
 namespace heddle::detail {
 
@@ -110,11 +113,12 @@ HEDDLE_INLINE plan plan_of(indexed_program const& program, cluster const& machin
     return p;
 }
 
-HEDDLE_INLINE plan plan_mesh(indexed_program const& program, cluster const& c, mesh const& m,
-                             mesh_search_options const& options, ratio_function const& solve) {
+/// Returns the plan that is searched for, or that of a strategy, without others beside it.
+[[nodiscard]] HEDDLE_INLINE plan plan_on_machines(indexed_program const& program, cluster const& machines,
+                                                  mesh const& m, mesh_search_options const& options,
+                                                  ratio_function const& solve) {
     constexpr int attempts = 8;
     search::deadline const until(options.limits);
-    auto const machines = machines_of(c, m);
     auto const on_device = machines.devices();
     device_types const classes(machines);
     auto searched = machines;
@@ -133,6 +137,53 @@ HEDDLE_INLINE plan plan_mesh(indexed_program const& program, cluster const& c, m
             if (over > 1) memory = std::min(memory, bytes(found.memory[classes.of_device[d]] / over));
         }
     }
+}
+
+/// Tells whether every axis of a plan has something that counts as its strategy.
+[[nodiscard]] inline bool has_witnesses(plan const& p, mesh_strategy const& s) {
+    for (axis_number a = 0; a < s.witnesses.size(); ++a)
+        if (algorithm::none_of(p.steps, [&](plan_step const& step) { return s.witnesses[a](step.on_axis(a)); }))
+            return false;
+    return true;
+}
+
+[[nodiscard]] inline bool keeps_pins(indexed_program const& program, plan const& p,
+                                     mesh_search_options const& options) {
+    for (axis_number a = 0; a < options.pinned.size(); ++a) {
+        auto pinned = options.pinned[a];
+        find_cuts(program, pinned);
+        if (!algorithm::all_of(p.steps,
+                               [&](plan_step const& s) { return heddle::keeps_pins(program, pinned, s.on_axis(a)); }))
+            return false;
+    }
+    return true;
+}
+
+HEDDLE_INLINE plan plan_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+                             mesh_search_options const& options, ratio_function const& solve) {
+    search::deadline const until(options.limits);
+    auto const machines = machines_of(c, m);
+    auto best = plan_on_machines(program, machines, m, options, solve);
+    if (!options.compares || options.strategy) return best;
+    for (auto const& strategy : mesh_strategies_of(program)) {
+        if (until.is_over() && best.exists()) break;
+        auto asked = options;
+        asked.pinned = {};
+        asked.strategy = strategy.allowed;
+        asked.limits = until.rest(options.limits);
+        auto p = plan_on_machines(program, machines, m, asked, solve);
+        auto const cost = p.exists() ? std::optional(p.cost()) : std::nullopt;
+        if (!cost || has_witnesses(p, strategy)) best.baselines[strategy.name] = cost;
+        best.statistics += p.statistics;
+        if (!cost || (best.exists() && *cost >= best.cost()) || !keeps_pins(program, p, options)) continue;
+        p.baselines = std::move(best.baselines);
+        p.statistics = best.statistics;
+        p.space = std::move(best.space);
+        p.which_limit = best.which_limit;
+        search::conclude(p, std::optional(*cost), std::min(best.lower_bound, *cost), *cost);
+        best = std::move(p);
+    }
+    return best;
 }
 
 HEDDLE_INLINE plan plan_meshes(indexed_program const& program, cluster const& c, mesh_search_options const& options,

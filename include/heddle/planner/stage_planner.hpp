@@ -121,8 +121,13 @@ HEDDLE_INLINE planning_options stage_planner::options() const {
 }
 
 HEDDLE_INLINE mesh_search_options stage_planner::mesh_options(training_options const& training) const {
-    return {
-        .training = training, .turns = 4, .rounds = 1, .bound_rounds = 40, .bound_width = 100, .limits = until_.rest()};
+    return {.training = training,
+            .turns = 4,
+            .rounds = 1,
+            .bound_rounds = 40,
+            .bound_width = 100,
+            .compares = false,
+            .limits = until_.rest()};
 }
 
 HEDDLE_INLINE std::vector<std::size_t> stage_planner::where(std::vector<std::size_t> const& devices) const {

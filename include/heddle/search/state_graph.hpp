@@ -102,6 +102,8 @@ struct state_graph {
 
     [[nodiscard]] std::size_t level_count() const { return first_of_level.size() - 1; }
     [[nodiscard]] std::size_t node_count() const { return first_of_level.back(); }
+    /// Tells whether some path leads from the initial state to the last level.
+    [[nodiscard]] bool has_goal() const { return first_of_level[level_count() - 1] < node_count(); }
     /// *Complexity.* Logarithmic in the levels.
     [[nodiscard]] std::size_t level_of(std::size_t node) const {
         return static_cast<std::size_t>(algorithm::upper_bound(first_of_level, node) - first_of_level.begin()) - 1;

@@ -7,6 +7,7 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
+#include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/loosened_space.hpp>
 
 #include <boost/container/small_vector.hpp>
@@ -34,8 +35,13 @@ struct mesh_prices {
     relaxation_weights const& weights;
     /// Seconds per byte that a class holds.
     std::vector<double> const& memory;
+    /// What each axis may do, outermost first; if there is none, all that the programs at hand do.
+    std::array<instruction_filter, 2> const* allowed = nullptr;
 
     [[nodiscard]] double operator()(mesh_instruction const& in_searched) const;
+    [[nodiscard]] bool allows(axis_number axis, instruction const& in_searched) const {
+        return !allowed || (*allowed)[axis](in_searched);
+    }
 };
 
 /// Alternatives at an operator, of which each axis takes one, by number; and what each pair costs at least. What cannot
@@ -103,6 +109,11 @@ public:
     /// Returns what two ways cost together at least: the least of any list of conversions, from whatever is held, that
     /// has those of both. An axis may have made a form that it uses before, or convert once more to it.
     [[nodiscard]] double cost(way const& outer, way const& inner) const;
+    /// Tells whether an axis may bring a tensor so.
+    [[nodiscard]] bool allows(axis_number axis, way const& w) const {
+        return (!w.read || price_.allows(axis, *w.read)) &&
+               algorithm::all_of(w.conversions, [&](instruction const& i) { return price_.allows(axis, i); });
+    }
 
 private:
     /// Forms that can be reached, and what that costs at least; if it is empty, all are there for nothing.
@@ -205,6 +216,7 @@ HEDDLE_INLINE double mesh_conversions::apart(way const& w, axis_number axis) con
 }
 
 HEDDLE_INLINE double mesh_conversions::cost(way const& outer, way const& inner) const {
+    if (!allows(0, outer) || !allows(1, inner)) return never;
     double const several = outer.has_several_uses ? apart(outer, 0) + apart(inner, 1) : 0;
     if (!tensor_.is_read_once() || !outer.read || !inner.read)
         return outer.has_several_uses ? several : finish({}, outer, 0, inner, 0);
@@ -262,9 +274,10 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
     }
     if (!computations.empty()) {
         chosen.set_costs([&](std::size_t outer, std::size_t inner) {
-            return go_together(price.searched, computations[outer], computations[inner])
-                       ? price(mesh_instruction({computations[outer], computations[inner]}))
-                       : never;
+            auto const &on_outer = computations[outer], &on_inner = computations[inner];
+            bool const is_possible = price.allows(0, on_outer) && price.allows(1, on_inner) &&
+                                     go_together(price.searched, on_outer, on_inner);
+            return is_possible ? price(mesh_instruction({on_outer, on_inner})) : never;
         });
         kind.choices.push_back(std::move(chosen));
     }

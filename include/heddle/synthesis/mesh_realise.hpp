@@ -134,7 +134,11 @@ HEDDLE_INLINE mesh_instructions in_given(searched_program const& searched, mesh_
             constants.make(i.tensor(), i.to(), result);
             continue;
         }
-        if (!i.axes[0].is<instruction::compute>() && !constants.hold(i.tensor(), i.to())) continue; // there already
+        bool const is_for_use = algorithm::any_of(i.axes, [](instruction const& on_axis) {
+            return on_axis.is<instruction::unshard>() || on_axis.is<instruction::reshard>();
+        });
+        if (!i.axes[0].is<instruction::compute>() && !is_for_use && !constants.hold(i.tensor(), i.to()))
+            continue; // there already
         mesh_instruction there = i;
         bool counts = true;
         for (auto& of_axis : there.axes) {

@@ -9,12 +9,15 @@
 #include <heddle/base/error.hpp>
 #include <heddle/plan/mesh_program.hpp>
 #include <heddle/search/outcome.hpp>
+#include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/synthesis_options.hpp>
+#include <heddle/theory/instruction_filter.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -42,6 +45,13 @@ struct mesh_search_options {
     std::size_t bound_width = 2'000;
     /// If set, shares stay at these, by type of devices.
     std::optional<std::vector<double>> ratios{};
+    /// Tensors that are to have given forms on an axis, or not to have them; by axis, outermost first.
+    std::array<std::vector<pinned_tensor>, 2> pinned{};
+    /// A strategy: what each axis may do, outermost first, in place of all that gathers a parameter once. There is no
+    /// bound then, and one of the axes may gather parameters for each use.
+    std::optional<std::array<instruction_filter, 2>> strategy{};
+    /// Whether planners price well-known strategies beside the plan.
+    bool compares = true;
     /// Programs of as many seconds are not wanted: nothing is searched where the bound at the first shares is no less.
     double worth_below = std::numeric_limits<double>::infinity();
     search::limits limits{};
@@ -112,7 +122,6 @@ template <ratio_solver Solver>
 #include <heddle/synthesis/mesh_bound.hpp>
 #include <heddle/synthesis/mesh_realise.hpp>
 #include <heddle/synthesis/timed_searches.hpp>
-#include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/loosened_space.hpp>
 
 namespace heddle::detail {
@@ -123,7 +132,18 @@ namespace heddle::detail {
             instruction_filter::no_mark};
 }
 
+/// Tells whether a program gathers a parameter so.
+[[nodiscard]] inline bool gathers_for_uses(std::vector<instruction> const& list) {
+    return algorithm::any_of(list, [](instruction const& i) { return i.is<instruction::unshard>(); });
+}
+
 /// Searches a program on a mesh of two axes.
+[[nodiscard]] inline std::vector<tensor_id> pinned_tensors(mesh_search_options const& options) {
+    auto result = tensors_of(options.pinned[0]);
+    for (auto const& pin : options.pinned[1]) result.push_back(pin.tensor);
+    return result;
+}
+
 class mesh_searcher {
 public:
     mesh_searcher(timed_searches const& by, indexed_program const& program, cluster const& c, mesh const& m,
@@ -140,9 +160,26 @@ private:
     };
 
     using number_of = std::function<double(instruction const&)>;
-    /// Returns a program of one axis with the least of a number that is summed over instructions.
-    [[nodiscard]] one_axis least(number_of const& number) const;
-    [[nodiscard]] one_axis program_of(std::vector<cut_space::action> const& path) const;
+    /// The programs of an axis.
+    struct own_programs {
+        explicit own_programs(searched_program const& searched)
+            : space(searched.program(), operator_kinds(searched.program())) {}
+        cut_space space;
+        cut_graph graph;
+    };
+    /// What an axis may do, as instructions of the given program.
+    [[nodiscard]] instruction_filter allowed_on(axis_number axis) const;
+    /// The programs of an axis that are kept.
+    [[nodiscard]] cut_space const& space(axis_number axis) const {
+        return own_.empty() ? *bounding_.space : own_[axis % own_.size()].space;
+    }
+    [[nodiscard]] cut_graph const& graph(axis_number axis) const {
+        return own_.empty() ? bounding_.graph : own_[axis % own_.size()].graph;
+    }
+    /// Returns a program of an axis with the least of a number that is summed over instructions; none if it has no
+    /// program.
+    [[nodiscard]] one_axis least(axis_number axis, number_of const& number) const;
+    [[nodiscard]] one_axis program_of(axis_number axis, std::vector<cut_space::action> const& path) const;
     [[nodiscard]] number_of cuts_data() const {
         return [this](instruction const& i) { return but_for_cut_data(searched_.program(), i); };
     }
@@ -161,8 +198,11 @@ private:
     bool begin_from_pairs();
     /// Plans from pairs of programs that hold less and less, until those fit that are no dearer than the best.
     void begin_with_less_memory();
-    /// Explores the programs of one axis that are kept; where some are loosened, those in the forms of such programs.
+    /// Explores the programs of each axis that are kept; where some are loosened, those in the forms of such programs.
     void explore_own();
+    [[nodiscard]] bool is_explored() const {
+        return algorithm::all_of(own_, [](own_programs const& own) { return own.graph.is_complete; });
+    }
     void explore_in_forms_of(std::vector<mesh_bound::path> const& paths);
     /// Explores programs, bounds them, and plans from beginnings at the shares at hand.
     void begin();
@@ -175,15 +215,17 @@ private:
     };
     /// The programs of least numbers, for each axis to be planned first.
     [[nodiscard]] std::vector<beginning> beginnings(number_of const& number) const {
-        return {{0, least(number)}, {1, least(number)}};
+        return {{0, least(1, number)}, {1, least(0, number)}};
     }
     /// A bounding program of least numbers.
-    [[nodiscard]] mesh_bound::path least_bounding(number_of const& number) const;
+    [[nodiscard]] mesh_bound::path least_bounding(axis_number axis, number_of const& number) const;
+    /// Has a bounding program that cuts data, and one that cuts tensors, of each axis.
+    void find_few();
     /// Pairs of bounding programs that are best beside each other, the cheapest first: those that are cheapest as the
     /// bound splits costs, and those that cut data or tensors, are where axes begin to take turns.
     [[nodiscard]] std::vector<mesh_bound::pair_of_programs> pairs_of_bound();
-    /// A bounding program, or the one that agrees most with it.
-    [[nodiscard]] one_axis like(mesh_bound::path const& bounding) const;
+    /// A bounding program, or that of the axis that agrees most with it.
+    [[nodiscard]] one_axis like(axis_number axis, mesh_bound::path const& bounding) const;
     [[nodiscard]] std::vector<beginning> beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const;
     /// Plans one axis where the other's program is given.
     [[nodiscard]] found_program plan(axis_number axis, one_axis const& other);
@@ -205,9 +247,14 @@ private:
     ratio_function const& solve_;
     search::deadline until_;
     searched_program searched_;
-    instruction_filter allowed_, kept_;
+    /// What each axis may do, where they are not to do alike; what one of them may; and what is kept of that, for
+    /// each or for both.
+    std::optional<std::array<instruction_filter, 2>> restricted_;
+    instruction_filter allowed_;
+    std::vector<instruction_filter> kept_;
     loosened_space bounding_;
-    bool is_narrow_ = false; ///< whether those are narrow enough to be bounded
+    bool is_narrow_ = false;    ///< whether those are narrow enough to be bounded
+    bool has_programs_ = false; ///< whether each axis has some
     /// Bounding programs that cut data or tensors, and the best pair before shares were balanced.
     std::vector<mesh_bound::path> few_;
     std::optional<mesh_bound> bound_;
@@ -216,11 +263,8 @@ private:
     double lower_bound_ = 0; ///< at the shares at hand
     std::vector<double> bounded_at_;
     bool is_too_large_ = false; ///< whether programs were met that do not fit beside the one that they began with
-    /// Programs of one axis, where those that are bounded are not these.
-    cut_space own_space_;
-    cut_graph own_graph_;
-    cut_space const* space_ = &own_space_;
-    cut_graph const* graph_ = &own_graph_;
+    /// Programs of each axis, or of both, where those that are bounded are not these.
+    std::deque<own_programs> own_;
     device_types types_;
     cost_model model_;
     std::vector<double> ratios_, preferred_, best_ratios_;
@@ -232,9 +276,9 @@ HEDDLE_INLINE mesh_searcher::mesh_searcher(timed_searches const& by, indexed_pro
                                            mesh const& m, mesh_search_options const& options,
                                            ratio_function const& solve)
     : by_(by), cluster_(with_grouped_machines(c)), mesh_(m), options_(options), solve_(solve), until_(options.limits),
-      searched_(program), allowed_(searched_.as_searched(gathered_once())), kept_(allowed_),
-      bounding_(searched_.program()), own_space_(searched_.program(), operator_kinds(searched_.program())),
-      types_(cluster_), model_(cluster_, types_.classes, main_type(searched_.given()), options.training.reduction()),
+      searched_(program, pinned_tensors(options)), allowed_(searched_.as_searched(gathered_once())), kept_{allowed_},
+      bounding_(searched_.program()), types_(cluster_),
+      model_(cluster_, types_.classes, main_type(searched_.given()), options.training.reduction()),
       preferred_(compute_proportional(model_, main_type(searched_.given()))) {
     bool const fits = m.axis_count() == 2 && cluster_.devices().size() == m.size(0) &&
                       algorithm::all_of(cluster_.group_sizes(),
@@ -244,24 +288,37 @@ HEDDLE_INLINE mesh_searcher::mesh_searcher(timed_searches const& by, indexed_pro
                                       ", expected as many machines as its outer axis has places, each of "
                                       "as many devices as its inner one");
     ratios_ = options.ratios.value_or(preferred_);
+    if (!options.strategy && pinned_tensors(options).empty()) return;
+    restricted_ = {searched_.as_searched(allowed_on(0)), searched_.as_searched(allowed_on(1))};
+    allowed_ = searched_.as_searched(either(allowed_on(0), allowed_on(1)));
+    kept_.assign(restricted_->begin(), restricted_->end());
 }
 
-HEDDLE_INLINE auto mesh_searcher::least(number_of const& number) const -> one_axis {
+HEDDLE_INLINE instruction_filter mesh_searcher::allowed_on(axis_number axis) const {
+    auto pinned = options_.pinned[axis];
+    find_cuts(searched_.given(), pinned);
+    return with_pins(searched_.given(), pinned, options_.strategy ? (*options_.strategy)[axis] : gathered_once());
+}
+
+HEDDLE_INLINE auto mesh_searcher::least(axis_number axis, number_of const& number) const -> one_axis {
+    if (!graph(axis).has_goal()) return {};
     std::vector<double> numbers;
-    for (auto const& i : space_->instructions()) numbers.push_back(number(i));
-    auto const paths = search::paths_to_goal(*graph_, [&](cut_space::action a) {
+    for (auto const& i : space(axis).instructions()) numbers.push_back(number(i));
+    auto const paths = search::paths_to_goal(graph(axis), [&](cut_space::action a) {
         double sum = 0;
-        for (auto i : space_->moves()[a].instructions) sum += numbers[i];
+        for (auto i : space(axis).moves()[a].instructions) sum += numbers[i];
         return sum;
     });
-    return program_of(search::follow(*graph_, paths));
+    return program_of(axis, search::follow(graph(axis), paths));
 }
 
-HEDDLE_INLINE auto mesh_searcher::program_of(std::vector<cut_space::action> const& path) const -> one_axis {
+HEDDLE_INLINE auto mesh_searcher::program_of(axis_number axis, std::vector<cut_space::action> const& path) const
+    -> one_axis {
     one_axis result;
+    auto const& programs = space(axis);
     for (std::size_t level = 0; level < path.size(); ++level)
-        for (auto i : space_->moves()[path[level]].instructions)
-            result.push_back(space_->at(space_->operator_of(level, path[level]), space_->instructions()[i]));
+        for (auto i : programs.moves()[path[level]].instructions)
+            result.push_back(programs.at(programs.operator_of(level, path[level]), programs.instructions()[i]));
     return result;
 }
 
@@ -273,7 +330,8 @@ HEDDLE_INLINE void mesh_searcher::bound(bool is_draft) {
                       : relaxation_weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
     equal_shares const shares(ratios_);
     if (best_.weights && is_tight(best_.weights->memory)) memory_ = best_.weights->memory;
-    mesh_prices const prices{searched_, mesh_, model_, shares, options_.training, weights, memory_};
+    mesh_prices const prices{searched_,         mesh_,   model_,  shares,
+                             options_.training, weights, memory_, restricted_ ? &*restricted_ : nullptr};
     if (bound_) bound_->reprice(prices);
     else bound_.emplace(bounding_, prices);
     if (is_draft) {
@@ -294,20 +352,28 @@ HEDDLE_INLINE double mesh_searcher::credit() const {
 }
 
 HEDDLE_INLINE void mesh_searcher::explore_own() {
-    own_space_.restrict_to(kept_);
-    own_graph_ = search::explore(own_space_, options_.width);
+    for (std::size_t n = 0; n < kept_.size(); ++n) {
+        if (own_.size() == n) own_.emplace_back(searched_);
+        own_[n].space.restrict_to(kept_[n]);
+        own_[n].graph = search::explore(own_[n].space, options_.width);
+    }
 }
 
-HEDDLE_INLINE mesh_bound::path mesh_searcher::least_bounding(number_of const& number) const {
+HEDDLE_INLINE mesh_bound::path mesh_searcher::least_bounding(axis_number axis, number_of const& number) const {
     auto const& space = *bounding_.space;
     auto const paths = search::paths_to_goal(bounding_.graph, [&](cut_space::action a) {
         double sum = 0;
         for (auto n : space.moves()[a].instructions)
             if (auto const& i = space.instructions()[n]; !i.change() || !bounding_.program.is_late(i.change()->tensor))
-                sum += number(i);
+                sum += number(i) + (restricted_ && !(*restricted_)[axis](i) ? never : 0);
         return sum;
     });
     return search::follow(bounding_.graph, paths);
+}
+
+HEDDLE_INLINE void mesh_searcher::find_few() {
+    for (auto const& number : {cuts_data(), cuts_tensors()})
+        for (axis_number axis = 0; axis < kept_.size(); ++axis) few_.push_back(least_bounding(axis, number));
 }
 
 HEDDLE_INLINE std::vector<mesh_bound::pair_of_programs> mesh_searcher::pairs_of_bound() {
@@ -319,6 +385,7 @@ HEDDLE_INLINE std::vector<mesh_bound::pair_of_programs> mesh_searcher::pairs_of_
     algorithm::sort(pairs, {}, [](auto const& pair) { return std::tie(pair.cost, pair.programs); });
     auto const same = [](auto const& a, auto const& b) { return a.programs == b.programs; };
     pairs.erase(std::unique(pairs.begin(), pairs.end(), same), pairs.end());
+    std::erase_if(pairs, [](auto const& pair) { return pair.cost >= never; });
     for (auto& pair : pairs) pair.cost -= credit();
     return pairs;
 }
@@ -329,21 +396,30 @@ HEDDLE_INLINE void mesh_searcher::explore_in_forms_of(std::vector<mesh_bound::pa
     for (auto const& path : paths) add_forms(bounding_, path, forms);
     join_by_whole_copies(forms);
     for (bool everywhere : {false, true}) {
-        kept_ = in_forms(searched_.program(), allowed_, forms,
-                         [&](tensor_id t) { return everywhere || bounding_.program.late(t).has_value(); });
+        for (std::size_t n = 0; n < kept_.size(); ++n)
+            kept_[n] = in_forms(searched_.program(), restricted_ ? (*restricted_)[n] : allowed_, forms,
+                                [&](tensor_id t) { return everywhere || bounding_.program.late(t).has_value(); });
         explore_own();
-        if (own_graph_.is_complete) break;
+        if (is_explored()) break;
     }
 }
 
 HEDDLE_INLINE void mesh_searcher::begin() {
+    if (options_.strategy) {
+        explore_own();
+        has_programs_ = graph(0).has_goal() && graph(1).has_goal();
+        if (!has_programs_) return;
+        for (auto const& number : {cuts_data(), cuts_tensors()})
+            for (auto const& from : beginnings(number)) take_turns(from.axis, from.other, options_.turns);
+        return;
+    }
     is_narrow_ = loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_);
     bool const is_loosened = !bounding_.program.loosened().empty();
-    if (!is_narrow_ || (!is_loosened && !bounding_.space->is_complete())) {
-        explore_own();
-    } else if (!is_loosened) {
-        space_ = &*bounding_.space;
-        graph_ = &bounding_.graph;
+    if (!is_narrow_ || (!is_loosened && (restricted_ || !bounding_.space->is_complete()))) explore_own();
+    has_programs_ = !restricted_ || own_.empty() || (graph(0).has_goal() && graph(1).has_goal());
+    if (!has_programs_ || (is_narrow_ && !bounding_.graph.has_goal())) {
+        has_programs_ = false;
+        return;
     }
     if (!is_narrow_) {
         begin_from(beginnings(cuts_data()));
@@ -351,10 +427,10 @@ HEDDLE_INLINE void mesh_searcher::begin() {
     }
     if (std::isfinite(options_.worth_below)) bound(false);
     if (lower_bound_ >= options_.worth_below) return;
-    few_ = {least_bounding(cuts_data()), least_bounding(cuts_tensors())};
+    find_few();
     if (types_.classes.size() > 1) { // the bound begins with the classes' weights, and shares, of some program
         explore_in_forms_of(few_);
-        take_turns(0, least(cuts_data()), 2);
+        take_turns(0, least(1, cuts_data()), 2);
         if (!best_.list.empty()) static_cast<void>(balance());
         lower_bound_ = 0;
     }
@@ -367,6 +443,7 @@ HEDDLE_INLINE void mesh_searcher::begin() {
 
 HEDDLE_INLINE bool mesh_searcher::begin_from_pairs() {
     auto const pairs = pairs_of_bound();
+    if (pairs.empty()) return true;
     for (auto const& programs : pairs.front().programs) few_.push_back(programs);
     explore_in_forms_of(few_);
     return begin_from(beginnings_of(pairs));
@@ -374,7 +451,9 @@ HEDDLE_INLINE bool mesh_searcher::begin_from_pairs() {
 
 HEDDLE_INLINE void mesh_searcher::begin_with_less_memory() {
     // At first a full memory is worth a quarter of what the cheapest programs take; then more.
-    double worth = pairs_of_bound().front().cost / 4;
+    auto const pairs = pairs_of_bound();
+    if (pairs.empty()) return;
+    double worth = pairs.front().cost / 4;
     for (int n = 0; n < 5 && std::exchange(is_too_large_, false) && !until_.is_over(); ++n, worth *= 4) {
         memory_.clear();
         for (std::size_t k = 0; k < model_.class_count(); ++k)
@@ -384,13 +463,13 @@ HEDDLE_INLINE void mesh_searcher::begin_with_less_memory() {
     }
 }
 
-HEDDLE_INLINE auto mesh_searcher::like(mesh_bound::path const& bounding) const -> one_axis {
-    if (graph_ == &bounding_.graph) return program_of(bounding);
+HEDDLE_INLINE auto mesh_searcher::like(axis_number axis, mesh_bound::path const& bounding) const -> one_axis {
+    if (own_.empty()) return program_of(axis, bounding);
     auto const& program = searched_.program();
     form_table forms(program.tensors.size());
     add_forms(bounding_, bounding, forms);
     auto const is_other = [&](tensor_id t, tensor_form f) { return forms[t].contains(f.code()) ? 0.0 : 1.0; };
-    return least([&](instruction const& i) {
+    return least(axis, [&](instruction const& i) {
         if (auto const* change = i.change())
             return is_other(change->tensor, change->to) + (i.is<instruction::convert>() ? 0.01 : 0);
         auto const& compute = *i.as<instruction::compute>();
@@ -405,12 +484,14 @@ HEDDLE_INLINE auto mesh_searcher::like(mesh_bound::path const& bounding) const -
 HEDDLE_INLINE auto mesh_searcher::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
     -> std::vector<beginning> {
     std::vector<beginning> list;
-    for (auto const& [cost, programs] : pairs) list.push_back({1, like(programs[0]), cost});
+    for (auto const& [cost, programs] : pairs) list.push_back({1, like(0, programs[0]), cost});
     return list;
 }
 
 HEDDLE_INLINE auto mesh_searcher::plan(axis_number axis, one_axis const& other) -> found_program {
-    mesh_axis const programs(searched_, mesh_, axis, other, kept_, options_.training, options_.width);
+    mesh_axis const programs(searched_, mesh_, axis, other, kept_[axis % kept_.size()], options_.training,
+                             options_.width);
+    if (!programs.graph().has_goal()) return {};
     auto asked = options_.synthesis;
     asked.weights = best_.weights;
     asked.search.limits = until_.rest(asked.search.limits);
@@ -423,6 +504,7 @@ HEDDLE_INLINE auto mesh_searcher::plan(axis_number axis, one_axis const& other) 
 HEDDLE_INLINE double mesh_searcher::take_turns(axis_number axis, one_axis other, int most) {
     double before = std::numeric_limits<double>::infinity();
     for (int turn = 0; turn < most && !until_.is_over(); ++turn, axis = 1 - axis) {
+        if (gathers_for_uses(other)) break; // no program of one axis has the other do so
         auto found = plan(axis, other);
         if (found.cost.seconds >= before * (1 - 1e-9)) { // this axis did best already
             if (before == best_.cost.seconds && found.weights) best_.weights = std::move(found.weights);
@@ -471,6 +553,7 @@ HEDDLE_INLINE bool mesh_searcher::begin_from(std::vector<beginning> list) {
     for (auto& [axis, other, cost] : list) {
         double const before = best_.cost.seconds;
         if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
+        if (other.empty()) continue;
         double const found = take_turns(axis, std::move(other), options_.turns);
         is_too_large_ = is_too_large_ || found == std::numeric_limits<double>::infinity();
         if (found >= before && found < std::numeric_limits<double>::infinity())
@@ -499,11 +582,14 @@ HEDDLE_INLINE mesh_search_result mesh_searcher::run() {
         return result;
     }
     result.space = "programs on a mesh of two axes, each of which keeps to the programs of one axis that are not "
-                   "slower for less memory, at these shares";
+                   "slower for less memory" +
+                   std::string(pinned_tensors(options_).empty() ? "" : " and that keep the pins") + ", at these shares";
     if (best_.list.empty()) {
         result.status = until_.is_over() ? search::status::limit : search::status::infeasible;
         if (until_.is_over()) result.which_limit = search::limit_kind::time;
-        result.reason = "no program that was met fits into memory";
+        result.reason = has_programs_       ? "no program that was met fits into memory"
+                        : options_.strategy ? "there is no program of this strategy"
+                                            : "no program keeps what is pinned or forbidden";
         return result;
     }
     settle();

@@ -9,6 +9,8 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <utility>
 
 namespace heddle {
@@ -31,6 +33,9 @@ struct instruction_filter {
         return {[](instruction const&) { return true; }, no_mark};
     }
 };
+
+/// Allows what one of two filters allows.
+[[nodiscard]] instruction_filter either(instruction_filter a, instruction_filter b);
 
 /// When a parameter that is used once, and whole, is best gathered.
 enum class best_gather : std::uint8_t {
@@ -57,6 +62,15 @@ enum class best_gather : std::uint8_t {
 #include <heddle/theory/operator_kinds.hpp>
 
 namespace heddle {
+
+HEDDLE_INLINE instruction_filter either(instruction_filter a, instruction_filter b) {
+    auto const allows = [a, b](instruction const& i) { return a(i) || b(i); };
+    if (!a.mark || !b.mark) return allows;
+    auto const numbers = std::make_shared<std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t>>();
+    return {allows, [mark_of_a = a.mark, mark_of_b = b.mark, numbers](tensor_id t) {
+                return numbers->try_emplace({mark_of_a(t), mark_of_b(t)}, numbers->size()).first->second;
+            }};
+}
 
 HEDDLE_INLINE instruction_filter fastest_programs(indexed_program const& p, best_gather when) {
     auto const allows = [&p, when](instruction const& i) {
