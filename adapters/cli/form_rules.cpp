@@ -4,31 +4,46 @@
 
 #include <heddle/base/error.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/product_form.hpp>
 
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace heddle::cli {
 
 namespace {
 
-pinned_tensor rule_of(indexed_program const& p, std::string const& option, std::string const& text) {
-    auto const fail = [&](std::string const& problem) { throw input_error(option + ' ' + text, problem); };
-    auto const at = text.rfind('=');
-    if (at == std::string::npos) fail("expected NAME=FORM");
-    std::string const name = text.substr(0, at), wanted = text.substr(at + 1);
-    tensor_id t = 0;
-    while (t < p.tensors.size() && p.tensors[t].info.name != name) ++t;
-    if (t == p.tensors.size()) fail("there is no tensor '" + name + "'");
-    auto const& tensor = p.tensors[t];
+/// What `--pin` or `--forbid` is given: a tensor, and what stands behind its name.
+struct given_rule {
+    std::string option, text;
+    tensor_id tensor = 0;
+    std::string wanted{};
+
+    given_rule(indexed_program const& p, std::string of, std::string what)
+        : option(std::move(of)), text(std::move(what)) {
+        auto const at = text.rfind('=');
+        if (at == std::string::npos) fail("expected NAME=FORM");
+        std::string const name = text.substr(0, at);
+        wanted = text.substr(at + 1);
+        while (tensor < p.tensors.size() && p.tensors[tensor].info.name != name) ++tensor;
+        if (tensor == p.tensors.size()) fail("there is no tensor '" + name + "'");
+    }
+    [[noreturn]] void fail(std::string const& problem) const { throw input_error(option + ' ' + text, problem); }
+};
+
+/// Returns the form of a name.
+tensor_form form_of(given_rule const& rule, indexed_tensor const& tensor, std::string const& wanted) {
+    auto const fail = [&](std::string const& problem) { rule.fail(problem); };
     for (tensor_form f : {tensor_form::replicated(), tensor_form::mirrored(), tensor_form::partial()})
         if (to_string(f) == wanted) {
             if (!is_possible(f, tensor)) fail("the tensor cannot be " + wanted);
-            return {t, f};
+            return f;
         }
     if (!wanted.starts_with("shard(") || !wanted.ends_with(")"))
         fail("expected replicated, mirrored, partial, shard(DIMENSION) or shard(DIMENSION.FACTOR)");
@@ -49,20 +64,46 @@ pinned_tensor rule_of(indexed_program const& p, std::string const& option, std::
     if (nth >= cuts.size())
         fail("dimension " + std::to_string(dimension) + " of the tensor has " + std::to_string(cuts.size()) +
              " factors that can be cut, numbered from 0");
-    return {t, tensor_form::shard(cuts[nth])};
+    return tensor_form::shard(cuts[nth]);
+}
+
+template <class Add>
+void for_each_rule(program const& p, hap_arguments const& arguments, Add const& add) {
+    if (arguments.pins.empty() && arguments.forbidden.empty()) return;
+    auto const indexed = index_program(p);
+    for (auto const& pin : arguments.pins) add(indexed, given_rule(indexed, "--pin", pin), false);
+    for (auto const& form : arguments.forbidden) add(indexed, given_rule(indexed, "--forbid", form), true);
 }
 
 } // namespace
 
 std::vector<pinned_tensor> form_rules_of(program const& p, hap_arguments const& arguments) {
     std::vector<pinned_tensor> rules;
-    if (arguments.pins.empty() && arguments.forbidden.empty()) return rules;
-    auto const indexed = index_program(p);
-    for (auto const& pin : arguments.pins) rules.push_back(rule_of(indexed, "--pin", pin));
-    for (auto const& form : arguments.forbidden) {
-        rules.push_back(rule_of(indexed, "--forbid", form));
-        rules.back().is_forbidden = true;
-    }
+    for_each_rule(p, arguments, [&](indexed_program const& indexed, given_rule const& given, bool is_forbidden) {
+        rules.push_back({given.tensor, form_of(given, indexed.tensors[given.tensor], given.wanted), {}, is_forbidden});
+    });
+    return rules;
+}
+
+std::array<std::vector<pinned_tensor>, 2> mesh_form_rules_of(program const& p, hap_arguments const& arguments) {
+    std::array<std::vector<pinned_tensor>, 2> rules;
+    for_each_rule(p, arguments, [&](indexed_program const& indexed, given_rule const& given, bool is_forbidden) {
+        auto const& tensor = indexed.tensors[given.tensor];
+        auto const forms = split_at_commas(given.wanted);
+        if (forms.size() != rules.size())
+            given.fail("expected a form for each axis of the mesh, the outer one first, such as shard(0),any");
+        product_form together(rules.size(), tensor_form::replicated());
+        std::size_t named = 0;
+        for (axis_number a = 0; a < rules.size(); ++a) {
+            if (forms[a] == "any") continue;
+            ++named;
+            together = together.with(a, form_of(given, tensor, forms[a]));
+            rules[a].push_back({given.tensor, together[a], {}, is_forbidden});
+        }
+        if (is_forbidden && named != 1)
+            given.fail("expected a form of one axis that is forbidden whatever the other has, and 'any' for that");
+        if (!is_possible(together, tensor)) given.fail("the tensor cannot be " + to_string(together));
+    });
     return rules;
 }
 

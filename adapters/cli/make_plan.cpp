@@ -48,7 +48,7 @@ hap_options options_of(plan_arguments const& arguments, program const& p, attend
     options.training.overlaps_gradients = asked.overlap;
     options.training.bucket = bytes(asked.bucket);
     options.segments = segments_of(p, asked.segments);
-    options.pinned = form_rules_of(p, asked);
+    if (asked.mesh.empty()) options.pinned = form_rules_of(p, asked);
     auto const labels = arguments.label_limit.value_or(10'000);
     options.synthesis.search.limits.labels = labels;
     options.last_search.limits.labels = 20 * labels;
@@ -101,10 +101,11 @@ any_plan found_by_planner(plan_arguments const& arguments, plan_input const& inp
     if (arguments.planner == "hidup") return plan_hidup(p, c, solver, options_of(arguments.hidup, options));
     if (!arguments.hap.mesh.empty()) {
         search::deadline const until(options.limits);
-        mesh_search_options const asked{.training = options.training, .limits = options.limits};
+        mesh_search_options const asked{
+            .training = options.training, .pinned = mesh_form_rules_of(p, arguments.hap), .limits = options.limits};
         auto on_mesh = arguments.hap.mesh == "auto" ? plan_meshes(p, c, solver, asked)
                                                     : plan_mesh(p, c, mesh_of(arguments.hap.mesh), solver, asked);
-        if (on_mesh.exists() && !until.is_over()) { // well-known strategies have one axis
+        if (on_mesh.exists() && !until.is_over()) { // strategies of one axis
             auto on_one_axis = options;
             on_one_axis.limits = until.rest();
             auto beside = plan_hap(p, c, solver, on_one_axis);

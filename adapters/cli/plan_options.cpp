@@ -122,7 +122,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     forms
         ->add_option("--pin", plan.hap.pins,
                      "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial, NAME=shard(DIMENSION) or "
-                     "NAME=shard(DIMENSION.FACTOR)")
+                     "NAME=shard(DIMENSION.FACTOR); on a mesh one for each axis, with commas, where 'any' is no form")
         ->type_name("NAME=FORM")
         ->take_all();
     forms->add_option("--forbid", plan.hap.forbidden, "Form that a tensor may not have, written as for --pin")
@@ -263,7 +263,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         };
         allow(*joint, {"joint"});
         allow(*hap, {"hap"});
-        for (char const* name : {"--group-machines", "--segments", "--pin", "--forbid", "--label-limit"})
+        for (char const* name : {"--group-machines", "--segments", "--label-limit"})
             if (!plan.hap.mesh.empty() && command.count(name) > 0)
                 throw CLI::ValidationError(name, "is no option of plans on meshes");
         allow(*forms, {"hap", "hidup"});

@@ -168,6 +168,26 @@ class Plan(CommandLine):
         self.refused(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "2x3"), "expected groups of a machine's devices on the inner axis")
         for option in (("--group-machines",), ("--segments", "2")):
             self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", *option).returncode, 2)
+        # Strategies of two axes are shown beside those of one.
+        for strategy in ("data x ZeRO-1", "hybrid sharding", "data x tensor", "one axis", "fully sharded"):
+            self.assertGreaterEqual(summary["baselines"][strategy], summary["cost"] * (1 - 1e-9), strategy)
+        weight = "layers.1.attention.out_proj.weight"
+        pinned = ("plan", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", "--out", out, "--json")
+        for options, allowed in ((("--pin", weight + "=replicated,shard(1)"), lambda forms: forms == ["replicated", "shard(1)"]),
+                                 (("--forbid", weight + "=any,replicated", "--forbid", weight + "=any,mirrored"), lambda forms: forms[1].startswith("shard"))):
+            asked = run(*pinned, *options)
+            self.assertEqual(asked.returncode, 0, asked.stderr)
+            plan = json.loads(out.read_text())
+            number = [t["name"] for t in plan["tensors"]].index(weight)
+            held = [[s["to"], s["inside"][0]["to"]] for s in plan["steps"] if s["do"] == "read" and s["tensor"] == number]
+            self.assertTrue(held and all(map(allowed, held)), held)
+            self.assertTrue(json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json").stdout)["executed"])
+        self.refused(run(*pinned, "--pin", weight + "=shard(0)"), "expected a form for each axis of the mesh")
+        self.refused(run(*pinned, "--pin", weight + "=shard(0),shard(0.7)"), "dimension 0 of the tensor has")
+        self.refused(run(*pinned, "--forbid", weight + "=shard(0),shard(1)"), "a form of one axis")
+        excluded = run(*pinned, "--pin", weight + "=any,shard(0)", "--pin", weight + "=any,shard(1)")
+        self.assertEqual(excluded.returncode, 3)
+        self.assertEqual(json.loads(excluded.stdout)["reason"], "no program keeps what is pinned or forbidden")
 
     def test_all_meshes_of_a_cluster(self):
         cluster = json.loads(pathlib.Path(CLUSTER).read_text())
