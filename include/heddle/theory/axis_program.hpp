@@ -232,12 +232,19 @@ HEDDLE_INLINE instruction_filter axis_program::filter(instruction_filter allowed
         if (i.is<instruction::read>()) return is_read_together(tensor, on_mesh(i));
         return find_conversion(both(change.from, other), axis_, change.to, tensor).has_value();
     };
-    auto const mark = [this](tensor_id t) {
+    if (!allowed.mark) return allows;
+    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
+    std::vector<std::uint64_t> marks;
+    for (tensor_id t = 0; t < tensors_.size(); ++t) {
+        auto const& [there, other] = tensors_[t];
         auto const stored = stored_.find(t);
-        return std::uint64_t{tensors_[t].second.code()} << 16 |
-               (stored == stored_.end() ? 0u : std::uint64_t{stored->second.code()} + 1);
-    };
-    return {allows, mark};
+        marks.push_back(
+            numbers
+                .insert({allowed.mark(there), other.code(),
+                         stored == stored_.end() ? std::uint64_t{0} : std::uint64_t{stored->second.code()} + 1})
+                .first);
+    }
+    return {allows, [marks = std::move(marks)](tensor_id t) { return marks[t]; }};
 }
 
 HEDDLE_INLINE mesh_instruction axis_program::on_mesh(instruction const& i) const {
