@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads forms of tensors: NAME=replicated, NAME=shard(0.1).
 #include "form_rules.hpp"
+#include "plan_input.hpp"
 
 #include <heddle/base/error.hpp>
 #include <heddle/program/indexed_program.hpp>
