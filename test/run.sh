@@ -1,7 +1,7 @@
 #!/bin/sh
-# run.sh [--quick]: builds and tests with g++ all but the doctest programs that are light, then all doctest programs with clang++ and its
-# sanitizers, and compiles the benches. --quick builds and tests the units and the command line alone, unoptimised. Says how long each
-# step took.
+# run.sh [--quick]: builds and tests with g++ all but the doctest programs that are light, then with clang++ and its sanitizers all
+# doctest programs but the oracle, and compiles the benches. --quick builds and tests the units and the command line alone, unoptimised.
+# Says how long each step took.
 set -eu
 cd "$(dirname "$0")/.."
 case ${1-} in

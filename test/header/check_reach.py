@@ -1,4 +1,5 @@
-"""Every header includes what it uses, by way of others: each name that it uses is declared in a file that its includes reach.
+"""Every header includes what it uses, by way of others: each name that it uses is declared in a file that its includes reach. And two units of
+a program may include it: what it defines is a template or inline.
 
 Usage: check_reach.py FOLDER... [-- COMPILER-ARGUMENT...]: the headers of these folders, read as one unit. Exits with 77 where there are no
 Python bindings of libclang.
@@ -14,7 +15,7 @@ try:
 except ImportError:
     print("headers are not checked: the Python bindings of libclang are missing")
     sys.exit(77)
-from clang.cindex import CursorKind, TranslationUnit, conf
+from clang.cindex import CursorKind, LinkageKind, TranslationUnit, conf
 
 folders, arguments = sys.argv[1:], []
 if "--" in folders:
@@ -53,11 +54,31 @@ for cursor in everything:
         included = conf.lib.clang_getIncludedFile(cursor)
         part = cursor.location.line > begins.get(file.name, sys.maxsize)
         direct.setdefault(file.name, (set(), set()))[part].add(included.name)
+
+
+def defined_once(cursor):
+    """Whether a program that has this definition in two units is ill-formed."""
+    parent = cursor.semantic_parent
+    while parent and parent.kind.is_declaration():
+        if parent.kind in (CursorKind.CLASS_TEMPLATE, CursorKind.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION, CursorKind.FUNCTION_TEMPLATE):
+            return False
+        parent = parent.semantic_parent
+    if not cursor.is_definition() or cursor.linkage is not LinkageKind.EXTERNAL:
+        return False
+    if cursor.kind is CursorKind.VAR_DECL:
+        return not {"inline", "constexpr"} & {token.spelling for token in cursor.get_tokens()}
+    functions = (CursorKind.FUNCTION_DECL, CursorKind.CXX_METHOD, CursorKind.CONSTRUCTOR, CursorKind.DESTRUCTOR, CursorKind.CONVERSION_FUNCTION)
+    return cursor.kind in functions and not conf.lib.clang_Cursor_isFunctionInlined(cursor)
+
+
+repeated = []
 ours_within = [c for c in everything if c.location.file and c.location.file.name in begins]
 for cursor in ours_within:
     for declaration in cursor.walk_preorder():
         if declaration.kind.is_declaration() and declaration.location.file:
             declared.setdefault(declaration.get_usr(), set()).add(declaration.location.file.name)
+            if defined_once(declaration):
+                repeated.append(f"{declaration.location.file.name}:{declaration.location.line}: {declaration.spelling} is neither a template nor inline")
 
 reached = {}
 
@@ -115,4 +136,5 @@ for cursor in ours_within:
 
 for (file, declaration), (line, name) in sorted(missing.items()):
     print(f"{file}:{line}: {name} is declared in {declaration}, which this part of the header does not include")
-sys.exit(bool(missing))
+print("\n".join(repeated))
+sys.exit(bool(missing or repeated))
