@@ -73,6 +73,9 @@ struct training_options {
     /// If set, gradients are copied into the buffers of their collectives, scaled there, and copied back before the
     /// update, as trainers do that reduce several at once.
     bool copies_gradients = false;
+    /// If set, of a micro-batch in flight what enters the program is held alone, and its backward pass begins with another
+    /// forward pass.
+    bool recomputes = false;
     /// Gradients of one kind are reduced together in buckets of this size. A larger gradient is reduced alone; if the
     /// size is zero, all are.
     bytes bucket{25e6};
@@ -90,7 +93,7 @@ struct training_options {
     named_accumulator accumulator{};
     [[nodiscard]] bool interleaves() const { return micro_batches > 1; }
     /// Returns of how many micro-batches activations are held.
-    [[nodiscard]] int held() const { return interleaves() ? micro_batches : in_flight; }
+    [[nodiscard]] int held() const { return interleaves() ? micro_batches : recomputes ? 1 : in_flight; }
     [[nodiscard]] gradient_reduction reduction() const { return {bucket, 1.0 / accumulated}; }
     /// Bytes of what the optimiser holds per parameter element of this type.
     [[nodiscard]] double state_bytes_per_element(element_type type) const {
@@ -159,8 +162,8 @@ void communicate_inside(indexed_program const& p, instruction::compute const& i,
 /// a source that axes inside leave to each device.
 void interleave(indexed_program const& p, instruction const& i, int count, double part, step_work& s);
 
-/// Makes the costs of one micro-batch of those that are added up before an update. Activations and inputs of those in
-/// flight are held, and sufficient factors of all, which wait for the end. Parameters are gathered once and stay; a gradient
+/// Makes the costs of one micro-batch of those that are added up before an update. Inputs of those in flight are held, and
+/// their activations unless these are recomputed, and sufficient factors of all, which wait for the end. Parameters are gathered once and stay; a gradient
 /// is read twice and written for each that is added, in the form in which it waits for its reduction, and once more as it
 /// is stored. `part` is what axes inside leave to each device, of a source or of what it is converted to.
 void accumulate(indexed_program const& p, instruction const& i, training_options const& options, double part,
@@ -546,11 +549,11 @@ HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, tr
                               double part, step_work& s) {
     auto const* const change = i.change();
     if (!change || !p.tensors[change->tensor].is_parameter()) {
-        s.saved = static_cast<double>(options.in_flight) * s.saved;
+        s.saved = static_cast<double>(options.held()) * s.saved;
         if (i.is<instruction::read>() && p.tensors[change->tensor].info.role == tensor_role::input)
             s.stored = static_cast<double>(options.in_flight) * s.stored;
         for (auto const& factor : s.deferred_transfers)
-            s.saved.split += (options.accumulated - options.in_flight) * factor.size;
+            s.saved.split += (options.accumulated - options.held()) * factor.size;
         return;
     }
     auto const& tensor = p.tensors[change->tensor];

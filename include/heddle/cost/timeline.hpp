@@ -44,7 +44,7 @@ struct overlap {
 
 [[nodiscard]] overlap overlap_of(timeline const& t, std::size_t device);
 
-/// Runs the steps forward, their adjoints backward, the deferred collectives and the update, each device on its own
+/// Runs the steps forward, twice if they are recomputed, their adjoints backward, the deferred collectives and the update, each device on its own
 /// clock. A collective starts when the last device reaches it. Deferred collectives follow the backward pass or, if
 /// gradients overlap, queue on a channel of their own when their step's adjoint is done, and pause for the others.
 /// `model` has one class per device. `gradients` says for each step the seconds of the gradients' collective that is
@@ -52,7 +52,8 @@ struct overlap {
 /// rounding.
 template <class Shares>
 [[nodiscard]] timeline run_serial(std::span<step_work const> steps, cost_model const& model, Shares const& shares,
-                                  bool overlaps_gradients = false, std::span<double const> gradients = {}) {
+                                  bool overlaps_gradients = false, std::span<double const> gradients = {},
+                                  bool recomputes = false) {
     using phase = timeline_event::phase;
     timeline result;
     std::vector<double> clock(model.class_count(), 0.0);
@@ -89,10 +90,11 @@ template <class Shares>
     };
     std::vector<step_cost> costs;
     for (auto const& s : steps) costs.push_back(model.price(s, shares));
-    for (std::size_t n = 0; n < steps.size(); ++n) {
-        communicate(n, phase::forward, steps[n].forward_transfers);
-        work(n, phase::forward, costs[n].forward);
-    }
+    for (int passes = recomputes ? 2 : 1; passes-- > 0;)
+        for (std::size_t n = 0; n < steps.size(); ++n) {
+            communicate(n, phase::forward, steps[n].forward_transfers);
+            work(n, phase::forward, costs[n].forward);
+        }
     for (std::size_t n = steps.size(); n-- > 0;) {
         work(n, phase::backward, costs[n].backward);
         communicate(n, phase::backward, steps[n].backward_transfers);

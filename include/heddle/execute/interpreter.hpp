@@ -115,6 +115,8 @@ public:
             enter(micro_batch);
             if (what == detail::rank_turn::kind::forward) {
                 forward(what_.steps[step], loss);
+            } else if (what == detail::rank_turn::kind::drop) {
+                drop(std::get<plan_step>(what_.steps[step]));
             } else if (what == detail::rank_turn::kind::backward) {
                 backward(step);
                 gradients_.passed(step);
@@ -366,6 +368,17 @@ private:
         if (!made) made = now_->calls.of(s);
         made->random.seed = seed_;
         return *made;
+    }
+
+    void drop(plan_step const& s) {
+        s.acting().visit(
+            [&](compute const& i) {
+                for (std::size_t k = 0; k < i.results.size(); ++k) {
+                    tensor_id const t = program_.results(i.op)[k];
+                    values(t).drop(t, s.result(k));
+                }
+            },
+            [](instruction::reshard const&) {}, [&](form_change const& i) { values(i.tensor).drop(i.tensor, s.to()); });
     }
 
     // ---- backward

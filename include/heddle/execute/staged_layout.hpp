@@ -213,13 +213,21 @@ HEDDLE_INLINE detail::rank_program staged_layout::program_of(std::size_t number)
         for (std::size_t n = steps.size(); n-- > 0;)
             if (is_once(n) == once) turns.push_back({kind::backward, n, m});
     };
+    // What a recomputed micro-batch has received stays; all else that it made is dropped, and made again.
+    auto const remake = [&](kind what, std::size_t m) {
+        if (!here.plan.provenance.training.recomputes) return;
+        for (std::size_t n = first; n < first + here.plan.steps.size(); ++n)
+            if (!is_once(n)) turns.push_back({what, n, m});
+    };
     forward(true, detail::rank_turn::all);
     for (auto const& pass : one_f_one_b{}.passes(number, {stages(), static_cast<std::int64_t>(micro_batches_)})) {
         auto const m = static_cast<std::size_t>(pass.micro_batch);
         if (pass.is_forward) {
             forward(false, m);
+            remake(kind::drop, m);
             continue;
         }
+        remake(kind::forward, m);
         backward(false, m);
         if (micro_batches_ > 1) turns.push_back({kind::end, 0, m});
     }

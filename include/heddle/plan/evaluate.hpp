@@ -93,6 +93,9 @@ template <time_accumulator Accumulator>
 [[nodiscard]] time_terms time_by(training_options const& training, std::size_t class_count,
                                  std::span<step_cost const> steps, std::span<std::size_t const> stages);
 
+/// Returns what steps cost in the forward pass.
+[[nodiscard]] std::vector<step_cost> forward_passes(std::vector<step_cost> steps);
+
 } // namespace detail
 
 struct plan_cost {
@@ -246,6 +249,15 @@ HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const>
     return time;
 }
 
+HEDDLE_INLINE std::vector<step_cost> forward_passes(std::vector<step_cost> steps) {
+    for (auto& s : steps) {
+        s.backward_transfer = s.deferred = s.refresh = 0;
+        algorithm::fill(s.backward, 0.0);
+        algorithm::fill(s.update, 0.0);
+    }
+    return steps;
+}
+
 HEDDLE_INLINE time_terms time_by(training_options const& training, std::size_t class_count,
                                  std::span<step_cost const> steps, std::span<std::size_t const> stages) {
     auto const& own = training.accumulator;
@@ -373,6 +385,10 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     auto const gradients_sent = gradient_collectives(p, model, shares);
     for (std::size_t n = 0; n < prices.size(); ++n)
         if (p.steps[n].step.reduces_gradients()) prices[n].deferred = gradients_sent[n].seconds;
+    if (training.recomputes) { // the forward pass comes twice
+        auto const again = detail::forward_passes(prices);
+        prices.insert(prices.begin(), again.begin(), again.end());
+    }
     cost.time = detail::time_by(training, model.class_count(), prices, p.stages);
     for (std::size_t k = 0; k < model.class_count(); ++k) {
         of_class[k].communication = momentary.most();
@@ -389,7 +405,8 @@ HEDDLE_INLINE timeline run_serial(plan const& p, cluster const& c) {
     auto const shares = shares_of(p);
     std::vector<double> gradients;
     for (auto const& sent : gradient_collectives(p, model, shares)) gradients.push_back(sent.seconds);
-    return run_serial(steps, model, shares, p.provenance.training.overlaps_gradients, gradients);
+    auto const& training = p.provenance.training;
+    return run_serial(steps, model, shares, training.overlaps_gradients, gradients, training.recomputes);
 }
 
 } // namespace heddle

@@ -333,15 +333,26 @@ HEDDLE_INLINE seconds shared_gradients(staged_plan const& p, cluster const& c) {
     return sum;
 }
 
-/// Returns the part of a micro-batch's passes through a stage that is the forward pass.
+/// Returns the part of a micro-batch's passes through a stage that is the forward pass, if nothing runs beside anything.
 HEDDLE_INLINE double forward_part(plan const& p, cluster const& c) {
-    double forward = 0, both = 0;
-    for (auto const& e : run_serial(p, c).events) {
-        if (e.when != timeline_event::phase::forward && e.when != timeline_event::phase::backward) continue;
-        auto& end = e.when == timeline_event::phase::forward ? forward : both;
-        end = std::max(end, e.start + e.duration);
-    }
-    return both > 0 ? forward / std::max(forward, both) : 1;
+    auto const [alike, model, shares] = plan_devices(p, c);
+    std::vector<step_cost> prices;
+    for (auto const& s : p.steps) prices.push_back(model.price(s.step, shares));
+    auto const forward = forward_passes(prices);
+    serial const clock(model.class_count());
+    auto label = clock.initial();
+    auto const extended = [&](std::vector<step_cost> const& steps) {
+        for (auto s : steps) {
+            s.deferred = s.refresh = 0;
+            algorithm::fill(s.update, 0.0);
+            clock.extend(label, s);
+        }
+        return clock.total(label);
+    };
+    double const once = extended(forward);
+    if (!p.provenance.training.recomputes) label = clock.initial();
+    double const passes = extended(prices);
+    return passes > 0 ? once / passes : 1;
 }
 
 HEDDLE_INLINE staged_timeline run_stages(staged_plan const& p, cluster const& c, staged_cost const& cost) {

@@ -52,11 +52,12 @@ HEDDLE_INLINE void add_stages(std::string& text, staged_plan const& p) {
         std::string types;
         for (auto const& d : plan.devices)
             if (types.find(d.type) == std::string::npos) types += (types.empty() ? "" : ", ") + d.type;
-        table.add(
-            {std::to_string(s), std::to_string(first) + "-" + std::to_string(end - 1),
-             ranges_text(devices) + ": " + types + (plan.is_on_mesh() || plan.has_groups() ? ", " + form_of(plan) : ""),
-             milliseconds(t.compute), milliseconds(t.forward_communication + t.backward_communication),
-             s > 0 ? milliseconds(boundary.value) : "", fixed(used / 1e9, 3), fixed(limit / 1e9, 3)});
+        table.add({std::to_string(s), std::to_string(first) + "-" + std::to_string(end - 1),
+                   ranges_text(devices) + ": " + types +
+                       (plan.is_on_mesh() || plan.has_groups() ? ", " + form_of(plan) : "") +
+                       (plan.provenance.training.recomputes ? ", recomputes" : ""),
+                   milliseconds(t.compute), milliseconds(t.forward_communication + t.backward_communication),
+                   s > 0 ? milliseconds(boundary.value) : "", fixed(used / 1e9, 3), fixed(limit / 1e9, 3)});
     }
     text += table.print(2, 2);
 }

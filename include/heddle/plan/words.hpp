@@ -182,6 +182,7 @@ HEDDLE_INLINE plan_word word_of_stage(planned_stage const& s, std::string const&
     if (s.devices.size() > 1) text += ": " + ways_text(s.plan);
     if (s.plan.is_on_mesh()) text += " on a mesh of " + to_string(s.plan.mesh());
     if (auto const shares = shares_text(s.plan); shares.starts_with("uneven")) text += "; " + shares;
+    if (s.plan.provenance.training.recomputes) text += "; recomputes activations";
     return {label, text};
 }
 

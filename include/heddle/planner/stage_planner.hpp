@@ -87,7 +87,8 @@ private:
     };
 
     /// Returns a stage's plan. Stages that are alike are planned once, and with one micro-batch in flight as long as what
-    /// was found so fits with more.
+    /// was found so fits with more; where it does not, another one is planned, or it recomputes its activations, whichever
+    /// takes less time.
     [[nodiscard]] heddle::plan alike(stage_key const& key, indexed_program const& p, cluster const& on, int in_flight,
                                      std::function<heddle::plan(int)> const& find);
 
@@ -99,8 +100,9 @@ private:
     std::map<stage_key, std::vector<known_stage>> known_;
 };
 
-/// Returns the plan for a program with other names, with so many micro-batches in flight.
-[[nodiscard]] plan with_in_flight(plan p, indexed_program const& of, int in_flight);
+/// Returns the plan for a program with other names, with so many micro-batches in flight, whose activations may be
+/// recomputed; what it costs is not known then.
+[[nodiscard]] plan with_in_flight(plan p, indexed_program const& of, int in_flight, bool recomputes = false);
 
 } // namespace heddle::detail
 
@@ -191,14 +193,26 @@ HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program co
     auto const& roomy = planned(1);
     if (!roomy.exists()) return roomy;
     auto result = with_in_flight(roomy, p, in_flight);
-    if (in_flight > 1 && !evaluate(result, on).fits) result = with_in_flight(planned(in_flight), p, in_flight);
-    return result;
+    if (in_flight == 1 || evaluate(result, on).fits) return result;
+    auto recomputed = with_in_flight(roomy, p, in_flight, true);
+    result = with_in_flight(planned(in_flight), p, in_flight);
+    auto const cost = evaluate(recomputed, on);
+    if (!cost.fits || (result.exists() && result.cost() <= cost.time.total())) return result;
+    recomputed.time = cost.time;
+    recomputed.memory = cost.memory;
+    return recomputed;
 }
 
-HEDDLE_INLINE plan with_in_flight(plan p, indexed_program const& of, int in_flight) {
+HEDDLE_INLINE plan with_in_flight(plan p, indexed_program const& of, int in_flight, bool recomputes) {
     for (std::size_t t = 0; t < p.tensors.size(); ++t) p.tensors[t].name = of.tensors[t].info.name;
     for (std::size_t o = 0; o < p.operators.size(); ++o) p.operators[o] = of.operators[o].name;
     p.provenance.training.in_flight = in_flight;
+    if (recomputes) { // what was found on the way, and that others cost no less, is of plans that do not
+        p.provenance.training.recomputes = true;
+        p.status = search::status::feasible;
+        p.lower_bound = 0;
+        p.trajectory.clear();
+    }
     auto const on = p.mesh();
     for (auto& s : p.steps) {
         auto const made = make_step(of, s.on_mesh(), on, p.provenance.training);

@@ -186,6 +186,9 @@ private:
         return sums[end].on(degree) - sums[first].on(degree);
     }
 
+    /// How much longer passes take if the forward pass, half as long as the backward pass, comes twice.
+    static constexpr double with_recomputation = 4.0 / 3;
+
     [[nodiscard]] std::vector<stage_time> times_of(place_kind const& on, std::size_t first, std::size_t end) const {
         std::vector<stage_time> times;
         for (auto const degree : problem_.usable_degrees()) {
@@ -214,16 +217,21 @@ private:
                           2 * (groups - 1) * link.latency)
                              .value;
             }
-            double const time = fixed + samples / speed + (reduce + update) / static_cast<double>(count_);
-            times.push_back({on.correction * time, degree, (samples / groups) * range(saved_, first, end, degree),
-                             limit - range(kept_, first, end, degree)});
+            double const passes = fixed + samples / speed, rest = (reduce + update) / static_cast<double>(count_),
+                         each = samples / groups;
+            bytes const left = limit - range(kept_, first, end, degree),
+                        saved = each * range(saved_, first, end, degree),
+                        entered = each * problem_.layers[first].input.on(degree);
+            times.push_back({on.correction * (passes + rest), degree, saved, left});
+            times.push_back({on.correction * (with_recomputation * passes + rest), degree, entered, left - saved});
         }
         std::erase_if(times, [](stage_time const& t) { return !t.holds(1); });
         algorithm::sort(times, {}, &stage_time::seconds);
         return times;
     }
 
-    /// Returns the times of a stage by tensor degree, if one micro-batch is in flight at least, the shortest first.
+    /// Returns the times of a stage by tensor degree, with activations kept or recomputed, if one micro-batch is in flight at
+    /// least, the shortest first.
     [[nodiscard]] std::vector<stage_time> const& known_times(place const& p, std::size_t first, std::size_t end) {
         auto& kind = kinds_[p.kind];
         auto& known = kind.times[first][end - first - 1];

@@ -354,6 +354,42 @@ TEST_CASE("stages that are alike are planned once, whatever is in flight") {
     CHECK(calls == 4);
 }
 
+TEST_CASE("a stage that does not fit recomputes its activations, and computes what the program does") {
+    auto const p = test::residual_blocks(16, 8, 4);
+    auto const layers = repeated_layers(index_program(p));
+    auto c = slow_network(true);
+    c.machines = {{.type = 0, .devices = 1}, {.type = 1, .devices = 1, .count = 2}};
+    pipeline_draft const draft{{{0, 2, {0}}, {2, 4, {1}}, {4, layers.size(), {2}}}, 4};
+    auto const planned = [&] {
+        auto plan = plan_draft(p, layers, c, draft, clp::ratio_solver{});
+        REQUIRE(plan.reason == "");
+        CHECK(verify(p, plan).problem == "");
+        CHECK(verify_figures(plan, c).problem == "");
+        auto const found = prove(p, plan, test::kernels());
+        CHECK(found.problem == "");
+        CHECK(found.worst_error <= 1e-12);
+        return plan;
+    };
+    auto const recomputes = [](planned_stage const& s) { return s.plan.provenance.training.recomputes; };
+    auto const roomy = planned();
+    CHECK(std::ranges::none_of(roomy.stages, recomputes));
+    auto const& before = roomy.stages[0].plan;
+    auto tight = roomy; // at first gradients are made from less
+    while (!recomputes(tight.stages[0])) {
+        c.types[0].memory = bytes(tight.stages[0].plan.memory[0].total() - 1);
+        tight = planned();
+    }
+    CHECK_FALSE(recomputes(tight.stages[2]));
+    auto const& after = tight.stages[0].plan;
+    CHECK(after.memory[0].total() < before.memory[0].total());
+    // Of a forward pass and a backward pass that is twice as long, four thirds are left, but for cheap kernels.
+    CHECK(after.time.compute == doctest::Approx(4.0 / 3 * before.time.compute).epsilon(0.05));
+    CHECK(tight.cost() > roomy.cost());
+    auto forged = tight;
+    forged.stages[0].plan.provenance.training.recomputes = false;
+    CHECK_FALSE(verify_figures(forged, c));
+}
+
 TEST_CASE("what cannot be true of stages is refused") {
     auto c = slow_network(true);
     auto const p = two_linears(false);
@@ -409,7 +445,7 @@ TEST_CASE("stages on unlike devices with uneven shares compute what the program 
 }
 
 TEST_CASE("stages of any layers on any devices compute what the program does, at the price of their plans") {
-    int meshes = 0, uneven = 0, skips = 0, several = 0, idle = 0, bounded = 0, above_work = 0, held = 0;
+    int meshes = 0, uneven = 0, skips = 0, several = 0, idle = 0, bounded = 0, above_work = 0, held = 0, recomputed = 0;
     search::deadline const until;
     for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
         CAPTURE(seed);
@@ -442,8 +478,16 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
         }
         joint_options options;
         options.sends_beside = random.chance(0.3);
-        auto const plan = plan_draft(p, layers, c, draft, clp::ratio_solver{}, options);
+        auto plan = plan_draft(p, layers, c, draft, clp::ratio_solver{}, options);
         REQUIRE(plan.reason == "");
+        for (std::size_t s = 0; s < plan.stages.size() && (plan.stages.size() > 1 || plan.micro_batches > 1); ++s)
+            if (random.chance(0.3)) {
+                auto& stage = plan.stages[s].plan;
+                stage = detail::with_in_flight(stage, index_program(parts_of(p, plan)[s].program),
+                                               stage.provenance.training.in_flight, true);
+                ++recomputed;
+            }
+        price(plan, c);
         CHECK(verify(p, plan).problem == "");
         CHECK(verify_figures(plan, c).problem == "");
         auto const indexed = index_program(p);
@@ -497,6 +541,7 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
     CHECK((several >= 20 || test::sanitized));
     CHECK((idle >= 10 || test::sanitized));
     CHECK((held > 0 || test::sanitized));
+    CHECK(recomputed >= test::cases(10));
     CHECK((bounded >= 10 || test::sanitized));
     CHECK((above_work >= 5 || test::sanitized));
     CHECK((skips >= 3 || test::sanitized)); // a quarter of the cases may have none

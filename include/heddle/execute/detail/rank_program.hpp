@@ -39,8 +39,8 @@ struct add_loss {
 using rank_step = std::variant<plan_step, receive_value, send_value, add_loss>;
 
 struct rank_turn {
-    /// At its end, a micro-batch has nothing any more.
-    enum class kind : std::uint8_t { forward, backward, end };
+    /// What a step made is dropped where it is to be made again. At its end, a micro-batch has nothing any more.
+    enum class kind : std::uint8_t { forward, drop, backward, end };
     /// A step for all micro-batches, which only handles what they have in common.
     static constexpr auto all = std::numeric_limits<std::size_t>::max();
 

@@ -124,6 +124,8 @@ private:
         };
         plan_.provenance.training.accumulated = count("accumulated");
         plan_.provenance.training.in_flight = count("in_flight");
+        auto const recomputes = from.find("recomputes");
+        plan_.provenance.training.recomputes = recomputes && recomputes->boolean();
         if (auto const schedule = root_.find("schedule")) {
             if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");
             plan_.provenance.training.micro_batches = static_cast<int>(schedule->at("micro_batches").integer(2, 65536));

@@ -64,6 +64,7 @@ public:
         if (from.training.bucket > bytes(0)) origin["bucket_bytes"] = number(from.training.bucket.value);
         if (from.training.accumulated > 1) origin["accumulated"] = from.training.accumulated;
         if (from.training.in_flight > 1) origin["in_flight"] = from.training.in_flight;
+        if (from.training.recomputes) origin["recomputes"] = true;
         result["time"] = {{"compute", number(plan_.time.compute)},
                           {"forward_communication", number(plan_.time.forward_communication)},
                           {"backward_communication", number(plan_.time.backward_communication)},
