@@ -191,6 +191,16 @@ degrees same_degrees(exported_plan const& whole) {
     return first;
 }
 
+/// Tells whether all stages recompute their activations. Refuses plans of which some do.
+bool recomputes(exported_plan const& whole) {
+    auto const is_recomputed = [](plan const* p) { return p->provenance.training.recomputes; };
+    bool const first = is_recomputed(whole.stages.front());
+    for (std::size_t s = 1; s < whole.stages.size(); ++s)
+        if (is_recomputed(whole.stages[s]) != first)
+            refuse(whole, "of stages 0 and " + std::to_string(s) + " one recomputes its activations alone");
+    return first;
+}
+
 std::string megatron(exported_plan const& whole) {
     auto const d = same_degrees(whole);
     auto const blocks = blocks_by_stage(whole);
@@ -209,6 +219,11 @@ std::string megatron(exported_plan const& whole) {
             layout += (s ? "|" : "") + (blocks[s] > 0 ? "t*" + std::to_string(blocks[s]) : "");
         add("--pipeline-model-parallel-layout", '"' + layout + "L\"");
     }
+    if (recomputes(whole)) { // of a stage what enters is kept alone
+        add("--recompute-granularity", "full");
+        add("--recompute-method", "uniform");
+        add("--recompute-num-layers", std::to_string(std::ranges::max(blocks)));
+    }
     if (d.sharded == 1) add("--use-distributed-optimizer", "");
     if (d.sharded == 3) {
         add("--use-megatron-fsdp", "");
@@ -221,6 +236,8 @@ std::string deepspeed(exported_plan const& whole) {
     if (whole.stages.size() > 1) refuse(whole, "DeepSpeed's configuration does not say which layers a stage has");
     auto const& p = *whole.stages.front();
     auto const d = same_degrees(whole);
+    if (recomputes(whole))
+        refuse(whole, "it recomputes activations, which DeepSpeed has in the model, not in the configuration");
     if (d.tensor > 1 || d.expert > 1)
         refuse(whole, "its parameters are cut for good, which DeepSpeed has in the model, not in the configuration");
     ordered_json out{{"train_batch_size", batch_of(whole)},
@@ -260,8 +277,10 @@ std::string torchtitan(exported_plan const& whole) {
     std::size_t const stages = whole.stages.size();
     if (stages > 1) blocks_by_stage(whole); // which refuses stages of parts of blocks
     auto const micro_batch = micro_batch_of(whole, d);
-    std::string text =
-        "from torchtitan.config import ParallelismConfig, TrainingConfig\n\nparallelism = ParallelismConfig(\n";
+    bool const checkpoints = recomputes(whole);
+    std::string text = "from torchtitan.config import " +
+                       std::string(checkpoints ? "ActivationCheckpointConfig, " : "") +
+                       "ParallelismConfig, TrainingConfig\n\nparallelism = ParallelismConfig(\n";
     auto const add = [&](std::string const& field, std::string const& value) {
         text += "    " + field + '=' + value + ",\n";
     };
@@ -279,7 +298,9 @@ std::string torchtitan(exported_plan const& whole) {
     }
     // Without a pipeline, gradients of as many local batches are added as the global one takes.
     auto const local = stages > 1 ? micro_batch * whole.micro_batches : micro_batch;
-    return text + ")\ntraining = TrainingConfig(local_batch_size=" + std::to_string(local) +
+    text += ")\n";
+    if (checkpoints) text += "activation_checkpoint = ActivationCheckpointConfig(mode=\"full\")\n"; // by blocks
+    return text + "training = TrainingConfig(local_batch_size=" + std::to_string(local) +
            ", global_batch_size=" + std::to_string(batch_of(whole)) + ")\n";
 }
 
