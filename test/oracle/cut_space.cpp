@@ -95,13 +95,6 @@ private:
     std::vector<std::vector<double>> compute_;
 };
 
-std::vector<tensor_form> possible_forms(indexed_tensor const& tensor) {
-    std::vector<tensor_form> forms;
-    for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
-        if (tensor_form const f = tensor_form::from_code(code); is_possible(f, tensor)) forms.push_back(f);
-    return forms;
-}
-
 /// Returns the least cost to hold each set of forms of one tensor at once, from the form that its operator gives it or
 /// from reads, by enumeration of sets. A set's entry is the least cost of any set that includes it. A parameter's read
 /// is fused with its first use: it is stored in the form used there or, if that is whole, along its finest factor.
