@@ -137,13 +137,13 @@ namespace heddle::detail {
     return algorithm::any_of(list, [](instruction const& i) { return i.is<instruction::unshard>(); });
 }
 
+/// Searches a program on a mesh of two axes.
 [[nodiscard]] inline std::vector<tensor_id> pinned_tensors(mesh_search_options const& options) {
     auto result = tensors_of(options.pinned[0]);
     for (auto const& pin : options.pinned[1]) result.push_back(pin.tensor);
     return result;
 }
 
-/// Searches a program on a mesh of two axes.
 class mesh_searcher {
 public:
     mesh_searcher(timed_searches const& by, indexed_program const& program, cluster const& c, mesh const& m,
@@ -169,23 +169,17 @@ private:
     };
     /// What an axis may do, as instructions of the given program.
     [[nodiscard]] instruction_filter allowed_on(axis_number axis) const;
-    /// Programs that are explored; those of the bound are where no tensor is loosened.
-    struct explored_programs {
-        cut_space const& space;
-        cut_graph const& graph;
-    };
-    [[nodiscard]] explored_programs programs_of(axis_number axis) const {
-        if (own_.empty()) return {*bounding_.space, bounding_.graph};
-        auto const& own = own_[axis % own_.size()];
-        return {own.space, own.graph};
+    /// The programs of an axis that are kept.
+    [[nodiscard]] cut_space const& space(axis_number axis) const {
+        return own_.empty() ? *bounding_.space : own_[axis % own_.size()].space;
     }
-    /// Returns a program with the least of a number that is summed over instructions; none if there is none.
-    [[nodiscard]] static one_axis least(explored_programs const& programs, number_of const& number);
-    [[nodiscard]] static one_axis program_of(cut_space const& space, std::vector<cut_space::action> const& path);
-    /// Returns a program of an axis with the least of a number, or the one that agrees most with such a bounding program.
-    [[nodiscard]] one_axis least(axis_number axis, number_of const& number) const {
-        return is_loosened() ? like(axis, least_bounding(axis, number)) : least(programs_of(axis), number);
+    [[nodiscard]] cut_graph const& graph(axis_number axis) const {
+        return own_.empty() ? bounding_.graph : own_[axis % own_.size()].graph;
     }
+    /// Returns a program of an axis with the least of a number that is summed over instructions; none if it has no
+    /// program.
+    [[nodiscard]] one_axis least(axis_number axis, number_of const& number) const;
+    [[nodiscard]] one_axis program_of(axis_number axis, std::vector<cut_space::action> const& path) const;
     [[nodiscard]] number_of cuts_data() const {
         return [this](instruction const& i) { return but_for_cut_data(searched_.program(), i); };
     }
@@ -204,30 +198,24 @@ private:
     bool begin_from_pairs();
     /// Plans from pairs of programs that hold less and less, until those fit that are no dearer than the best.
     void begin_with_less_memory();
-    [[nodiscard]] bool is_loosened() const { return is_narrow_ && !bounding_.program.loosened().empty(); }
-    /// Explores the programs of each axis.
+    /// Explores the programs of each axis that are kept; where some are loosened, those in the forms of such programs.
     void explore_own();
-    /// Keeps tensors that are loosened in the forms of bounding programs.
-    void keep_forms_of(std::vector<mesh_bound::path> const& paths);
-    /// Returns what is kept of an axis's programs: with every tensor in those forms, or with those alone that are loosened.
-    [[nodiscard]] instruction_filter kept(axis_number axis, bool everywhere) const;
-    /// Plans from the best program with others in any form.
-    void widen();
-    [[nodiscard]] instruction_filter const& allowed(axis_number axis) const {
-        return restricted_ ? (*restricted_)[axis] : allowed_;
+    [[nodiscard]] bool is_explored() const {
+        return algorithm::all_of(own_, [](own_programs const& own) { return own.graph.is_complete; });
     }
+    void explore_in_forms_of(std::vector<mesh_bound::path> const& paths);
     /// Explores programs, bounds them, and plans from beginnings at the shares at hand.
     void begin();
     /// A program of one axis, and the other axis, which is to be planned first. With programs that are best beside each
     /// other, as the bound has it, these cost so much at least.
     struct beginning {
         axis_number axis;
-        std::function<one_axis()> other;
+        one_axis other;
         double cost = 0;
     };
     /// The programs of least numbers, for each axis to be planned first.
     [[nodiscard]] std::vector<beginning> beginnings(number_of const& number) const {
-        return {{0, [this, number] { return least(1, number); }}, {1, [this, number] { return least(0, number); }}};
+        return {{0, least(1, number)}, {1, least(0, number)}};
     }
     /// A bounding program of least numbers.
     [[nodiscard]] mesh_bound::path least_bounding(axis_number axis, number_of const& number) const;
@@ -259,9 +247,11 @@ private:
     ratio_function const& solve_;
     search::deadline until_;
     searched_program searched_;
-    /// What each axis may do, where they are not to do alike; and what one of them may.
+    /// What each axis may do, where they are not to do alike; what one of them may; and what is kept of that, for
+    /// each or for both.
     std::optional<std::array<instruction_filter, 2>> restricted_;
     instruction_filter allowed_;
+    std::vector<instruction_filter> kept_;
     loosened_space bounding_;
     bool is_narrow_ = false;    ///< whether those are narrow enough to be bounded
     bool has_programs_ = false; ///< whether each axis has some
@@ -275,11 +265,6 @@ private:
     bool is_too_large_ = false; ///< whether programs were met that do not fit beside the one that they began with
     /// Programs of each axis, or of both, where those that are bounded are not these.
     std::deque<own_programs> own_;
-    /// The forms that are kept, if tensors are loosened.
-    form_table kept_forms_;
-    bool is_wide_ = false; ///< whether tensors that are not loosened may have others
-    /// By axis: the programs that were explored last, and the other axis's program beside which they are.
-    std::array<std::pair<one_axis, std::optional<mesh_axis>>, 2> explored_;
     device_types types_;
     cost_model model_;
     std::vector<double> ratios_, preferred_, best_ratios_;
@@ -291,7 +276,7 @@ HEDDLE_INLINE mesh_searcher::mesh_searcher(timed_searches const& by, indexed_pro
                                            mesh const& m, mesh_search_options const& options,
                                            ratio_function const& solve)
     : by_(by), cluster_(with_grouped_machines(c)), mesh_(m), options_(options), solve_(solve), until_(options.limits),
-      searched_(program, pinned_tensors(options)), allowed_(searched_.as_searched(gathered_once())),
+      searched_(program, pinned_tensors(options)), allowed_(searched_.as_searched(gathered_once())), kept_{allowed_},
       bounding_(searched_.program()), types_(cluster_),
       model_(cluster_, types_.classes, main_type(searched_.given()), options.training.reduction()),
       preferred_(compute_proportional(model_, main_type(searched_.given()))) {
@@ -306,6 +291,7 @@ HEDDLE_INLINE mesh_searcher::mesh_searcher(timed_searches const& by, indexed_pro
     if (!options.strategy && pinned_tensors(options).empty()) return;
     restricted_ = {searched_.as_searched(allowed_on(0)), searched_.as_searched(allowed_on(1))};
     allowed_ = searched_.as_searched(either(allowed_on(0), allowed_on(1)));
+    kept_.assign(restricted_->begin(), restricted_->end());
 }
 
 HEDDLE_INLINE instruction_filter mesh_searcher::allowed_on(axis_number axis) const {
@@ -314,25 +300,25 @@ HEDDLE_INLINE instruction_filter mesh_searcher::allowed_on(axis_number axis) con
     return with_pins(searched_.given(), pinned, options_.strategy ? (*options_.strategy)[axis] : gathered_once());
 }
 
-HEDDLE_INLINE auto mesh_searcher::least(explored_programs const& programs, number_of const& number) -> one_axis {
-    auto const& [space, graph] = programs;
-    if (!graph.has_goal()) return {};
+HEDDLE_INLINE auto mesh_searcher::least(axis_number axis, number_of const& number) const -> one_axis {
+    if (!graph(axis).has_goal()) return {};
     std::vector<double> numbers;
-    for (auto const& i : space.instructions()) numbers.push_back(number(i));
-    auto const paths = search::paths_to_goal(graph, [&](cut_space::action a) {
+    for (auto const& i : space(axis).instructions()) numbers.push_back(number(i));
+    auto const paths = search::paths_to_goal(graph(axis), [&](cut_space::action a) {
         double sum = 0;
-        for (auto i : programs.space.moves()[a].instructions) sum += numbers[i];
+        for (auto i : space(axis).moves()[a].instructions) sum += numbers[i];
         return sum;
     });
-    return program_of(space, search::follow(graph, paths));
+    return program_of(axis, search::follow(graph(axis), paths));
 }
 
-HEDDLE_INLINE auto mesh_searcher::program_of(cut_space const& space, std::vector<cut_space::action> const& path)
+HEDDLE_INLINE auto mesh_searcher::program_of(axis_number axis, std::vector<cut_space::action> const& path) const
     -> one_axis {
     one_axis result;
+    auto const& programs = space(axis);
     for (std::size_t level = 0; level < path.size(); ++level)
-        for (auto i : space.moves()[path[level]].instructions)
-            result.push_back(space.at(space.operator_of(level, path[level]), space.instructions()[i]));
+        for (auto i : programs.moves()[path[level]].instructions)
+            result.push_back(programs.at(programs.operator_of(level, path[level]), programs.instructions()[i]));
     return result;
 }
 
@@ -366,10 +352,10 @@ HEDDLE_INLINE double mesh_searcher::credit() const {
 }
 
 HEDDLE_INLINE void mesh_searcher::explore_own() {
-    for (axis_number axis = 0; axis < (restricted_ ? 2 : 1); ++axis) {
-        auto& own = own_.emplace_back(searched_);
-        own.space.restrict_to(allowed(axis));
-        own.graph = search::explore(own.space, options_.width);
+    for (std::size_t n = 0; n < kept_.size(); ++n) {
+        if (own_.size() == n) own_.emplace_back(searched_);
+        own_[n].space.restrict_to(kept_[n]);
+        own_[n].graph = search::explore(own_[n].space, options_.width);
     }
 }
 
@@ -387,7 +373,7 @@ HEDDLE_INLINE mesh_bound::path mesh_searcher::least_bounding(axis_number axis, n
 
 HEDDLE_INLINE void mesh_searcher::find_few() {
     for (auto const& number : {cuts_data(), cuts_tensors()})
-        for (axis_number axis = 0; axis < (restricted_ ? 2 : 1); ++axis) few_.push_back(least_bounding(axis, number));
+        for (axis_number axis = 0; axis < kept_.size(); ++axis) few_.push_back(least_bounding(axis, number));
 }
 
 HEDDLE_INLINE std::vector<mesh_bound::pair_of_programs> mesh_searcher::pairs_of_bound() {
@@ -404,36 +390,37 @@ HEDDLE_INLINE std::vector<mesh_bound::pair_of_programs> mesh_searcher::pairs_of_
     return pairs;
 }
 
-HEDDLE_INLINE void mesh_searcher::keep_forms_of(std::vector<mesh_bound::path> const& paths) {
-    if (!is_loosened()) return;
+HEDDLE_INLINE void mesh_searcher::explore_in_forms_of(std::vector<mesh_bound::path> const& paths) {
+    if (bounding_.program.loosened().empty()) return;
     form_table forms(searched_.program().tensors.size());
     for (auto const& path : paths) add_forms(bounding_, path, forms);
     join_by_whole_copies(forms);
-    if (kept_forms_ == forms) return;
-    kept_forms_ = std::move(forms);
-    for (auto& [other, programs] : explored_) programs.reset();
-}
-
-HEDDLE_INLINE instruction_filter mesh_searcher::kept(axis_number axis, bool everywhere) const {
-    if (kept_forms_.empty()) return allowed(axis);
-    return in_forms(searched_.program(), allowed(axis), kept_forms_,
-                    [&](tensor_id t) { return everywhere || bounding_.program.late(t).has_value(); });
+    for (bool everywhere : {false, true}) {
+        for (std::size_t n = 0; n < kept_.size(); ++n)
+            kept_[n] = in_forms(searched_.program(), restricted_ ? (*restricted_)[n] : allowed_, forms,
+                                [&](tensor_id t) { return everywhere || bounding_.program.late(t).has_value(); });
+        explore_own();
+        if (is_explored()) break;
+    }
 }
 
 HEDDLE_INLINE void mesh_searcher::begin() {
     if (options_.strategy) {
         explore_own();
-        has_programs_ = programs_of(0).graph.has_goal() && programs_of(1).graph.has_goal();
+        has_programs_ = graph(0).has_goal() && graph(1).has_goal();
         if (!has_programs_) return;
         for (auto const& number : {cuts_data(), cuts_tensors()})
-            for (auto const& from : beginnings(number)) take_turns(from.axis, from.other(), options_.turns);
+            for (auto const& from : beginnings(number)) take_turns(from.axis, from.other, options_.turns);
         return;
     }
     is_narrow_ = loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_);
-    if (!is_narrow_ || (!is_loosened() && (restricted_ || !bounding_.space->is_complete()))) explore_own();
-    has_programs_ = (!is_narrow_ || bounding_.graph.has_goal()) &&
-                    algorithm::all_of(own_, [](own_programs const& own) { return own.graph.has_goal(); });
-    if (!has_programs_) return;
+    bool const is_loosened = !bounding_.program.loosened().empty();
+    if (!is_narrow_ || (!is_loosened && (restricted_ || !bounding_.space->is_complete()))) explore_own();
+    has_programs_ = !restricted_ || own_.empty() || (graph(0).has_goal() && graph(1).has_goal());
+    if (!has_programs_ || (is_narrow_ && !bounding_.graph.has_goal())) {
+        has_programs_ = false;
+        return;
+    }
     if (!is_narrow_) {
         begin_from(beginnings(cuts_data()));
         return;
@@ -442,7 +429,7 @@ HEDDLE_INLINE void mesh_searcher::begin() {
     if (lower_bound_ >= options_.worth_below) return;
     find_few();
     if (types_.classes.size() > 1) { // the bound begins with the classes' weights, and shares, of some program
-        keep_forms_of(few_);
+        explore_in_forms_of(few_);
         take_turns(0, least(1, cuts_data()), 2);
         if (!best_.list.empty()) static_cast<void>(balance());
         lower_bound_ = 0;
@@ -458,7 +445,7 @@ HEDDLE_INLINE bool mesh_searcher::begin_from_pairs() {
     auto const pairs = pairs_of_bound();
     if (pairs.empty()) return true;
     for (auto const& programs : pairs.front().programs) few_.push_back(programs);
-    keep_forms_of(few_);
+    explore_in_forms_of(few_);
     return begin_from(beginnings_of(pairs));
 }
 
@@ -477,12 +464,12 @@ HEDDLE_INLINE void mesh_searcher::begin_with_less_memory() {
 }
 
 HEDDLE_INLINE auto mesh_searcher::like(axis_number axis, mesh_bound::path const& bounding) const -> one_axis {
-    if (own_.empty() && !is_loosened()) return program_of(*bounding_.space, bounding);
+    if (own_.empty()) return program_of(axis, bounding);
     auto const& program = searched_.program();
     form_table forms(program.tensors.size());
     add_forms(bounding_, bounding, forms);
     auto const is_other = [&](tensor_id t, tensor_form f) { return forms[t].contains(f.code()) ? 0.0 : 1.0; };
-    auto const agreement = [&](instruction const& i) {
+    return least(axis, [&](instruction const& i) {
         if (auto const* change = i.change())
             return is_other(change->tensor, change->to) + (i.is<instruction::convert>() ? 0.01 : 0);
         auto const& compute = *i.as<instruction::compute>();
@@ -491,39 +478,27 @@ HEDDLE_INLINE auto mesh_searcher::like(axis_number axis, mesh_bound::path const&
         for (std::size_t k = 0; k < op.operands.size(); ++k) sum += is_other(op.operands[k], compute.operands[k]);
         for (std::size_t k = 0; k < op.results.size(); ++k) sum += is_other(op.results[k], compute.results[k]);
         return sum;
-    };
-    if (!own_.empty()) return least(programs_of(axis), agreement);
-    join_by_whole_copies(forms);
-    own_programs own(searched_);
-    own.space.restrict_to(in_forms(program, allowed(axis), forms, [](tensor_id) { return true; }));
-    own.graph = search::explore(own.space, options_.width);
-    return least({own.space, own.graph}, agreement);
+    });
 }
 
 HEDDLE_INLINE auto mesh_searcher::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
     -> std::vector<beginning> {
     std::vector<beginning> list;
-    for (auto const& pair : pairs)
-        list.push_back({1, [this, outer = pair.programs[0]] { return like(0, outer); }, pair.cost});
+    for (auto const& [cost, programs] : pairs) list.push_back({1, like(0, programs[0]), cost});
     return list;
 }
 
 HEDDLE_INLINE auto mesh_searcher::plan(axis_number axis, one_axis const& other) -> found_program {
-    auto& [beside, programs] = explored_[axis];
-    if (!programs || beside != other) {
-        beside = other;
-        programs.emplace(searched_, mesh_, axis, other, kept(axis, !is_wide_), options_.training, options_.width);
-        if (is_wide_ && !programs->graph().is_complete)
-            programs.emplace(searched_, mesh_, axis, other, kept(axis, true), options_.training, options_.width);
-    }
-    if (!programs->graph().has_goal()) return {};
+    mesh_axis const programs(searched_, mesh_, axis, other, kept_[axis % kept_.size()], options_.training,
+                             options_.width);
+    if (!programs.graph().has_goal()) return {};
     auto asked = options_.synthesis;
     asked.weights = best_.weights;
     asked.search.limits = until_.rest(asked.search.limits);
-    auto found = by_.synthesise(programs->price(model_, ratios_), asked);
+    auto found = by_.synthesise(programs.price(model_, ratios_), asked);
     statistics_ += found.statistics;
     if (!found.path) return {};
-    return {programs->instructions_of(*found.path), std::move(found.cost), std::move(found.weights)};
+    return {programs.instructions_of(*found.path), std::move(found.cost), std::move(found.weights)};
 }
 
 HEDDLE_INLINE double mesh_searcher::take_turns(axis_number axis, one_axis other, int most) {
@@ -578,9 +553,8 @@ HEDDLE_INLINE bool mesh_searcher::begin_from(std::vector<beginning> list) {
     for (auto& [axis, other, cost] : list) {
         double const before = best_.cost.seconds;
         if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
-        auto beside = other();
-        if (beside.empty()) continue;
-        double const found = take_turns(axis, std::move(beside), options_.turns);
+        if (other.empty()) continue;
+        double const found = take_turns(axis, std::move(other), options_.turns);
         is_too_large_ = is_too_large_ || found == std::numeric_limits<double>::infinity();
         if (found >= before && found < std::numeric_limits<double>::infinity())
             return true; // later ones are dearer still
@@ -597,14 +571,6 @@ HEDDLE_INLINE void mesh_searcher::settle() {
         if (best_.cost.seconds >= before * (1 - 1e-7)) break;
     }
     ratios_ = best_ratios_;
-}
-
-HEDDLE_INLINE void mesh_searcher::widen() {
-    is_wide_ = true;
-    for (auto& [other, programs] : explored_) programs.reset();
-    auto const list = best_.list;
-    for (axis_number axis = 0; axis < 2; ++axis)
-        take_turns(axis, on_axis(searched_.program(), list, 1 - axis), options_.turns);
 }
 
 HEDDLE_INLINE mesh_search_result mesh_searcher::run() {
@@ -628,19 +594,14 @@ HEDDLE_INLINE mesh_search_result mesh_searcher::run() {
     }
     settle();
     bool const has_bound = is_narrow_ && best_.weights && by_.kind == relaxation_kind::clocks;
-    while (has_bound && !until_.is_over()) {
+    while (has_bound && (types_.classes.size() > 1 || is_tight(best_.weights->memory))) {
+        // Costs split at the shares and the worth of memory that were found may have better programs, which may have
+        // others.
+        bound(false);
+        if (until_.is_over()) break;
         double const before = best_.cost.seconds;
-        auto const is_better = [&] { return best_.cost.seconds < before * (1 - 1e-7); };
-        if (types_.classes.size() > 1 || is_tight(best_.weights->memory)) {
-            // Costs split at the shares and the worth of memory that were found may have better programs, which may
-            // have others.
-            bound(false);
-            if (until_.is_over()) break;
-            begin_from_pairs();
-        }
-        bool const is_close = before <= lower_bound_ * (1 + options_.gap);
-        if (!is_better() && !is_close && !is_wide_ && !kept_forms_.empty()) widen();
-        if (!is_better()) break;
+        begin_from_pairs();
+        if (best_.cost.seconds >= before * (1 - 1e-7)) break;
         settle();
     }
     if (has_bound) result.lower_bound = std::min(best_.cost.seconds, lower_bound_);
