@@ -9,8 +9,6 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <utility>
 
 namespace heddle {
@@ -60,6 +58,9 @@ enum class best_gather : std::uint8_t {
 #if HEDDLE_DEFINITIONS
 
 #include <heddle/theory/operator_kinds.hpp>
+
+#include <map>
+#include <memory>
 
 namespace heddle {
 
