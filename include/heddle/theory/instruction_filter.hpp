@@ -33,7 +33,7 @@ struct instruction_filter {
 };
 
 /// Allows what one of two filters allows.
-[[nodiscard]] instruction_filter either(instruction_filter a, instruction_filter b);
+[[nodiscard]] instruction_filter either(instruction_filter const& a, instruction_filter const& b);
 
 /// When a parameter that is used once, and whole, is best gathered.
 enum class best_gather : std::uint8_t {
@@ -64,7 +64,7 @@ enum class best_gather : std::uint8_t {
 
 namespace heddle {
 
-HEDDLE_INLINE instruction_filter either(instruction_filter a, instruction_filter b) {
+HEDDLE_INLINE instruction_filter either(instruction_filter const& a, instruction_filter const& b) {
     auto const allows = [a, b](instruction const& i) { return a(i) || b(i); };
     if (!a.mark || !b.mark) return allows;
     auto const numbers = std::make_shared<std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t>>();
