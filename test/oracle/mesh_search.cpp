@@ -254,6 +254,23 @@ private:
     std::map<std::pair<tensor_id, product_form>, double> read_;
 };
 
+/// A program, and two or three machines of as many devices as a mesh.
+struct drawn_case {
+    program model;
+    indexed_program indexed;
+    cluster on;
+    mesh axes;
+};
+
+drawn_case small_case(test::random_source& random) {
+    auto model = random_tree(random);
+    auto indexed = index_program(model);
+    int const machines = random.between(2, 3), devices = random.between(2, 3);
+    auto on = random_cluster(random, machines, devices);
+    return {std::move(model), std::move(indexed), std::move(on),
+            mesh({static_cast<std::size_t>(machines), static_cast<std::size_t>(devices)})};
+}
+
 struct no_solver {
     [[nodiscard]] ratio_solution solve(ratio_problem const&) const { return {}; }
 };
@@ -265,11 +282,7 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
     int best = 0, proven = 0, loosened = 0, run = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
         test::random_source random(seed);
-        auto const model = random_tree(random);
-        auto const indexed = index_program(model);
-        int const machines = random.between(2, 3), devices = random.between(2, 3);
-        auto const c = random_cluster(random, machines, devices);
-        mesh const m({static_cast<std::size_t>(machines), static_cast<std::size_t>(devices)});
+        auto const [model, indexed, c, m] = small_case(random);
         mesh_search_options options;
         options.training.bucket = bytes(0);
         options.gap = 1e-3;
@@ -362,11 +375,7 @@ TEST_CASE("well-known strategies of two axes are plans, and no plan is dearer") 
     int gathered = 0, run = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
         test::random_source random(seed);
-        auto const model = random_tree(random);
-        auto const indexed = index_program(model);
-        int const machines = random.between(2, 3), devices = random.between(2, 3);
-        auto const c = random_cluster(random, machines, devices);
-        mesh const m({static_cast<std::size_t>(machines), static_cast<std::size_t>(devices)});
+        auto const [model, indexed, c, m] = small_case(random);
         CAPTURE(seed);
         auto const best = plan_mesh(model, c, m, no_solver{});
         REQUIRE(best.exists());
