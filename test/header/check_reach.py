@@ -136,5 +136,6 @@ for cursor in ours_within:
 
 for (file, declaration), (line, name) in sorted(missing.items()):
     print(f"{file}:{line}: {name} is declared in {declaration}, which this part of the header does not include")
-print("\n".join(repeated))
+for problem in repeated:
+    print(problem)
 sys.exit(bool(missing or repeated))
