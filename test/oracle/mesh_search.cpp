@@ -255,14 +255,14 @@ private:
 };
 
 /// A program, and two or three machines of as many devices as a mesh.
-struct drawn_case {
+struct mesh_case {
     program model;
     indexed_program indexed;
     cluster on;
     mesh axes;
 };
 
-drawn_case small_case(test::random_source& random) {
+mesh_case small_mesh_case(test::random_source& random) {
     auto model = random_tree(random);
     auto indexed = index_program(model);
     int const machines = random.between(2, 3), devices = random.between(2, 3);
@@ -282,7 +282,7 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
     int best = 0, proven = 0, loosened = 0, run = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
         test::random_source random(seed);
-        auto const [model, indexed, c, m] = small_case(random);
+        auto const [model, indexed, c, m] = small_mesh_case(random);
         mesh_search_options options;
         options.training.bucket = bytes(0);
         options.gap = 1e-3;
@@ -375,7 +375,7 @@ TEST_CASE("well-known strategies of two axes are plans, and no plan is dearer") 
     int gathered = 0, run = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
         test::random_source random(seed);
-        auto const [model, indexed, c, m] = small_case(random);
+        auto const [model, indexed, c, m] = small_mesh_case(random);
         CAPTURE(seed);
         auto const best = plan_mesh(model, c, m, no_solver{});
         REQUIRE(best.exists());
