@@ -28,8 +28,8 @@ struct preparation {
 /// All ways to prepare a computation where some forms of its operands are held.
 ///
 /// A conversion goes straight to a form that is needed, or through a whole copy where nothing leads there straight. A
-/// parameter that is not held is read in the form needed or, where that is whole, along the finest factor along which it
-/// may be gathered, and converted, or, where one operator uses it, unsharded. One that is held is not read again.
+/// parameter that is not held is read in the form needed or, where that is whole, along its finest factor of those that
+/// are allowed, and converted, or, where one operator uses it, unsharded. One that is held is not read again.
 /// *Invariant.* What stands before the computation is allowed, and none of it makes what is held.
 class preparations {
 public:
@@ -74,9 +74,9 @@ private:
     }
     /// The forms in which a tensor is held.
     [[nodiscard]] form_list forms_of(request const& r, tensor_id t) const;
-    /// Returns the factor with the most atoms among those from whose shards a whole form of a parameter may be gathered;
-    /// if there are none, among all.
-    [[nodiscard]] factor_number gathered_along(tensor_id t, tensor_form whole) const;
+    /// Returns the factor with the most atoms among those along which a parameter may be read; if it may be read along
+    /// none, among all.
+    [[nodiscard]] factor_number gathered_along(tensor_id t) const;
 
     indexed_program const& program_;
     instruction_filter allowed_ = instruction_filter::everything();
@@ -166,7 +166,7 @@ HEDDLE_INLINE void preparations::read(request& r, std::size_t at) {
         make(r, at,
              {instruction::read(t, tensor_form::replicated()), instruction::convert(t, tensor_form::replicated(), f)});
     if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole()) return;
-    tensor_form const stored = tensor_form::shard(gathered_along(t, f));
+    tensor_form const stored = tensor_form::shard(gathered_along(t));
     if (tensor.has_cotangent) make(r, at, {instruction::read(t, stored, f)});
     make(r, at, {instruction::read(t, stored), instruction::convert(t, stored, f)});
     // What gathers factors has its gradient after the backward pass only.
@@ -186,18 +186,12 @@ HEDDLE_INLINE form_list preparations::forms_of(request const& r, tensor_id t) co
     return forms;
 }
 
-HEDDLE_INLINE factor_number preparations::gathered_along(tensor_id t, tensor_form whole) const {
+HEDDLE_INLINE factor_number preparations::gathered_along(tensor_id t) const {
     auto const& tensor = program_.tensors[t];
-    auto const is_gathered = [&](tensor_form stored) {
-        if (allowed_(instruction::read(t, stored, whole))) return true;
-        return allowed_(instruction::read(t, stored)) && (allowed_(instruction::convert(t, stored, whole)) ||
-                                                          allowed_(instruction::unshard(t, stored, whole, false)) ||
-                                                          allowed_(instruction::unshard(t, stored, whole, true)));
-    };
     std::optional<factor_number> best;
     for (factor_number f = 0; f < static_cast<factor_number>(tensor.factors.size()); ++f) {
         auto const atoms = [&](factor_number g) { return tensor.factors[static_cast<std::size_t>(g)].extent; };
-        if ((!best || atoms(f) > atoms(*best)) && is_gathered(tensor_form::shard(f))) best = f;
+        if (allowed_(instruction::read(t, tensor_form::shard(f))) && (!best || atoms(f) > atoms(*best))) best = f;
     }
     return best.value_or(finest_factor(tensor));
 }
