@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -31,9 +30,8 @@ struct joint_options {
     planning_options stage{};
     /// Whether devices compute while they send to other stages.
     bool sends_beside = false;
-    /// How many drafts of pipelines are planned in full in each round, and how many rounds there are. After a round drafts
-    /// are made anew, with what was learnt of their stages.
-    std::size_t drafts = 4, rounds = 2;
+    /// How many drafts of pipelines are planned in full, of those from profiles and of those from bounds each.
+    std::size_t drafts = 4;
     /// How many of these are planned on meshes too.
     std::size_t in_full = 1;
     /// The most micro-batches of an iteration.
@@ -383,34 +381,28 @@ private:
         });
         if (!problem) return;
         consider("pipeline", [&](auto const& note) {
-            for (std::size_t round = 0; round < options_.rounds && !until_.is_over(); ++round) {
-                std::vector<pipeline_draft> drafts;
-                for (std::int64_t m = 2; m <= std::min(problem->global_batch, options_.most_micro_batches); ++m) {
-                    if (problem->global_batch % m != 0 || until_.is_over()) continue;
-                    auto found = draft_pipelines(*problem, m, options_.drafts,
-                                                 [&](auto const& devices) { return correction(devices); });
-                    drafts.insert(drafts.end(), found.begin(), found.end());
-                }
-                algorithm::sort(drafts, {}, [](pipeline_draft const& d) {
-                    return std::tuple(d.estimate, d.micro_batches, d.stages.size());
-                });
-                std::size_t planned = 0;
-                for (auto const& draft : drafts) {
-                    if (planned == options_.drafts || until_.is_over()) break;
-                    if (algorithm::any_of(planned_, [&](auto const& other) { return is_same(other.second, draft); }))
-                        continue;
-                    ++planned;
-                    auto found = in_full(draft, stage_effort::one_axis);
-                    planned_.emplace_back(found.exists() ? found.cost() : std::numeric_limits<double>::infinity(),
-                                          draft);
-                    note(std::move(found));
-                }
+            std::vector<pipeline_draft> drafts;
+            for (std::int64_t m = 2; m <= std::min(problem->global_batch, options_.most_micro_batches); ++m) {
+                if (problem->global_batch % m != 0 || until_.is_over()) continue;
+                auto found = draft_pipelines(*problem, m, options_.drafts);
+                drafts.insert(drafts.end(), found.begin(), found.end());
             }
-            algorithm::sort(planned_, {}, [](auto const& p) {
+            algorithm::sort(drafts, {}, [](pipeline_draft const& d) {
+                return std::tuple(d.estimate, d.micro_batches, d.stages.size());
+            });
+            drafts.resize(std::min(drafts.size(), options_.drafts));
+            std::vector<std::pair<double, pipeline_draft>> planned; // and what they cost
+            for (auto const& draft : drafts) {
+                if (until_.is_over()) break;
+                auto found = in_full(draft, stage_effort::one_axis);
+                planned.emplace_back(found.exists() ? found.cost() : std::numeric_limits<double>::infinity(), draft);
+                note(std::move(found));
+            }
+            algorithm::sort(planned, {}, [](auto const& p) {
                 return std::tuple(p.first, p.second.micro_batches, p.second.stages.size());
             });
-            for (std::size_t n = 0; n < std::min(planned_.size(), options_.in_full) && !until_.is_over(); ++n)
-                note(in_full(planned_[n].second, stage_effort::all));
+            for (std::size_t n = 0; n < std::min(planned.size(), options_.in_full) && !until_.is_over(); ++n)
+                note(in_full(planned[n].second, stage_effort::all));
         });
     }
 
@@ -423,7 +415,7 @@ private:
         auto const [pipeline, data, tensor] = s.degrees();
         draft.micro_batches = s.micro_batches;
         for (std::size_t k = 0; k < pipeline; ++k) {
-            stage_draft stage{s.cuts[k], s.cuts[k + 1], {}, tensor, {}};
+            stage_draft stage{s.cuts[k], s.cuts[k + 1], {}, tensor};
             for (std::size_t copy = 0; copy < data; ++copy) {
                 auto const group = s.placement.tensor_group(k, copy);
                 stage.devices.insert(stage.devices.end(), group.begin(), group.end());
@@ -437,7 +429,7 @@ private:
         pipeline_draft draft;
         draft.micro_batches = p.micro_batches;
         for (auto const& s : p.stages) {
-            stage_draft stage{s.first, s.end, {}, s.degree(), {}};
+            stage_draft stage{s.first, s.end, {}, s.degree()};
             for (auto const& group : s.devices) stage.devices.insert(stage.devices.end(), group.begin(), group.end());
             algorithm::sort(stage.devices);
             draft.stages.push_back(std::move(stage));
@@ -499,20 +491,10 @@ private:
                 result.reason = "stage " + std::to_string(s) + ": " + found.reason;
                 return;
             }
-            if (d.estimate.value > 0) {
-                auto& [factor, known] = corrections_[stages_.where(d.devices)];
-                factor = (factor * known + correction(d.devices) * found.cost() / d.estimate.value) / (known + 1);
-                ++known;
-            }
             result.provenance.training = options_.stage.training;
             result.stages.push_back({part.first, part.end, d.devices, std::move(found), seconds(0)});
         }
         if (!price(result, cluster_)) result.reason = "a stage does not fit into memory";
-    }
-
-    [[nodiscard]] double correction(std::vector<std::size_t> const& devices) const {
-        auto const known = corrections_.find(stages_.where(devices));
-        return known == corrections_.end() ? 1 : known->second.first;
     }
 
     program const& program_;
@@ -524,10 +506,6 @@ private:
     stage_planner stages_;
     program_layers layers_;
     std::map<std::int64_t, std::pair<program, indexed_program>> micro_batches_;
-    /// Drafts that were planned, and what they cost.
-    std::vector<std::pair<double, pipeline_draft>> planned_;
-    /// By devices: how much longer stages take than drafted, with how many known.
-    std::map<std::vector<std::size_t>, std::pair<double, int>> corrections_;
     std::map<std::string, family_result> families_;
     std::string reason_;
     /// What is cheaper than the best plan by less is not worth planning.

@@ -12,7 +12,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -29,12 +28,7 @@ struct stage_draft {
     std::vector<std::size_t> devices;
     /// The devices that share a sample; equally many after each other do.
     std::size_t tensor = 1;
-    /// What a micro-batch is estimated to take, its part of gradients and update included.
-    seconds estimate{};
-    /// Whether both are the same layers on the same devices.
-    friend bool operator==(stage_draft const& a, stage_draft const& b) {
-        return a.first == b.first && a.end == b.end && a.devices == b.devices && a.tensor == b.tensor;
-    }
+    friend bool operator==(stage_draft const&, stage_draft const&) = default;
 };
 
 struct pipeline_draft {
@@ -42,9 +36,6 @@ struct pipeline_draft {
     std::int64_t micro_batches = 1;
     seconds estimate{};
 };
-
-/// By how much stages on these devices take longer than drafted, as known from plans in full.
-using draft_correction = std::function<double(std::vector<std::size_t> const& devices)>;
 
 /// Drafts pipelines for one number of micro-batches, best first, no two alike.
 ///
@@ -54,7 +45,7 @@ using draft_correction = std::function<double(std::vector<std::size_t> const& de
 /// and devices for a small sum of all.
 /// *Complexity.* O(d^2 l^2) for d devices and l layers, for each such time.
 [[nodiscard]] std::vector<pipeline_draft> draft_pipelines(strategy_problem const& p, std::int64_t micro_batches,
-                                                          std::size_t most, draft_correction const& correction = {});
+                                                          std::size_t most);
 
 } // namespace heddle
 
@@ -64,8 +55,7 @@ namespace heddle::detail {
 
 class pipeline_drafter {
 public:
-    pipeline_drafter(strategy_problem const& p, std::int64_t micro_batches, draft_correction const& correction,
-                     bool is_reversed)
+    pipeline_drafter(strategy_problem const& p, std::int64_t micro_batches, bool is_reversed)
         : problem_(p), count_(micro_batches), samples_(p.global_batch / micro_batches) {
         std::size_t first = 0;
         for (std::size_t m = 0; m < p.machines.size(); first += p.machines[m++].devices) {
@@ -75,7 +65,7 @@ public:
         if (is_reversed) std::ranges::reverse(machines_);
         offsets_.push_back(0);
         for (auto m : machines_) offsets_.push_back(offsets_.back() + p.machines[m].devices);
-        find_places(correction);
+        find_places();
         sum_up();
     }
 
@@ -101,11 +91,10 @@ private:
         bytes in_flight{}, left{};
         [[nodiscard]] bool holds(std::int64_t count) const { return static_cast<double>(count) * in_flight <= left; }
     };
-    /// Devices that are alike: the machines of one such stage with how many they have, how much longer it takes than
-    /// drafted, and its times by first layer and by the last, the shortest first.
+    /// Devices that are alike: the machines of one such stage with how many they have, and its times by first layer and by
+    /// the last, the shortest first.
     struct place_kind {
         std::vector<std::pair<std::size_t, std::size_t>> machines;
-        double correction = 1;
         std::vector<std::vector<std::optional<std::vector<stage_time>>>> times{};
     };
     /// Devices of a stage in the order of machines here: positions [begin, end), and the link by which values enter.
@@ -116,18 +105,17 @@ private:
         network_link entered{};
     };
 
-    void find_places(draft_correction const& correction) {
+    void find_places() {
         places_.resize(offsets_.back() + 1);
         for (std::size_t k = 0; k < machines_.size(); ++k) {
             auto const n = problem_.machines[machines_[k]].devices;
             for (std::size_t size = 1; size <= n; ++size)
                 for (std::size_t at = 0; n % size == 0 && at < n; at += size)
-                    add_place(offsets_[k] + at, offsets_[k] + at + size, correction);
-            for (std::size_t last = k + 1; last < machines_.size(); ++last)
-                add_place(offsets_[k], offsets_[last + 1], correction);
+                    add_place(offsets_[k] + at, offsets_[k] + at + size);
+            for (std::size_t last = k + 1; last < machines_.size(); ++last) add_place(offsets_[k], offsets_[last + 1]);
         }
     }
-    void add_place(std::size_t begin, std::size_t end, draft_correction const& correction) {
+    void add_place(std::size_t begin, std::size_t end) {
         place p{begin, end};
         std::map<std::size_t, std::size_t> of_machine;
         for (auto at = begin; at < end; ++at) {
@@ -145,7 +133,6 @@ private:
         if (is_new) {
             std::size_t const layers = problem_.layer_count();
             auto& kind = kinds_.emplace_back(place_kind{{of_machine.begin(), of_machine.end()}});
-            if (correction) kind.correction = correction(p.devices);
             for (std::size_t l = 0; l < layers; ++l) kind.times.emplace_back(layers - l);
         }
         p.kind = known->second;
@@ -222,8 +209,8 @@ private:
             bytes const left = limit - range(kept_, first, end, degree),
                         saved = each * range(saved_, first, end, degree),
                         entered = each * problem_.layers[first].input.on(degree);
-            times.push_back({on.correction * (passes + rest), degree, saved, left});
-            times.push_back({on.correction * (with_recomputation * passes + rest), degree, entered, left - saved});
+            times.push_back({passes + rest, degree, saved, left});
+            times.push_back({with_recomputation * passes + rest, degree, entered, left - saved});
         }
         std::erase_if(times, [](stage_time const& t) { return !t.holds(1); });
         algorithm::sort(times, {}, &stage_time::seconds);
@@ -256,7 +243,6 @@ private:
             std::int64_t stages = 0;
             place const* next = nullptr;
             std::size_t end = 0, tensor = 1;
-            double own = 0;
         };
         // By first position and layer: the best of what comes from there on.
         std::vector<std::vector<label>> best(devices + 1, std::vector<label>(layers + 1));
@@ -281,7 +267,7 @@ private:
                         if (slot > pace) continue;
                         double const sum = own + enters + rest.sum;
                         if (sum < here.sum)
-                            here = {sum, std::max(slot, rest.slowest), rest.stages + 1, &p, end, time->tensor, own};
+                            here = {sum, std::max(slot, rest.slowest), rest.stages + 1, &p, end, time->tensor};
                     }
                 }
             }
@@ -292,7 +278,7 @@ private:
         double const slowest = best[0][0].slowest;
         for (std::size_t at = 0, first = 0; first < layers;) {
             auto const& l = best[at][first];
-            found.stages.push_back({first, l.end, l.next->devices, l.tensor, seconds(l.own)});
+            found.stages.push_back({first, l.end, l.next->devices, l.tensor});
             at = l.next->end, first = l.end;
         }
         return std::pair(std::move(found), slowest);
@@ -314,11 +300,11 @@ private:
 namespace heddle {
 
 HEDDLE_INLINE std::vector<pipeline_draft> draft_pipelines(strategy_problem const& p, std::int64_t micro_batches,
-                                                          std::size_t most, draft_correction const& correction) {
+                                                          std::size_t most) {
     std::vector<pipeline_draft> all;
     for (bool const is_reversed : {false, true}) {
         if (is_reversed && p.types.size() == 1) continue;
-        detail::pipeline_drafter(p, micro_batches, correction, is_reversed).draft(all);
+        detail::pipeline_drafter(p, micro_batches, is_reversed).draft(all);
     }
     algorithm::sort(all, {}, [](pipeline_draft const& d) { return std::pair(d.estimate, d.stages.size()); });
     std::vector<pipeline_draft> result;
