@@ -16,14 +16,17 @@
 #include <cstddef>
 #include <numeric>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace heddle {
 
 /// Holds the plan's integral shares, and the prices of all programs at hand at these shares. Devices of one class have
-/// equal shares of everything, as a class that is priced at larger shares would not give a bound. If rounding makes
-/// many classes, those with most to do in the plan have clocks, which gives a bound for all.
+/// equal shares of everything, as a class that is priced at larger shares would not give a bound. A class has a clock
+/// unless another of its type has as much of everything or more, and is never done sooner: of 16 samples on 32 devices,
+/// the devices with one. If rounding makes many such classes, those with most to do in the plan have clocks, which gives
+/// a bound for all.
 class planned_prices {
 public:
     planned_prices(stage_programs const& programs, plan const& p);
@@ -39,13 +42,17 @@ public:
 
     integral_shares shares;
     alike_devices devices;
+    std::size_t clocks;
     cost_model model;
     priced_graph priced;
 
 private:
     static constexpr std::size_t most_clocks = 16;
 
-    [[nodiscard]] alike_devices parted(stage_programs const& programs, plan const& p) const;
+    /// Puts devices into classes, those with clocks first, and returns how many have one.
+    [[nodiscard]] std::size_t part(stage_programs const& programs, plan const& p);
+    /// Returns the classes that may be the last to be done. *Complexity.* Linear in the classes times the lists.
+    [[nodiscard]] std::vector<std::size_t> busiest(std::set<share_vector const*> const& lists) const;
     /// Returns the seconds of work by device.
     [[nodiscard]] static std::vector<double> loads_of(plan const& p, cluster const& c);
 };
@@ -62,23 +69,23 @@ private:
 namespace heddle {
 
 HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, plan const& p)
-    : shares(programs.program(), p.ratios, p.cuts), devices(parted(programs, p)),
+    : shares(programs.program(), p.ratios, p.cuts), devices(programs.cluster()), clocks(part(programs, p)),
       model(programs.cluster(), devices.classes, main_type(programs.program()), programs.training().reduction(),
-            most_clocks),
+            clocks),
       priced(programs.space(), programs.graph(), programs.steps(), model, largest_shares(shares, devices.of_device),
              programs.training(), {}, nullptr, programs.constants()) {}
 
 HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, plan const& p, of_bounding)
     : shares(programs.bounding()->program.program(), p.ratios, programs.bounding()->program.with_late(p.cuts)),
-      devices(parted(programs, p)), model(programs.cluster(), devices.classes, main_type(programs.program()),
-                                          programs.training().reduction(), most_clocks),
+      devices(programs.cluster()), clocks(part(programs, p)),
+      model(programs.cluster(), devices.classes, main_type(programs.program()), programs.training().reduction(),
+            clocks),
       priced(*programs.bounding()->space, programs.bounding()->graph, programs.bounding()->steps, model,
              largest_shares(shares, devices.of_device), programs.training(), {}, &*programs.bounding()->links,
              programs.constants()) {}
 
 HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, device_types const& types) const {
     auto result = per_type;
-    std::size_t const clocks = std::min(most_clocks, devices.classes.size());
     for (auto* list : {&result.time.clock, &result.time.update, &result.memory}) list->assign(clocks, 0.0);
     for (std::size_t d = 0; d < devices.of_device.size(); ++d) {
         auto const from = types.of_device[d];
@@ -98,21 +105,48 @@ HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, de
     return result;
 }
 
-HEDDLE_INLINE alike_devices planned_prices::parted(stage_programs const& programs, plan const& p) const {
-    alike_devices result(programs.cluster());
+HEDDLE_INLINE std::size_t planned_prices::part(stage_programs const& programs, plan const& p) {
     std::set<share_vector const*> seen;
     auto const& tensors = programs.program().tensors;
     for (tensor_id t = 0; t < tensors.size(); ++t)
         for (std::size_t f = 0; f < tensors[t].factors.size(); ++f)
             if (auto const& share = shares(share_ref{t, static_cast<factor_number>(f)}); seen.insert(&share).second)
-                result.refine(share);
-    if (result.classes.size() <= most_clocks) return result;
-    auto const loads = loads_of(p, programs.cluster());
-    auto const first = result.first_devices();
-    std::vector<std::size_t> order(result.classes.size());
+                devices.refine(share);
+    auto order = busiest(seen);
+    std::size_t const clocks_needed = order.size();
+    if (clocks_needed > most_clocks) {
+        auto const loads = loads_of(p, programs.cluster());
+        auto const first = devices.first_devices();
+        algorithm::sort(order, {}, [&](std::size_t k) { return std::pair(-loads[first[k]], k); });
+    }
+    std::vector<bool> is_in_order(devices.classes.size());
+    for (auto k : order) is_in_order[k] = true;
+    for (std::size_t k = 0; k < is_in_order.size(); ++k)
+        if (!is_in_order[k]) order.push_back(k);
+    devices.renumber(order);
+    return std::min(most_clocks, clocks_needed);
+}
+
+HEDDLE_INLINE std::vector<std::size_t> planned_prices::busiest(std::set<share_vector const*> const& lists) const {
+    auto const first = devices.first_devices();
+    std::vector<double> sums(first.size());
+    for (auto const* list : lists)
+        for (std::size_t k = 0; k < first.size(); ++k) sums[k] += (*list)[first[k]];
+    std::vector<std::size_t> order(first.size()), result;
     std::iota(order.begin(), order.end(), std::size_t{0});
-    algorithm::sort(order, {}, [&](std::size_t k) { return std::pair(-loads[first[k]], k); });
-    result.renumber(order);
+    algorithm::sort(order, {}, [&](std::size_t k) { return std::pair(-sums[k], k); });
+    auto const& classes = devices.classes;
+    for (auto k : order) {
+        auto const outdoes = [&](std::size_t other) {
+            return classes[other].type == classes[k].type && classes[other].group_size == classes[k].group_size &&
+                   algorithm::all_of(lists,
+                                     [&](auto const* list) { return (*list)[first[k]] <= (*list)[first[other]]; });
+        };
+        // Among many that none outdoes, clocks are chosen by loads.
+        auto const compared = std::span(result).first(std::min(result.size(), most_clocks));
+        if (!algorithm::any_of(compared, outdoes)) result.push_back(k);
+    }
+    algorithm::sort(result);
     return result;
 }
 
