@@ -52,8 +52,20 @@ private:
     [[nodiscard]] double share(tensor_id t, tensor_form f, std::size_t d) const {
         return f.is_shard() ? shares_({t, f.factor()})[d] : 1;
     }
+    /// Returns the part that the first of a group's devices has of so many samples, each of which one device has.
+    [[nodiscard]] double part_of_first(double samples, std::size_t d) const {
+        samples = std::round(samples);
+        return samples > 0 ? std::ceil(samples / members(d)) / samples : 1;
+    }
+    /// Returns the part that it has of what the group has in a form.
+    [[nodiscard]] double part_inside(tensor_id t, tensor_form f, std::size_t d) const {
+        auto const& tensor = program_.tensors[t];
+        if (!is_cut(t)) return 1;
+        auto const samples = static_cast<double>(tensor.factors[static_cast<std::size_t>(tensor.inside)].extent);
+        return part_of_first(f == tensor_form::shard(tensor.inside) ? samples * share(t, f, d) : samples, d);
+    }
     [[nodiscard]] double held(tensor_id t, tensor_form f, std::size_t d, bool divided) const {
-        return size(t) * share(t, f, d) / (divided && is_cut(t) ? members(d) : 1);
+        return size(t) * share(t, f, d) * (divided ? part_inside(t, f, d) : 1);
     }
     [[nodiscard]] static uneven way(transfer_list const& list) {
         return list.empty() ? uneven::padded : list[0].how.value_or(uneven::padded);
@@ -148,9 +160,7 @@ private:
             if (!f.is_shard() || tensor.is_parameter()) continue;
             if (is_first_in_memory(t, f.factor())) continue;
             for (std::size_t d = 0; d < clocks_.size(); ++d)
-                copy(t, d,
-                     2 * size(t) * (from.is_shard() && to.is_shard() ? share(t, cut, d) : 1) /
-                         (is_cut(t) ? members(d) : 1));
+                copy(t, d, 2 * held(t, from.is_shard() && to.is_shard() ? cut : tensor_form::replicated(), d, true));
         }
     }
 
@@ -167,7 +177,7 @@ private:
             return;
         }
         for (std::size_t d = 0; d < clocks_.size(); ++d) {
-            double const mine = size(t) / (is_cut(t) ? members(d) : 1), part = mine * share(t, cut, d);
+            double const mine = held(t, tensor_form::replicated(), d, true), part = held(t, cut, d, true);
             using enum conversion_half::work;
             if (half.local == none) continue;
             kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0,
@@ -271,11 +281,12 @@ private:
         };
         if (forward) statistics();
         auto const contains = [](auto const& list, std::size_t k) { return std::ranges::find(list, k) != list.end(); };
-        auto const kept = [&](std::size_t d) {
-            return derived ? op.work.extra_saved.value * (outer ? share(cut.first, cut.second, d) : 1) /
-                                 (inner ? members(d) : 1)
-                           : 0;
+        auto const part = [&](std::size_t d) {
+            double const mine = outer ? share(cut.first, cut.second, d) : 1;
+            if (!inner) return mine;
+            return mine * part_of_first(static_cast<double>(inner->extent) * (inner == outer ? mine : 1), d);
         };
+        auto const kept = [&](std::size_t d) { return derived ? op.work.extra_saved.value * part(d) : 0; };
         bool const has_parts = op.work.category == operator_class::attention ||
                                std::ranges::any_of(op.loops, [](auto const& loop) { return loop.exchanges(); });
         for (std::size_t d = 0; d < clocks_.size() && !op.work.is_view; ++d) {
@@ -292,8 +303,7 @@ private:
                     moved +=
                         mine * (contains(op.work.saved_operands, k) + program_.tensors[op.operands[k]].has_cotangent);
             }
-            double const flops = (forward ? op.work.forward : op.work.backward).value *
-                                 (outer ? share(cut.first, cut.second, d) : 1) / (inner ? members(d) : 1);
+            double const flops = (forward ? op.work.forward : op.work.backward).value * part(d);
             kernel(op.work.category, program_.tensors[op.results[0]].info.type, d, flops, moved);
         }
         for (std::size_t d = 0; d < clocks_.size() && derived; ++d) {

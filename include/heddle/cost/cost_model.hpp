@@ -17,6 +17,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -156,13 +157,17 @@ public:
     /// larger of the two times; the largest line is equal to it unless efficiency depends on the size.
     [[nodiscard]] std::vector<work_line> lines_below(local_work const& work, std::size_t k, element_type e,
                                                      operator_class o) const;
-    /// Returns the time of the small kernels beside a kernel, which are taken as element-wise.
-    [[nodiscard]] work_line beside(local_work const& work, std::size_t k, element_type e) const;
+    /// Returns the time of the small kernels beside a kernel, which are taken as element-wise; see `on_member` for the
+    /// share.
+    [[nodiscard]] work_line beside(local_work const& work, std::size_t k, element_type e,
+                                   std::optional<double> share = std::nullopt) const;
 
-    /// Returns the work of each device of a group; of a single device, all of it.
-    [[nodiscard]] local_work on_member(local_work work, std::size_t k) const;
-    /// Returns what each device of a group holds; of a single device, all of it.
-    [[nodiscard]] holding on_member(holding h, std::size_t k) const;
+    /// Returns the most work that a device of a group has whose share is given. Without a share, samples that groups
+    /// share are cut evenly, which at no share is more. Of a single device it is all.
+    [[nodiscard]] local_work on_member(local_work work, std::size_t k,
+                                       std::optional<double> share = std::nullopt) const;
+    /// As above, of what a device holds.
+    [[nodiscard]] holding on_member(holding h, std::size_t k, std::optional<double> share = std::nullopt) const;
 
     /// Returns the time of a step inside a group as a line in the bytes of the whole tensor; zero on a single device.
     [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const {
@@ -295,7 +300,7 @@ public:
             cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
             cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) +
                                   at(s.update, mine) / bandwidth(k) * part_of_update_);
-            cost.memory.push_back(at(on_member(s.stored, k), mine) + at(on_member(s.saved, k), mine));
+            cost.memory.push_back(at(on_member(s.stored, k, mine), mine) + at(on_member(s.saved, k, mine), mine));
             if (classes_[k].group_size == 1) continue;
             cost.forward.back() += time(s.inside_forward, k, mine);
             cost.backward.back() += time(s.inside_backward, k, mine);
@@ -316,6 +321,8 @@ private:
     };
 
     [[nodiscard]] class_speeds const& speeds(std::size_t k) const { return speeds_[speed_of_[k]]; }
+    /// Returns the part that a device has of what its group cuts of a split quantity; see `on_member`.
+    [[nodiscard]] double part_of_split(samples_inside const& samples, std::size_t k, std::optional<double> share) const;
 
     std::vector<device_class> classes_;
     std::size_t clocks_;
@@ -423,9 +430,9 @@ HEDDLE_INLINE double cost_model::roofline::arithmetic(flops work, double part) c
 
 HEDDLE_INLINE double cost_model::time(local_work const& work, std::size_t k, element_type e, operator_class o,
                                       bool split, double s) const {
-    double const beside = work.kernels_beside > 0 ? this->beside(work, k, e).at(s) : 0;
+    double const beside = work.kernels_beside > 0 ? this->beside(work, k, e, s).at(s) : 0;
     if (!work.launches) return beside;
-    local_work const mine = on_member(work, k);
+    local_work const mine = on_member(work, k, s);
     double const moved = mine.whole.value + mine.split.value * s;
     roofline const& r = speed(k, e, o);
     return std::max(r.arithmetic(mine.operations, split ? s : 1), moved / r.bandwidth) + r.overhead + beside;
@@ -434,10 +441,13 @@ HEDDLE_INLINE double cost_model::time(local_work const& work, std::size_t k, ele
 HEDDLE_INLINE double cost_model::least_time(local_work const& work, std::size_t k, element_type e, operator_class o,
                                             bool split, double s) const {
     roofline const& r = speed(k, e, o);
-    if (!split || !r.efficiency || !work.launches) return time(work, k, e, o, split, s);
+    bool const is_straight = classes_[k].group_size == 1 && (!r.efficiency || !work.launches);
+    if (!split || is_straight) return time(work, k, e, o, split, s);
+    double const beside = work.kernels_beside > 0 ? this->beside(work, k, e).at(s) : 0;
+    if (!work.launches) return beside;
     double most = 0;
     for (auto const& line : lines_below(work, k, e, o)) most = std::max(most, line.at(s));
-    return most + r.overhead + (work.kernels_beside > 0 ? beside(work, k, e).at(s) : 0);
+    return most + r.overhead + beside;
 }
 
 HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(local_work const& work, std::size_t k, element_type e,
@@ -451,26 +461,35 @@ HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(local_work const& w
     return lines;
 }
 
-HEDDLE_INLINE work_line cost_model::beside(local_work const& work, std::size_t k, element_type e) const {
-    holding const moved = on_member(work.beside, k);
+HEDDLE_INLINE work_line cost_model::beside(local_work const& work, std::size_t k, element_type e,
+                                           std::optional<double> share) const {
+    holding const moved = on_member(work.beside, k, share);
     roofline const& r = speed(k, e, operator_class::elementwise);
     return {moved.whole.value / r.bandwidth + work.kernels_beside * r.overhead, moved.split.value / r.bandwidth};
 }
 
-HEDDLE_INLINE local_work cost_model::on_member(local_work work, std::size_t k) const {
-    double const n = classes_[k].group_size;
+HEDDLE_INLINE double cost_model::part_of_split(samples_inside const& samples, std::size_t k,
+                                               std::optional<double> share) const {
+    int const n = classes_[k].group_size;
+    if (!samples.are_shared) return samples.largest_part(n);
+    return share ? samples.largest_part(n, *share) : 1.0 / n;
+}
+
+HEDDLE_INLINE local_work cost_model::on_member(local_work work, std::size_t k, std::optional<double> share) const {
+    int const n = classes_[k].group_size;
     if (n == 1) return work;
-    if (work.is_divided) work.operations = work.operations / n;
-    work.whole -= work.whole_inside * (1 - 1 / n);
-    work.split -= work.split_inside * (1 - 1 / n);
+    double const part = part_of_split(work.samples, k, share);
+    if (work.is_divided) work.operations = work.operations * part;
+    work.whole -= work.whole_inside * (1 - work.samples.largest_part(n));
+    work.split -= work.split_inside * (1 - part);
     return work;
 }
 
-HEDDLE_INLINE holding cost_model::on_member(holding h, std::size_t k) const {
-    double const n = classes_[k].group_size;
+HEDDLE_INLINE holding cost_model::on_member(holding h, std::size_t k, std::optional<double> share) const {
+    int const n = classes_[k].group_size;
     if (n == 1) return h;
-    h.whole -= h.whole_inside * (1 - 1 / n);
-    h.split -= h.split_inside * (1 - 1 / n);
+    h.whole -= h.whole_inside * (1 - h.samples.largest_part(n));
+    h.split -= h.split_inside * (1 - part_of_split(h.samples, k, share));
     return h;
 }
 

@@ -339,9 +339,10 @@ private:
                     held ? held(t, f)
                          : std::pair(saved_bytes(space_.program().tensors[t], f, training_.held()),
                                      f.is_shard() ? share_ref{t, f.factor()} : share_ref{});
-                for (std::size_t k = 0; k < classes; ++k)
-                    memory_[at + k] +=
-                        cost_model::at(model_.on_member(bytes_held, k), share.is_split() ? here(share)[k] : 1);
+                for (std::size_t k = 0; k < classes; ++k) {
+                    double const part = share.is_split() ? here(share)[k] : 1;
+                    memory_[at + k] += cost_model::at(model_.on_member(bytes_held, k, part), part);
+                }
             }
             p.buffer = momentary.most();
             p.gradients_wait = gradients_follow_work(move.instructions, steps);

@@ -104,7 +104,7 @@ struct training_options {
 
 namespace detail {
 
-local_work local_kernel(conversion_half::work work, bytes size, bool is_cut_inside);
+local_work local_kernel(conversion_half::work work, bytes size, std::optional<samples_inside> const& cut_inside);
 
 inline inside_transfer inside_of(inside_step kind, bytes size, tensor_form f) {
     return f.is_shard() ? inside_transfer{kind, bytes(0), size} : inside_transfer{kind, size, bytes(0)};
@@ -183,7 +183,8 @@ void leave_groups(step_work& s);
 
 namespace heddle::detail {
 
-HEDDLE_INLINE local_work local_kernel(conversion_half::work work, bytes size, bool is_cut_inside) {
+HEDDLE_INLINE local_work local_kernel(conversion_half::work work, bytes size,
+                                      std::optional<samples_inside> const& cut_inside) {
     using enum conversion_half::work;
     local_work result;
     switch (work) {
@@ -192,9 +193,10 @@ HEDDLE_INLINE local_work local_kernel(conversion_half::work work, bytes size, bo
     case pad: result = {flops(0), size, size, true}; break;
     case scale: result = {flops(0), 2 * size, bytes(0), true}; break;
     }
-    if (is_cut_inside) {
+    if (cut_inside && result.launches) {
         result.whole_inside = result.whole;
         result.split_inside = result.split;
+        result.samples = *cut_inside;
     }
     return result;
 }
@@ -227,7 +229,7 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::read cons
     // The update reads value, gradient and state, and writes value and state.
     s.update = {state.whole * (3 + 2 * per_byte), state.split * (3 + 2 * per_byte)};
     if (to == tensor_form::partial()) {
-        s.forward = local_kernel(conversion_half::work::scale, tensor.info.size() * inner.value, false);
+        s.forward = local_kernel(conversion_half::work::scale, tensor.info.size() * inner.value, {});
         s.category = operator_class::elementwise;
     }
     sum_cotangents(tensor, value, options.micro_batches, s.backward);
@@ -270,7 +272,8 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::convert c
     s.share = after.is_split() ? after : before;
     auto const factor_of = [&](tensor_form f) -> auto& { return tensor.factors[static_cast<std::size_t>(f.factor())]; };
     bool const redistributes = from.is_shard() && to.is_shard() && is_same_place(factor_of(from), factor_of(to));
-    bool const is_cut_inside = tensor.inside != no_factor;
+    auto const samples = samples_of(tensor, after.is_split() ? to : from);
+    bool const is_cut_inside = samples.has_value();
     inside_step const to_first = is_cut_inside ? inside_step::gather : inside_step::none;
     inside_step const from_first = is_cut_inside ? inside_step::scatter : inside_step::broadcast;
     // Each device of a group has another part of the batch.
@@ -280,15 +283,17 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::convert c
         if (moves_batch && !half.collective)
             list = {inside_of(inside_step::gather, size, f), inside_of(inside_step::scatter, size, g)};
     };
-    s.forward = local_kernel(how->forward.local, size, is_cut_inside);
+    s.forward = local_kernel(how->forward.local, size, samples);
     pack(tensor, from, to, redistributes ? std::nullopt : how->forward.collective, s.forward);
     if (how->forward.collective)
         s.forward_transfers.push_back(
             {*how->forward.collective, size, before, after, {}, to_first, from_first, redistributes});
+    if (samples && s.forward.kernels_beside > 0) s.forward.beside.samples = *samples;
     move_batch(how->forward, from, to, s.inside_forward);
     if (!tensor.has_cotangent) return s;
-    s.backward = local_kernel(how->backward.local, size, is_cut_inside);
+    s.backward = local_kernel(how->backward.local, size, samples);
     pack(tensor, to, from, redistributes ? std::nullopt : how->backward.collective, s.backward);
+    if (samples && s.backward.kernels_beside > 0) s.backward.beside.samples = *samples;
     move_batch(how->backward, to, from, s.inside_backward);
     if (how->backward.collective) {
         bool const is_gradient = tensor.is_parameter();
@@ -372,8 +377,7 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute 
         if (!tensor.has_cotangent) continue;
         bytes const size = tensor.info.size() * inner.results[k];
         gather(op.results[k], i.results[k], size);
-        s.saved.split += size;
-        if (tensor.inside != no_factor) s.saved.split_inside += size;
+        s.saved += held_bytes(size, i.results[k], samples_of(tensor, i.results[k]));
     }
     if (!s.backward.launches) s.backward = {};
 }
@@ -470,9 +474,11 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
     }
     bool const split = i.loop >= 0;
     bool const is_divided = op.inside_loop >= 0;
+    std::optional<samples_inside> samples;
+    if (is_divided) samples = {op.loops[static_cast<std::size_t>(op.inside_loop)].extent, i.loop == op.inside_loop};
     if (differentiated)
         s.saved = held_bytes(op.work.extra_saved * inner.operations,
-                             split ? tensor_form::shard(0) : tensor_form::replicated(), is_divided);
+                             split ? tensor_form::shard(0) : tensor_form::replicated(), samples);
     bool const is_composed = has_parts(op);
     if (!is_composed) forward += s.saved, backward += s.saved;
     if (!op.work.is_view) {
@@ -482,7 +488,10 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
                      true,
                      is_divided,
                      forward.whole_inside,
-                     forward.split_inside};
+                     forward.split_inside,
+                     {},
+                     0,
+                     forward.samples};
         if (differentiated)
             s.backward = {op.work.backward * inner.operations,
                           backward.whole,
@@ -490,7 +499,10 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
                           true,
                           is_divided,
                           backward.whole_inside,
-                          backward.split_inside};
+                          backward.split_inside,
+                          {},
+                          0,
+                          backward.samples};
     }
     if (is_composed) beside_products(s);
     if (differentiated) {

@@ -8,6 +8,9 @@
 #include <heddle/cluster/inside.hpp>
 #include <heddle/theory/instruction.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -22,14 +25,27 @@ struct share_ref {
     friend bool operator==(share_ref, share_ref) = default;
 };
 
+/// The samples that device groups cut among their devices, none of whom gets a part of one.
+struct samples_inside {
+    /// How many the whole program has. If it is zero, nothing is known of them, and they are cut evenly.
+    extent count = 0;
+    /// Groups have shares of them, as of all that is split; otherwise each group has all.
+    bool are_shared = false;
+    /// Returns the largest part that one of some devices has of all samples or, with a share, of a group's.
+    [[nodiscard]] double largest_part(int devices, double share = 1) const;
+    samples_inside& operator|=(samples_inside const& other);
+    friend bool operator==(samples_inside, samples_inside) = default;
+};
+
 /// Bytes that are held or moved: whole + split * s.
 struct holding {
     bytes whole, split;
     /// The part of `whole` and of `split` that a device group cuts among its devices.
     bytes whole_inside{}, split_inside{};
+    samples_inside samples{};
     holding& operator+=(holding const& h);
     [[nodiscard]] friend holding operator*(double n, holding const& h) {
-        return {h.whole * n, h.split * n, h.whole_inside * n, h.split_inside * n};
+        return {h.whole * n, h.split * n, h.whole_inside * n, h.split_inside * n, h.samples};
     }
     friend bool operator==(holding const&, holding const&) = default;
 };
@@ -48,6 +64,7 @@ struct local_work {
     /// copy and add, so memory alone limits them.
     holding beside{};
     int kernels_beside = 0;
+    samples_inside samples{};
     friend bool operator==(local_work const&, local_work const&) = default;
 };
 
@@ -119,15 +136,22 @@ struct step_work {
     friend bool operator==(step_work const&, step_work const&) = default;
 };
 
+/// Returns what groups cut of a tensor in some form, if they cut it.
+template <class Tensor>
+[[nodiscard]] std::optional<samples_inside> samples_of(Tensor const& tensor, tensor_form f) {
+    if (tensor.inside == no_factor) return std::nullopt;
+    return samples_inside{tensor.factors[static_cast<std::size_t>(tensor.inside)].extent,
+                          f.is_shard() && f.factor() == tensor.inside};
+}
+
 /// Returns what a device holds in some form of a tensor of `size` bytes: all of it, or a part along the form's factor.
-[[nodiscard]] holding held_bytes(bytes size, tensor_form f, bool is_cut_inside);
+[[nodiscard]] holding held_bytes(bytes size, tensor_form f, std::optional<samples_inside> const& cut_inside);
 [[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, tensor_form f) {
-    return held_bytes(tensor.info.size(), f, tensor.inside != no_factor);
+    return held_bytes(tensor.info.size(), f, samples_of(tensor, f));
 }
 /// Returns the bytes saved for all micro-batches, from the tensor of one of them; a parameter is saved once.
 [[nodiscard]] inline holding saved_bytes(indexed_tensor const& tensor, tensor_form f, int micro_batches) {
-    return held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : micro_batches), f,
-                      tensor.inside != no_factor);
+    return held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : micro_batches), f, samples_of(tensor, f));
 }
 
 } // namespace heddle
@@ -136,15 +160,31 @@ struct step_work {
 
 namespace heddle {
 
-HEDDLE_INLINE holding& holding::operator+=(holding const& h) {
-    whole += h.whole, split += h.split;
-    whole_inside += h.whole_inside, split_inside += h.split_inside;
+HEDDLE_INLINE double samples_inside::largest_part(int devices, double share) const {
+    if (count == 0) return 1.0 / devices;
+    double const whole = std::max(1.0, std::round(static_cast<double>(count) * share));
+    return std::ceil(whole / devices) / whole;
+}
+
+HEDDLE_INLINE samples_inside& samples_inside::operator|=(samples_inside const& other) {
+    count = std::max(count, other.count);
+    are_shared |= other.are_shared;
     return *this;
 }
 
-HEDDLE_INLINE holding held_bytes(bytes size, tensor_form f, bool is_cut_inside) {
-    bytes const inside = is_cut_inside ? size : bytes(0);
-    return f.is_shard() ? holding{bytes(0), size, bytes(0), inside} : holding{size, bytes(0), inside, bytes(0)};
+HEDDLE_INLINE holding& holding::operator+=(holding const& h) {
+    whole += h.whole, split += h.split;
+    whole_inside += h.whole_inside, split_inside += h.split_inside;
+    samples |= h.samples;
+    return *this;
+}
+
+HEDDLE_INLINE holding held_bytes(bytes size, tensor_form f, std::optional<samples_inside> const& cut_inside) {
+    bool const is_cut = cut_inside && size > bytes(0);
+    bytes const inside = is_cut ? size : bytes(0);
+    auto const samples = is_cut ? *cut_inside : samples_inside{};
+    return f.is_shard() ? holding{bytes(0), size, bytes(0), inside, samples}
+                        : holding{size, bytes(0), inside, bytes(0), samples};
 }
 
 } // namespace heddle

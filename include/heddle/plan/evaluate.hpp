@@ -353,9 +353,9 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
             auto& memory = of_class[k];
             if (auto const* read = s.instruction.as<instruction::read>()) {
                 auto const& tensor = p.tensors[read->tensor];
-                holding const held = held_bytes(tensor.size(), read->to, tensor.inside != no_factor);
-                double const value = cost_model::at(model.on_member(part_inside(s.to(), mesh) * held, k), share);
-                double const stored = cost_model::at(model.on_member(s.step.stored, k), share);
+                holding const held = held_bytes(tensor.size(), read->to, samples_of(tensor, read->to));
+                double const value = cost_model::at(model.on_member(part_inside(s.to(), mesh) * held, k, share), share);
+                double const stored = cost_model::at(model.on_member(s.step.stored, k, share), share);
                 (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) +=
                     tensor.role == tensor_role::input ? stored : value;
                 if (tensor.trainable && tensor.role == tensor_role::parameter) {
@@ -365,18 +365,18 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
                     memory.optimizer += stored - (1 + copies) * value;
                 }
             } else { // a parameter that is gathered once for all micro-batches
-                memory.parameters += cost_model::at(model.on_member(s.step.stored, k), share);
+                memory.parameters += cost_model::at(model.on_member(s.step.stored, k, share), share);
             }
             auto const* const convert = s.acting().as<instruction::convert>();
             bool const is_gradient = convert && p.tensors[convert->tensor].role == tensor_role::parameter;
             (is_gradient ? memory.gradients : memory.activations) +=
-                cost_model::at(model.on_member(s.step.saved, k), share);
+                cost_model::at(model.on_member(s.step.saved, k, share), share);
             for (auto const& [t, form] : s.saved) {
                 tensor_form const f = form[0];
                 auto const& tensor = p.tensors[t];
-                holding const held = model.on_member(
-                    part_inside(form, mesh) * held_bytes(tensor.size(), f, tensor.inside != no_factor), k);
-                double const bytes_held = cost_model::at(held, f.is_shard() ? shares({t, f.factor()})[k] : 1);
+                double const part = f.is_shard() ? shares({t, f.factor()})[k] : 1;
+                holding const held = part_inside(form, mesh) * held_bytes(tensor.size(), f, samples_of(tensor, f));
+                double const bytes_held = cost_model::at(model.on_member(held, k, part), part);
                 if (tensor.role == tensor_role::parameter) memory.parameters += bytes_held;
                 else memory.activations += activations * bytes_held;
             }

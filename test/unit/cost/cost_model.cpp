@@ -12,6 +12,8 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 namespace {
 
@@ -211,6 +213,33 @@ TEST_CASE("a roofline is the slower of arithmetic and traffic, and the start of 
     CHECK(time(light, 0, true, 0.5) == doctest::Approx((10 + 20 * 0.5) / 50));
     CHECK(time(light, 1, true, 0.5) == doctest::Approx((10 + 20 * 0.5) / 20 + 1));
     CHECK(time(local_work{flops(1000), bytes(0), bytes(0), false}, 1, false, 1) == 0);
+}
+
+TEST_CASE("a group's devices have whole samples") {
+    auto c = small_cluster();
+    c.intra = network_link{bytes_per_second(100), seconds(0)};
+    cost_model const model(c, {{0, 1, 4}, {1, 2, 1}});
+    auto const parts = [&](extent samples, bool are_shared, std::optional<double> share) {
+        holding const held{bytes(10), bytes(100), bytes(8), bytes(100), {samples, are_shared}};
+        holding const mine = model.on_member(held, 0, share);
+        CHECK(model.on_member(held, 1, share) == held); // a single device
+        return std::pair((mine.whole.value - 2) / 8, mine.split.value / 100);
+    };
+    using pair = std::pair<double, double>;
+    CHECK(parts(16, true, 0.125) == pair(0.25, 0.5)); // two of sixteen samples: a device has one
+    CHECK(parts(16, true, 0.5) == pair(0.25, 0.25));
+    CHECK(parts(16, true, std::nullopt) == pair(0.25, 0.25));
+    CHECK(parts(2, false, 0.125) == pair(0.5, 0.5));
+    CHECK(parts(6, false, std::nullopt).second == doctest::Approx(1 / 3.0));
+    CHECK(parts(0, false, 0.5) == pair(0.25, 0.25));
+    local_work const work{flops(1600), bytes(0), bytes(0), true, true, {}, {}, {}, 0, {16, true}};
+    auto const time = [&](double share) {
+        return model.time(work, 0, element_type::float32, operator_class::other, true, share);
+    };
+    CHECK(time(0.125) == doctest::Approx(1)); // a sample's flops
+    CHECK(time(0.5) == doctest::Approx(2));
+    for (double share = 0; share <= 1; share += 1.0 / 16)
+        CHECK(model.least_time(work, 0, element_type::float32, operator_class::other, true, share) <= time(share));
 }
 
 TEST_CASE("efficiency by size follows the device's share, is above lines, and is none without arithmetic") {

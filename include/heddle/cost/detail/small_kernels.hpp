@@ -38,7 +38,8 @@ struct inner_parts {
 /// Returns what an operator touches of an operand or a result, as the tensor is cut there.
 [[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, tensor_form f,
                                      double part) {
-    return part * held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
+    auto const& tensor = p.tensors[t];
+    return part * held_bytes(tensor.info.size(), f, op.inside_loop >= 0 ? samples_of(tensor, f) : std::nullopt);
 }
 [[nodiscard]] inline holding touched_operand(indexed_program const& p, instruction::compute const& i,
                                              inner_parts const& inner, std::size_t k) {

@@ -413,13 +413,18 @@ private:
                 read_inside(*e, "whole"),
                 read_inside(*e, "split"),
                 read_holding(*e, "beside"),
-                beside ? static_cast<int>(beside->integer(0, 1'000'000)) : 0};
+                beside ? static_cast<int>(beside->integer(0, 1'000'000)) : 0,
+                read_samples(*e)};
     }
     static holding read_holding(element const& from, char const* field) {
         auto const e = from.find(field);
         if (!e) return {};
         return {bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")), read_inside(*e, "whole"),
-                read_inside(*e, "split")};
+                read_inside(*e, "split"), read_samples(*e)};
+    }
+    static samples_inside read_samples(element const& e) {
+        auto const count = e.find("samples"), are_shared = e.find("shares_samples");
+        return {count ? count->integer(1, std::numeric_limits<extent>::max()) : 0, are_shared && are_shared->boolean()};
     }
     /// Reads what a group cuts of `whole` or `split`, which is no more than that.
     static bytes read_inside(element const& e, std::string const& of) {

@@ -174,6 +174,10 @@ private:
         return list(forms, [](tensor_form f) { return value(to_string(f)); });
     }
 
+    static void add(value& into, samples_inside const& samples) {
+        if (samples.count > 0) into["samples"] = samples.count;
+        if (samples.are_shared) into["shares_samples"] = true;
+    }
     static void add(value& into, char const* key, local_work const& k) {
         value result = value::object();
         if (!is_default(k.operations.value)) result["flops"] = number(k.operations.value);
@@ -181,6 +185,7 @@ private:
         if (!is_default(k.split.value)) result["split"] = number(k.split.value);
         if (!is_default(k.whole_inside.value)) result["whole_inside"] = number(k.whole_inside.value);
         if (!is_default(k.split_inside.value)) result["split_inside"] = number(k.split_inside.value);
+        add(result, k.samples);
         if (k.is_divided) result["divided"] = true;
         if (k.kernels_beside > 0) {
             result["kernels_beside"] = k.kernels_beside;
@@ -195,6 +200,7 @@ private:
         if (!is_default(h.split.value)) result["split"] = number(h.split.value);
         if (!is_default(h.whole_inside.value)) result["whole_inside"] = number(h.whole_inside.value);
         if (!is_default(h.split_inside.value)) result["split_inside"] = number(h.split_inside.value);
+        add(result, h.samples);
         if (!result.empty()) into[key] = std::move(result);
     }
     static void add(value& into, char const* key, inside_list const& transfers) {
