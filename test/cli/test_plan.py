@@ -187,6 +187,7 @@ class Plan(CommandLine):
         self.refused(run(*pinned, "--forbid", weight + "=shard(0),shard(1)"), "a form of one axis")
         excluded = run(*pinned, "--pin", weight + "=any,shard(0)", "--pin", weight + "=any,shard(1)")
         self.assertEqual(excluded.returncode, 3)
+        self.assertEqual(json.loads(excluded.stdout)["reason"], "no program keeps what is pinned or forbidden")
 
     def test_all_meshes_of_a_cluster(self):
         cluster = json.loads(pathlib.Path(CLUSTER).read_text())

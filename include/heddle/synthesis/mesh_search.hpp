@@ -443,7 +443,10 @@ HEDDLE_INLINE void mesh_searcher::begin() {
 
 HEDDLE_INLINE bool mesh_searcher::begin_from_pairs() {
     auto const pairs = pairs_of_bound();
-    if (pairs.empty()) return true;
+    if (pairs.empty()) {
+        has_programs_ = !restricted_;
+        return true;
+    }
     for (auto const& programs : pairs.front().programs) few_.push_back(programs);
     explore_in_forms_of(few_);
     return begin_from(beginnings_of(pairs));
