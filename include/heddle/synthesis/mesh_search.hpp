@@ -588,6 +588,7 @@ HEDDLE_INLINE mesh_search_result mesh_searcher::run() {
                    "slower for less memory" +
                    std::string(pinned_tensors(options_).empty() ? "" : " and that keep the pins") + ", at these shares";
     if (best_.list.empty()) {
+        has_programs_ = has_programs_ && (own_.empty() || (graph(0).has_goal() && graph(1).has_goal()));
         result.status = until_.is_over() ? search::status::limit : search::status::infeasible;
         if (until_.is_over()) result.which_limit = search::limit_kind::time;
         result.reason = has_programs_       ? "no program that was met fits into memory"
