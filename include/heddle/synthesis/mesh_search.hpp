@@ -137,13 +137,14 @@ namespace heddle::detail {
     return algorithm::any_of(list, [](instruction const& i) { return i.is<instruction::unshard>(); });
 }
 
-/// Searches a program on a mesh of two axes.
+/// Returns the tensors that are pinned on either axis.
 [[nodiscard]] inline std::vector<tensor_id> pinned_tensors(mesh_search_options const& options) {
     auto result = tensors_of(options.pinned[0]);
     for (auto const& pin : options.pinned[1]) result.push_back(pin.tensor);
     return result;
 }
 
+/// Searches a program on a mesh of two axes.
 class mesh_searcher {
 public:
     mesh_searcher(timed_searches const& by, indexed_program const& program, cluster const& c, mesh const& m,
