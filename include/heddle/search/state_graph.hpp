@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -323,7 +324,7 @@ public:
     }
 
     /// *Complexity.* Linear in levels, in the bundles of those that differ in links or costs, and in the links of those
-    /// that also differ in the costs from there on by more than a summand.
+    /// that also differ in the costs from there on by more than a summand and what rounding does.
     template <class Action, action_cost<Action> Cost>
     shortest_paths(state_graph<Action> const& graph, Cost const& cost)
         : shortest_paths(graph, cost, graph.level_count() - 1) {}
@@ -403,8 +404,12 @@ private:
     };
     /// Finds the paths, from the last of the levels to the first; the level behind it has so many goals.
     void relax(priced_levels const& levels, std::vector<choice_list> choices, std::size_t goals);
-    [[nodiscard]] static stage relax(graph_segment const& segment, choice_list const& choices,
-                                     std::vector<double> const& next, value_numbering& values);
+    /// Returns a stage, without its list of choices and the number of its values, and these.
+    [[nodiscard]] static std::pair<stage, std::vector<double>> relax(graph_segment const& segment,
+                                                                     choice_list const& choices,
+                                                                     std::vector<double> const& next);
+    /// Tells whether values differ by no more than rounding does, where the least of them is `rest`.
+    [[nodiscard]] static bool is_near(std::vector<double> const& a, std::vector<double> const& b, double rest);
 
     std::shared_ptr<tables const> made_;
 };
@@ -458,27 +463,35 @@ HEDDLE_INLINE void shortest_paths::relax(priced_levels const& levels, std::vecto
     made->rest_of_level.resize(last + 1);
     value_numbering values;
     key_numbering stages;
+    std::vector<std::optional<std::uint32_t>> last_values(choices.size());
     made->stages.push_back({values.insert(std::vector<double>(goals, 0.0)).first, 0, 0, {}});
     made->stage_of_level[last] = 0;
     for (std::size_t level = last; level-- > 0;) {
         std::uint32_t const segment = levels.choices_of_level[level];
         std::uint32_t const next = made->stages[made->stage_of_level[level + 1]].values;
+        double const rest = made->rest_of_level[level + 1];
         auto const [number, is_new] = stages.insert({segment, next});
         if (is_new) {
-            made->stages.push_back(
-                relax(levels.segments[levels.segment_of_level[level]], choices[segment], values[next], values));
-            made->stages.back().segment = segment;
+            auto [found, to_goal] =
+                relax(levels.segments[levels.segment_of_level[level]], choices[segment], values[next]);
+            found.segment = segment;
+            // Where levels repeat, so do values but for rounding, which would make each level another one.
+            auto& known = last_values[segment];
+            if (!known || !is_near(to_goal, values[*known], rest + found.least))
+                known = values.insert(std::move(to_goal)).first;
+            found.values = *known;
+            made->stages.push_back(std::move(found));
         }
         made->stage_of_level[level] = number + 1;
-        made->rest_of_level[level] = made->rest_of_level[level + 1] + made->stages[number + 1].least;
+        made->rest_of_level[level] = rest + made->stages[number + 1].least;
     }
     for (std::uint32_t v = 0; v < values.size(); ++v) made->values.push_back(values[v]);
     made->choices = std::move(choices);
     made_ = std::move(made);
 }
 
-HEDDLE_INLINE shortest_paths::stage shortest_paths::relax(graph_segment const& segment, choice_list const& choices,
-                                                          std::vector<double> const& next, value_numbering& values) {
+HEDDLE_INLINE std::pair<shortest_paths::stage, std::vector<double>> shortest_paths::relax(
+    graph_segment const& segment, choice_list const& choices, std::vector<double> const& next) {
     constexpr double infinite = std::numeric_limits<double>::infinity();
     std::size_t const size = segment.size();
     stage result{0, 0, 0, std::vector<segment_link>(size)};
@@ -497,8 +510,14 @@ HEDDLE_INLINE shortest_paths::stage shortest_paths::relax(graph_segment const& s
         result.least = least;
         for (auto& v : to_goal) v -= least;
     }
-    result.values = values.insert(std::move(to_goal)).first;
-    return result;
+    return {std::move(result), std::move(to_goal)};
+}
+
+HEDDLE_INLINE bool shortest_paths::is_near(std::vector<double> const& a, std::vector<double> const& b, double rest) {
+    constexpr double rounding = 8 * std::numeric_limits<double>::epsilon();
+    return algorithm::equal(a, b, [&](double x, double y) {
+        return x == y || std::abs(x - y) <= rounding * (std::abs(rest) + std::min(x, y));
+    });
 }
 
 } // namespace heddle::search

@@ -148,6 +148,13 @@ struct table_costs {
     [[nodiscard]] std::size_t alike(std::size_t level) const { return level % 3 == 0; }
 };
 
+/// The same in sevenths, whose sums are rounded.
+struct rounded_costs {
+    table_costs const& whole;
+    double operator()(std::size_t level, int action) const { return whole(level, action) / 7; }
+    [[nodiscard]] std::size_t alike(std::size_t level) const { return whole.alike(level); }
+};
+
 } // namespace
 
 TEST_CASE("levels that are alike are explored and searched once, with the same outcome") {
@@ -167,7 +174,8 @@ TEST_CASE("levels that are alike are explored and searched once, with the same o
         table_costs costs{{std::vector<int>(10), std::vector<int>(10)}};
         for (auto& table : costs.tables)
             for (auto& cost : table) cost = random.between(0, 20);
-        auto const paths = search::paths_to_goal(graph, costs);
+        auto const paths = search::paths_to_goal(graph, costs),
+                   rounded = search::paths_to_goal(graph, rounded_costs{costs});
         std::vector<double> to_goal(plain.node_count(), std::numeric_limits<double>::infinity());
         for (std::size_t n = plain.node_count(); n-- > 0;) {
             auto const level = plain.level_of(n);
@@ -181,8 +189,12 @@ TEST_CASE("levels that are alike are explored and searched once, with the same o
                 ++same;
             }
             if (plain.is_last(n)) to_goal[n] = 0;
-            CHECK(paths.to_goal({static_cast<std::uint32_t>(level),
-                                 static_cast<std::uint32_t>(n - plain.first_of_level[level])}) == to_goal[n]);
+            search::graph_node const node{static_cast<std::uint32_t>(level),
+                                          static_cast<std::uint32_t>(n - plain.first_of_level[level])};
+            CHECK(paths.to_goal(node) == to_goal[n]);
+            if (std::isfinite(to_goal[n]))
+                CHECK(std::abs(7 * rounded.to_goal(node) - to_goal[n]) <= 1e-12 * to_goal[n]);
+            else CHECK(rounded.to_goal(node) == to_goal[n]);
         }
         if (plain.level_of(0) != 0 || to_goal[0] == std::numeric_limits<double>::infinity()) continue;
         ++reached;
@@ -190,6 +202,10 @@ TEST_CASE("levels that are alike are explored and searched once, with the same o
         auto const actions = search::follow(graph, paths);
         for (std::size_t level = 0; level < actions.size(); ++level) sum += costs(level, actions[level]);
         CHECK(sum == to_goal[0]);
+        double sum_rounded = 0;
+        auto const others = search::follow(graph, rounded);
+        for (std::size_t level = 0; level < others.size(); ++level) sum_rounded += costs(level, others[level]);
+        CHECK(sum_rounded == to_goal[0]);
     }
     CHECK(reached > 100);
     CHECK(calls * 3 < calls_apart);
