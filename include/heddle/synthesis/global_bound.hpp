@@ -195,6 +195,10 @@ HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step_work const& 
         for (std::size_t k = 0; k < model_.class_count(); ++k) sum += at(k, 1);
         return {sum, {}};
     }
+    if (model_.class_count() == 1) {
+        double const share = 1.0 / model_.ranks();
+        return {transfers + at(0, share), {share}};
+    }
     std::vector<std::vector<double>> bends(model_.class_count());
     for (std::size_t k = 0; k < bends.size(); ++k)
         for (auto const* all : {&s.forward, &s.backward}) {
