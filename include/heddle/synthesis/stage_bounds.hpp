@@ -17,6 +17,7 @@
 #include <heddle/synthesis/stage_programs.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -121,6 +122,29 @@ private:
         axis_prices(stage_bounds const& of, axis a, std::vector<step_work> const& steps, std::int64_t micro_batches);
     };
     using shape_prices = std::vector<std::unique_ptr<axis_prices>>;
+
+    /// The prices of two micro-batches that take turns, and of their collectives alone.
+    struct turn_prices {
+        micro_batch const& parts;
+        axis_prices all, collectives;
+
+        turn_prices(stage_bounds& of, stage_devices const& on);
+    };
+    /// The prices of a mean of work and collectives, of which work counts so much.
+    struct mean_prices {
+        differentiated all, collectives;
+        double work;
+        double operator()(std::size_t level, cut_space::action a) const {
+            double const sent = collectives(level, a);
+            return work * (all(level, a) - sent) + (1 - work) * sent;
+        }
+        [[nodiscard]] std::uint64_t alike(std::size_t level) const { return all.alike(level); }
+    };
+    /// The least mean of which work counts so much, and how fast that of the same path rises with this weight.
+    struct mean_in_turns {
+        double work, seconds, slope = 0;
+    };
+    [[nodiscard]] mean_in_turns mean_at(turn_prices const& prices, double work) const;
 
     /// Leaves uses that may be those of a stage behind: it adds their cotangents up, and sends them as one.
     void count_uses_of_one_stage(indexed_program& p) const;
@@ -412,36 +436,42 @@ HEDDLE_INLINE std::size_t stage_bounds::alike_before(std::size_t end, std::size_
     return count;
 }
 
+HEDDLE_INLINE stage_bounds::turn_prices::turn_prices(stage_bounds& of, stage_devices const& on)
+    : parts(of.parts_of_batch(2)), all(of, {of.single(on)}, parts.steps, parts.count),
+      collectives(of, {of.single(on), 0}, parts.steps, parts.count) {}
+
+HEDDLE_INLINE stage_bounds::mean_in_turns stage_bounds::mean_at(turn_prices const& prices, double work) const {
+    mean_prices const mean{{prices.all.prices, is_constant_}, {prices.collectives.prices, is_constant_}, work};
+    auto const paths = search::paths_to_goal(*graph_, mean);
+    auto const count = static_cast<double>(prices.parts.count);
+    mean_in_turns result{work, count * paths.to_goal()};
+    if (!std::isfinite(result.seconds)) return result;
+    auto const path = search::follow(*graph_, paths);
+    for (std::size_t level = 0; level < path.size(); ++level)
+        result.slope += count * (mean.all(level, path[level]) - 2 * mean.collectives(level, path[level]));
+    return result;
+}
+
 HEDDLE_INLINE double stage_bounds::least_in_turns(stage_devices const& on, double work) {
-    auto const& parts = parts_of_batch(2);
-    auto devices = single(on);
-    for (auto* link : {&devices.intra, &devices.inter})
-        if (*link) (*link)->latency *= 1 - work, (*link)->bandwidth = (*link)->bandwidth / (1 - work);
-    axis_prices const known(*this, {std::move(devices), work}, parts.steps, parts.count);
-    return static_cast<double>(parts.count) *
-           search::paths_to_goal(*graph_, differentiated{known.prices, is_constant_}).to_goal();
+    return mean_at(turn_prices(*this, on), work).seconds;
 }
 
 HEDDLE_INLINE std::pair<double, double> stage_bounds::most_in_turns(stage_devices const& on, double enough) {
-    constexpr double golden = 0.6180339887498949, most = 0.999;
-    std::pair<double, double> best{least_in_turns(on, most), most};
-    auto const at = [&](double work) { // concave in the weight of work
-        double const found = least_in_turns(on, work);
-        best = std::max(best, {found, work});
-        return found;
-    };
-    double low = 0, high = most, left = high - golden * high, right = golden * high;
-    if (best.first >= enough) return best;
-    double at_left = at(left), at_right = at(right);
-    for (int round = 0; round < 12 && best.first < enough; ++round)
-        if (at_left < at_right) {
-            low = std::exchange(left, right), at_left = at_right;
-            right = low + golden * (high - low), at_right = at(right);
-        } else {
-            high = std::exchange(right, left), at_right = at_left;
-            left = high - golden * (high - low), at_left = at(left);
-        }
-    return best;
+    constexpr int rounds = 12;
+    constexpr double about = 1 + 1e-4;
+    turn_prices const prices(*this, on);
+    auto low = mean_at(prices, 0), high = mean_at(prices, 1);
+    auto best = low.seconds < high.seconds ? high : low;
+    // The least mean is concave in the weight of work: no more than where the lines along both sides meet.
+    for (int round = 0; round < rounds && best.seconds < enough && low.slope > 0 && high.slope < 0; ++round) {
+        double const work =
+            (high.seconds - high.slope * high.work - low.seconds + low.slope * low.work) / (low.slope - high.slope);
+        if (low.seconds + low.slope * (work - low.work) <= about * best.seconds) break;
+        auto const between = mean_at(prices, work);
+        if (between.seconds > best.seconds) best = between;
+        (between.slope > 0 ? low : high) = between;
+    }
+    return {best.seconds, best.work};
 }
 
 } // namespace heddle
