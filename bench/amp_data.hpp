@@ -5,6 +5,8 @@
 #include <heddle/json/document.hpp>
 #include <heddle/pipeline/strategy.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

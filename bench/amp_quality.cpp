@@ -10,6 +10,8 @@
 #include <heddle/pipeline/strategy_walk.hpp>
 #include <heddle/planner/amp.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -7,6 +7,8 @@
 #include "../layers.hpp"
 #include "setting.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>

@@ -7,6 +7,8 @@
 #include <heddle/json/document.hpp>
 #include <heddle/pipeline/strategy.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <cmath>
 #include <limits>
 #include <map>

@@ -8,6 +8,7 @@
 #include <support/small_plan.hpp>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -4,6 +4,7 @@
 /// optimiser's moments, and an index that says what the parts are, so that any other plan can go on.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/printable.hpp>
 #include <heddle/execute/stored_parts.hpp>
@@ -15,8 +16,6 @@
 #include <heddle/json/safetensors.hpp>
 #include <heddle/json/safetensors_writer.hpp>
 #include <heddle/program/program.hpp>
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -157,7 +156,69 @@ namespace detail {
 
 } // namespace detail
 
-inline checkpoint describe(program const& p, std::vector<stored_parts> const& ranks) {
+template <class Scalar, class Parts>
+void save_rank(std::filesystem::path const& folder, checkpoint const& c, std::size_t rank, Parts&& part) {
+    std::error_code error;
+    if (std::filesystem::create_directories(folder, error))
+        sync_folder(std::filesystem::absolute(folder).parent_path());
+    if (error) throw file_error(folder.string() + ": cannot be made: " + error.message());
+    for (checkpoint_kind kind = 0; kind <= c.moments; ++kind) {
+        auto const names = detail::saved_by(c, kind, rank);
+        if (names.empty()) continue;
+        std::vector<std::pair<std::string, tensor_shape>> tensors;
+        for (auto const& name : names) tensors.emplace_back(name, c.ranks[rank].at(name).shape());
+        safetensors_writer<Scalar> file(folder / file_of(c, kind, rank), tensors);
+        for (auto const& name : names) file.write(part(name, kind));
+        file.finish();
+    }
+    sync_folder(folder);
+}
+
+template <class Scalar>
+dense_tensor<Scalar> checkpoint_reader::read(std::string const& tensor, checkpoint_kind kind, tensor_part const& part) {
+    dense_tensor<Scalar> result(part.shape());
+    std::vector<bool> is_there(result.data.size());
+    auto missing = is_there.size();
+    std::set<tensor_part> seen;
+    for (std::size_t rank = 0; rank < index_.ranks.size() && missing > 0; ++rank) {
+        auto const found = index_.ranks[rank].find(tensor);
+        if (found == index_.ranks[rank].end() || !seen.insert(found->second).second) continue;
+        auto const& theirs = found->second;
+        if (count_common(theirs, part) == 0) continue;
+        auto& in = file(kind, rank);
+        auto const entry = in.tensors().find(tensor);
+        if (entry == in.tensors().end()) throw input_error(in.name(), "lacks " + printable(tensor));
+        if (entry->second.shape != theirs.shape() || entry->second.type != index_.type)
+            throw input_error(in.name() + ": " + printable(tensor),
+                              "has shape " + detail::shape_text(entry->second.shape) + " of " +
+                                  std::string(name_of(element_types, entry->second.type)) + ", expected the index's " +
+                                  detail::shape_text(theirs.shape()) + " of " +
+                                  std::string(name_of(element_types, index_.type)));
+        auto const read = in.read<Scalar>(entry->second);
+        copy_common(theirs, read, part, result);
+        heddle::detail::for_each_common_run(theirs, part, [&](extent, extent at, extent length) {
+            for (extent n = at; n < at + length; ++n) {
+                missing -= is_there[static_cast<std::size_t>(n)] ? 0 : 1;
+                is_there[static_cast<std::size_t>(n)] = true;
+            }
+        });
+    }
+    if (missing > 0)
+        throw input_error(name() + ": " + printable(tensor), "has " + std::to_string(missing) +
+                                                                 " elements that no rank has saved, of " +
+                                                                 std::to_string(is_there.size()) + " that are wanted");
+    return result;
+}
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <nlohmann/json.hpp>
+
+namespace heddle::json {
+
+HEDDLE_INLINE checkpoint describe(program const& p, std::vector<stored_parts> const& ranks) {
     checkpoint c;
     auto const indexed = index_program(p);
     for (auto const& parts : ranks) {
@@ -172,8 +233,8 @@ inline checkpoint describe(program const& p, std::vector<stored_parts> const& ra
     return c;
 }
 
-inline void require_fit(checkpoint const& c, std::string const& place, program const& p,
-                        std::vector<stored_parts> const& wanted) {
+HEDDLE_INLINE void require_fit(checkpoint const& c, std::string const& place, program const& p,
+                               std::vector<stored_parts> const& wanted) {
     std::map<std::string, tensor_info const*> known;
     for (tensor_id t = 0; t < p.tensor_count(); ++t)
         if (auto const& info = p.tensor(t); info.role == tensor_role::parameter || info.role == tensor_role::buffer)
@@ -194,7 +255,7 @@ inline void require_fit(checkpoint const& c, std::string const& place, program c
                 throw input_error(place, "lacks the parameter " + printable(p.tensor(t).name) + other);
 }
 
-inline std::string to_text(checkpoint const& c) {
+HEDDLE_INLINE std::string to_text(checkpoint const& c) {
     nlohmann::ordered_json out;
     out["format"] = "heddle.checkpoint";
     out["version"] = 1;
@@ -225,7 +286,7 @@ inline std::string to_text(checkpoint const& c) {
 
 namespace detail {
 
-[[nodiscard]] inline tensor_part read_part(element const& e, tensor_shape const& shape) {
+[[nodiscard]] HEDDLE_INLINE tensor_part read_part(element const& e, tensor_shape const& shape) {
     if (e.size() != shape.size()) e.expected("places of " + std::to_string(shape.size()) + " dimensions");
     tensor_part part;
     e.for_each([&](element const& dimension) {
@@ -243,7 +304,7 @@ namespace detail {
     return part;
 }
 
-[[nodiscard]] inline checkpoint::tensor read_tensor(element const& e) {
+[[nodiscard]] HEDDLE_INLINE checkpoint::tensor read_tensor(element const& e) {
     e.allow_only({"shape", "moments"});
     checkpoint::tensor result;
     extent most = std::numeric_limits<extent>::max() / 8; // elements of eight bytes
@@ -261,7 +322,7 @@ namespace detail {
 
 } // namespace detail
 
-inline checkpoint parse_checkpoint(std::string_view text, std::string const& file) {
+HEDDLE_INLINE checkpoint parse_checkpoint(std::string_view text, std::string const& file) {
     return detail::guarded(file, [&] {
         document const all(file, text, "checkpoint", 1);
         auto const root = all.root();
@@ -304,27 +365,9 @@ inline checkpoint parse_checkpoint(std::string_view text, std::string const& fil
     });
 }
 
-template <class Scalar, class Parts>
-void save_rank(std::filesystem::path const& folder, checkpoint const& c, std::size_t rank, Parts&& part) {
-    std::error_code error;
-    if (std::filesystem::create_directories(folder, error))
-        sync_folder(std::filesystem::absolute(folder).parent_path());
-    if (error) throw file_error(folder.string() + ": cannot be made: " + error.message());
-    for (checkpoint_kind kind = 0; kind <= c.moments; ++kind) {
-        auto const names = detail::saved_by(c, kind, rank);
-        if (names.empty()) continue;
-        std::vector<std::pair<std::string, tensor_shape>> tensors;
-        for (auto const& name : names) tensors.emplace_back(name, c.ranks[rank].at(name).shape());
-        safetensors_writer<Scalar> file(folder / file_of(c, kind, rank), tensors);
-        for (auto const& name : names) file.write(part(name, kind));
-        file.finish();
-    }
-    sync_folder(folder);
-}
-
 namespace detail {
 
-inline std::optional<std::uint64_t> save_of(std::string_view name) {
+HEDDLE_INLINE std::optional<std::uint64_t> save_of(std::string_view name) {
     auto const drop = [&](std::string_view begin) {
         bool const has = name.starts_with(begin);
         if (has) name.remove_prefix(begin.size());
@@ -344,7 +387,7 @@ inline std::optional<std::uint64_t> save_of(std::string_view name) {
 
 } // namespace detail
 
-inline void commit(std::filesystem::path const& folder, checkpoint const& c) {
+HEDDLE_INLINE void commit(std::filesystem::path const& folder, checkpoint const& c) {
     replace_durably(index_of(folder), to_text(c));
     std::set<std::string> kept;
     for (checkpoint_kind kind = 0; kind <= c.moments; ++kind)
@@ -357,46 +400,12 @@ inline void commit(std::filesystem::path const& folder, checkpoint const& c) {
     }
 }
 
-template <class Scalar>
-dense_tensor<Scalar> checkpoint_reader::read(std::string const& tensor, checkpoint_kind kind, tensor_part const& part) {
-    dense_tensor<Scalar> result(part.shape());
-    std::vector<bool> is_there(result.data.size());
-    auto missing = is_there.size();
-    std::set<tensor_part> seen;
-    for (std::size_t rank = 0; rank < index_.ranks.size() && missing > 0; ++rank) {
-        auto const found = index_.ranks[rank].find(tensor);
-        if (found == index_.ranks[rank].end() || !seen.insert(found->second).second) continue;
-        auto const& theirs = found->second;
-        if (count_common(theirs, part) == 0) continue;
-        auto& in = file(kind, rank);
-        auto const entry = in.tensors().find(tensor);
-        if (entry == in.tensors().end()) throw input_error(in.name(), "lacks " + printable(tensor));
-        if (entry->second.shape != theirs.shape() || entry->second.type != index_.type)
-            throw input_error(in.name() + ": " + printable(tensor),
-                              "has shape " + detail::shape_text(entry->second.shape) + " of " +
-                                  std::string(name_of(element_types, entry->second.type)) + ", expected the index's " +
-                                  detail::shape_text(theirs.shape()) + " of " +
-                                  std::string(name_of(element_types, index_.type)));
-        auto const read = in.read<Scalar>(entry->second);
-        copy_common(theirs, read, part, result);
-        heddle::detail::for_each_common_run(theirs, part, [&](extent, extent at, extent length) {
-            for (extent n = at; n < at + length; ++n) {
-                missing -= is_there[static_cast<std::size_t>(n)] ? 0 : 1;
-                is_there[static_cast<std::size_t>(n)] = true;
-            }
-        });
-    }
-    if (missing > 0)
-        throw input_error(name() + ": " + printable(tensor), "has " + std::to_string(missing) +
-                                                                 " elements that no rank has saved, of " +
-                                                                 std::to_string(is_there.size()) + " that are wanted");
-    return result;
-}
-
-inline safetensors_file& checkpoint_reader::file(checkpoint_kind kind, std::size_t rank) {
+HEDDLE_INLINE safetensors_file& checkpoint_reader::file(checkpoint_kind kind, std::size_t rank) {
     auto const found = files_.find({kind, rank});
     if (found != files_.end()) return found->second;
     return files_.emplace(std::pair(kind, rank), folder_ / file_of(index_, kind, rank)).first->second;
 }
 
 } // namespace heddle::json
+
+#endif // HEDDLE_DEFINITIONS

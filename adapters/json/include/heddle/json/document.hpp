@@ -4,13 +4,13 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/base/error.hpp>
 #include <heddle/base/printable.hpp>
 #include <heddle/json/detail/value.hpp>
 #include <heddle/json/digest.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/json/names.hpp>
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -40,35 +40,6 @@ auto guarded(std::string const& name, Read&& read) {
     } catch (std::exception const& e) { throw input_error(name, printable(e.what())); }
 }
 
-inline std::string line_and_column(std::string_view text, std::size_t byte) {
-    std::string_view const before = text.substr(0, std::min(text.size(), byte == 0 ? 0 : byte - 1));
-    auto const line = algorithm::count(before, '\n') + 1;
-    std::size_t const start = before.rfind('\n');
-    auto const column = before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1;
-    return "line " + std::to_string(line) + ", column " + std::to_string(column);
-}
-
-/// Refuses a text or number so long that the parser would need a multiple of a file's size.
-inline void check_tokens(std::string const& file, std::string_view text) {
-    constexpr std::size_t longest = std::size_t{1} << 20;
-    bool in_text = false;
-    for (std::size_t begin = 0, i = 0; i < text.size(); ++i) {
-        if (i - begin > longest)
-            throw input_error(file + ", " + line_and_column(text, begin),
-                              "is longer than " + std::to_string(longest) +
-                                  " bytes, expected a shorter text or number");
-        char const c = text[i];
-        if (in_text && c == '\\') {
-            ++i;
-        } else if (c == '"') {
-            in_text = !in_text;
-            begin = i + 1;
-        } else if (!in_text && std::string_view(" \t\r\n,:[]{}").find(c) != std::string_view::npos) {
-            begin = i + 1;
-        }
-    }
-}
-
 /// A file's values and what reading them may still take.
 struct source {
     std::string name;
@@ -78,12 +49,7 @@ struct source {
     static constexpr std::size_t most_of_values = std::size_t{384} << 20, most_made = std::size_t{512} << 20;
     mutable allowance left{most_made};
 
-    source(std::string file, std::string_view text, std::size_t most = most_of_values) : name(std::move(file)) {
-        check_tokens(name, text);
-        value_builder builder(name, memory, [&](std::size_t byte) { return line_and_column(text, byte); }, most);
-        nlohmann::json::sax_parse(text, &builder);
-        root = builder.result();
-    }
+    source(std::string file, std::string_view text, std::size_t most = most_of_values);
 };
 
 } // namespace detail
@@ -181,11 +147,7 @@ public:
         return result;
     }
     /// Reads a rate of work or of bytes per second.
-    [[nodiscard]] double rate() const {
-        double const result = positive();
-        if (result < least_rate) expected("a rate of at least " + nlohmann::json(least_rate).dump());
-        return result;
-    }
+    [[nodiscard]] double rate() const;
     [[nodiscard]] double non_negative() const {
         double const result = number();
         if (!(result >= 0)) expected("a number that is not negative");
@@ -226,18 +188,7 @@ private:
         if (!plain) return place_ + "['" + std::string(field) + "']";
         return place_.empty() ? std::string(field) : place_ + "." + std::string(field);
     }
-    [[nodiscard]] std::string describe() const {
-        if (value_->is_array()) return "an array of " + std::to_string(value_->size());
-        if (value_->is_object()) return "an object";
-        using scalar = nlohmann::json;
-        scalar const found = value_->is_null()              ? scalar()
-                             : value_->is_boolean()         ? scalar(value_->boolean())
-                             : value_->is_string()          ? scalar(std::string(value_->text().substr(0, 256)))
-                             : !value_->is_number_integer() ? scalar(value_->number())
-                             : value_->is_natural()         ? scalar(value_->natural())
-                                                            : scalar(value_->integer());
-        return printable(found.dump(-1, ' ', false, scalar::error_handler_t::replace), 60);
-    }
+    [[nodiscard]] std::string describe() const;
 
     detail::source const* file_;
     detail::value const* value_;
@@ -288,3 +239,74 @@ private:
 }
 
 } // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/json/detail/value_builder.hpp>
+
+#include <nlohmann/json.hpp>
+
+namespace heddle::json {
+
+namespace detail {
+
+[[nodiscard]] HEDDLE_INLINE std::string line_and_column(std::string_view text, std::size_t byte) {
+    std::string_view const before = text.substr(0, std::min(text.size(), byte == 0 ? 0 : byte - 1));
+    auto const line = algorithm::count(before, '\n') + 1;
+    std::size_t const start = before.rfind('\n');
+    auto const column = before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1;
+    return "line " + std::to_string(line) + ", column " + std::to_string(column);
+}
+
+/// Refuses a text or number so long that the parser would need a multiple of a file's size.
+HEDDLE_INLINE void check_tokens(std::string const& file, std::string_view text) {
+    constexpr std::size_t longest = std::size_t{1} << 20;
+    bool in_text = false;
+    for (std::size_t begin = 0, i = 0; i < text.size(); ++i) {
+        if (i - begin > longest)
+            throw input_error(file + ", " + line_and_column(text, begin),
+                              "is longer than " + std::to_string(longest) +
+                                  " bytes, expected a shorter text or number");
+        char const c = text[i];
+        if (in_text && c == '\\') {
+            ++i;
+        } else if (c == '"') {
+            in_text = !in_text;
+            begin = i + 1;
+        } else if (!in_text && std::string_view(" \t\r\n,:[]{}").find(c) != std::string_view::npos) {
+            begin = i + 1;
+        }
+    }
+}
+
+HEDDLE_INLINE source::source(std::string file, std::string_view text, std::size_t most) : name(std::move(file)) {
+    check_tokens(name, text);
+    value_builder builder(name, memory, [&](std::size_t byte) { return line_and_column(text, byte); }, most);
+    nlohmann::json::sax_parse(text, &builder);
+    root = builder.result();
+}
+
+} // namespace detail
+
+HEDDLE_INLINE double element::rate() const {
+    double const result = positive();
+    if (result < least_rate) expected("a rate of at least " + nlohmann::json(least_rate).dump());
+    return result;
+}
+
+HEDDLE_INLINE std::string element::describe() const {
+    if (value_->is_array()) return "an array of " + std::to_string(value_->size());
+    if (value_->is_object()) return "an object";
+    using scalar = nlohmann::json;
+    scalar const found = value_->is_null()              ? scalar()
+                         : value_->is_boolean()         ? scalar(value_->boolean())
+                         : value_->is_string()          ? scalar(std::string(value_->text().substr(0, 256)))
+                         : !value_->is_number_integer() ? scalar(value_->number())
+                         : value_->is_natural()         ? scalar(value_->natural())
+                                                        : scalar(value_->integer());
+    return printable(found.dump(-1, ' ', false, scalar::error_handler_t::replace), 60);
+}
+
+} // namespace heddle::json
+
+#endif // HEDDLE_DEFINITIONS

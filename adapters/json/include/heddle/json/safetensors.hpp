@@ -4,6 +4,7 @@
 /// elements.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/json/document.hpp>
@@ -117,8 +118,42 @@ template <class Scalar>
 
 } // namespace detail
 
-inline std::map<std::string, stored_tensor> parse_safetensors_header(std::string_view text, std::string const& file,
-                                                                     std::uint64_t begin, std::uint64_t size) {
+template <class Scalar>
+dense_tensor<Scalar> safetensors_file::read(stored_tensor const& t, extent first, extent count) {
+    tensor_shape shape = t.shape;
+    shape[0] = count;
+    auto const size = static_cast<std::uint64_t>(element_size(t.type));
+    auto const elements = static_cast<std::uint64_t>(count_elements(shape));
+    std::uint64_t const row = count == 0 ? 0 : elements / static_cast<std::uint64_t>(count) * size;
+    dense_tensor<Scalar> result(std::move(shape));
+    constexpr std::uint64_t at_once = 1 << 16;
+    std::vector<char> block(std::min(elements, at_once) * size);
+    for (std::uint64_t done = 0; done < elements; done += at_once) {
+        auto const n = std::min(at_once, elements - done);
+        read_bytes(t.begin + static_cast<std::uint64_t>(first) * row + done * size, block.data(), n * size);
+        for (std::uint64_t k = 0; k < n; ++k)
+            result.data[done + k] = detail::number_of<Scalar>(t.type, block.data() + k * size);
+    }
+    return result;
+}
+
+template <class Scalar>
+dense_tensor<Scalar> safetensors_file::read(stored_tensor const& t) {
+    if (!t.shape.empty()) return read<Scalar>(t, 0, t.shape[0]);
+    std::array<char, 8> bytes{};
+    read_bytes(t.begin, bytes.data(), t.end - t.begin);
+    return dense_tensor<Scalar>(tensor_shape{}, detail::number_of<Scalar>(t.type, bytes.data()));
+}
+
+} // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::json {
+
+HEDDLE_INLINE std::map<std::string, stored_tensor> parse_safetensors_header(std::string_view text,
+                                                                            std::string const& file,
+                                                                            std::uint64_t begin, std::uint64_t size) {
     std::map<std::string, stored_tensor> result;
     detail::guarded(file, [&] {
         detail::source const header(file, text);
@@ -170,7 +205,7 @@ inline std::map<std::string, stored_tensor> parse_safetensors_header(std::string
     return result;
 }
 
-inline safetensors_file::safetensors_file(std::filesystem::path const& path) : name_(path.string()) {
+HEDDLE_INLINE safetensors_file::safetensors_file(std::filesystem::path const& path) : name_(path.string()) {
     constexpr std::uint64_t length_size = 8, longest_header = 100'000'000;
     std::error_code error;
     auto const size = std::filesystem::file_size(path, error);
@@ -191,37 +226,12 @@ inline safetensors_file::safetensors_file(std::filesystem::path const& path) : n
     tensors_ = parse_safetensors_header(header, name_, length_size + length, size - length_size - length);
 }
 
-inline void safetensors_file::read_bytes(std::uint64_t at, char* to, std::uint64_t size) {
+HEDDLE_INLINE void safetensors_file::read_bytes(std::uint64_t at, char* to, std::uint64_t size) {
     file_.seekg(static_cast<std::streamoff>(at));
     if (!file_.read(to, static_cast<std::streamsize>(size)))
         throw file_error(name_ + ": cannot be read, or was changed since it was opened");
 }
 
-template <class Scalar>
-dense_tensor<Scalar> safetensors_file::read(stored_tensor const& t, extent first, extent count) {
-    tensor_shape shape = t.shape;
-    shape[0] = count;
-    auto const size = static_cast<std::uint64_t>(element_size(t.type));
-    auto const elements = static_cast<std::uint64_t>(count_elements(shape));
-    std::uint64_t const row = count == 0 ? 0 : elements / static_cast<std::uint64_t>(count) * size;
-    dense_tensor<Scalar> result(std::move(shape));
-    constexpr std::uint64_t at_once = 1 << 16;
-    std::vector<char> block(std::min(elements, at_once) * size);
-    for (std::uint64_t done = 0; done < elements; done += at_once) {
-        auto const n = std::min(at_once, elements - done);
-        read_bytes(t.begin + static_cast<std::uint64_t>(first) * row + done * size, block.data(), n * size);
-        for (std::uint64_t k = 0; k < n; ++k)
-            result.data[done + k] = detail::number_of<Scalar>(t.type, block.data() + k * size);
-    }
-    return result;
-}
-
-template <class Scalar>
-dense_tensor<Scalar> safetensors_file::read(stored_tensor const& t) {
-    if (!t.shape.empty()) return read<Scalar>(t, 0, t.shape[0]);
-    std::array<char, 8> bytes{};
-    read_bytes(t.begin, bytes.data(), t.end - t.begin);
-    return dense_tensor<Scalar>(tensor_shape{}, detail::number_of<Scalar>(t.type, bytes.data()));
-}
-
 } // namespace heddle::json
+
+#endif // HEDDLE_DEFINITIONS

@@ -3,12 +3,11 @@
 /// @brief Writes tensors to safetensors files.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/json/durable_file.hpp>
 #include <heddle/json/names.hpp>
 #include <heddle/json/safetensors.hpp>
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -26,6 +25,14 @@ template <class Scalar>
 inline constexpr element_type type_of_scalar =
     std::is_same_v<Scalar, float> ? element_type::float32 : element_type::float64;
 
+namespace detail {
+
+/// Returns the header of a file of tensors of these names and shapes, one after the other.
+[[nodiscard]] std::string safetensors_header(std::vector<std::pair<std::string, tensor_shape>> const& tensors,
+                                             element_type type);
+
+} // namespace detail
+
 /// Writes a file's tensors one after the other, without having them all in memory.
 template <class Scalar>
 class safetensors_writer {
@@ -35,17 +42,7 @@ public:
     /// Begins a file of tensors of these names and shapes. *Throws* `file_error`, as all members do.
     safetensors_writer(std::filesystem::path path, std::vector<std::pair<std::string, tensor_shape>> const& tensors)
         : file_(std::move(path)) {
-        auto header = nlohmann::ordered_json::object();
-        std::uint64_t begin = 0;
-        for (auto const& [name, shape] : tensors) {
-            auto const end = begin + static_cast<std::uint64_t>(count_elements(shape)) * sizeof(Scalar);
-            header[name] = {{"dtype", name_of(safetensors_types, type_of_scalar<Scalar>)},
-                            {"shape", shape},
-                            {"data_offsets", {begin, end}}};
-            begin = end;
-        }
-        auto text = header.dump();
-        text.resize((text.size() + 7) / 8 * 8, ' '); // elements are aligned
+        auto const text = detail::safetensors_header(tensors, type_of_scalar<Scalar>);
         std::string length;
         append(length, static_cast<std::uint64_t>(text.size()));
         file_.write(length + text);
@@ -78,3 +75,28 @@ private:
 };
 
 } // namespace heddle::json
+
+#if HEDDLE_DEFINITIONS
+
+#include <nlohmann/json.hpp>
+
+namespace heddle::json {
+
+HEDDLE_INLINE std::string detail::safetensors_header(std::vector<std::pair<std::string, tensor_shape>> const& tensors,
+                                                     element_type type) {
+    auto header = nlohmann::ordered_json::object();
+    std::uint64_t begin = 0;
+    for (auto const& [name, shape] : tensors) {
+        auto const elements = static_cast<std::uint64_t>(count_elements(shape));
+        auto const end = begin + elements * static_cast<std::uint64_t>(element_size(type));
+        header[name] = {{"dtype", name_of(safetensors_types, type)}, {"shape", shape}, {"data_offsets", {begin, end}}};
+        begin = end;
+    }
+    auto text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' '); // elements are aligned
+    return text;
+}
+
+} // namespace heddle::json
+
+#endif // HEDDLE_DEFINITIONS
