@@ -152,11 +152,10 @@ int run_in_job(train_arguments const& a, mpi::communicator& world) {
 
 /// Runs in the process of one GPU; the first tells.
 int run_on_gpu(train_arguments const& a) {
-    if (is_of_16_bits(a))
-        throw error("--device cuda computes with float32 and float64 so far, not with " + a.precision);
     auto const what = read(a);
     std::optional<report> told;
-    train_on_gpu(a, what, [&](train_step const& s) {
+    auto const train = is_of_16_bits(a) ? train_on_gpu_in_16_bits : train_on_gpu;
+    train(a, what, [&](train_step const& s) {
         if (!told) told.emplace(a, what);
         (*told)(s);
     });

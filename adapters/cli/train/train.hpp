@@ -61,5 +61,6 @@ void train_in_job_in_16_bits(train_arguments const& arguments, training const& w
 
 /// Trains as a process with a GPU of its own. *Throws* `error` too if this program cannot.
 void train_on_gpu(train_arguments const& arguments, training const& what, step_report const& report);
+void train_on_gpu_in_16_bits(train_arguments const& arguments, training const& what, step_report const& report);
 
 } // namespace heddle::cli

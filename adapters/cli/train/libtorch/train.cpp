@@ -45,10 +45,7 @@ void train_on_gpu(train_arguments const& arguments, training const& what, step_r
     else train_on_gpu_in<double>(arguments, what, report);
 }
 #else
-void train_on_gpu(train_arguments const&, training const&, step_report const&) {
-    throw error("this heddle was built without CUDA, with a libtorch that has none or without NCCL; build it with a "
-                "libtorch that has CUDA, such as that of PyTorch's wheels (-DTorch_DIR=...), or train on the CPU");
-}
+void train_on_gpu(train_arguments const&, training const&, step_report const&) { refuse_gpu(); }
 #endif
 
 } // namespace heddle::cli

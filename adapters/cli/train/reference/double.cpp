@@ -28,6 +28,9 @@ namespace {
 void train_in_threads_in_16_bits(train_arguments const& arguments, training const&, step_report const&) {
     refuse(arguments);
 }
+void train_on_gpu_in_16_bits(train_arguments const& arguments, training const&, step_report const&) {
+    refuse(arguments);
+}
 
 template <>
 void train_in_threads<double>(train_arguments const& arguments, training const& what, step_report const& report) {

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,11 +28,15 @@ namespace heddle::nccl::detail {
 
 using heddle::detail::operation;
 
+/// A type of 16 bits is told by its exponents: those of bfloat16 are float's.
 template <class Scalar>
 [[nodiscard]] constexpr ncclDataType_t type_of() {
-    static_assert(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>,
-                  "Ranks exchange elements of type float or double.");
-    return std::is_same_v<Scalar, float> ? ncclFloat32 : ncclFloat64;
+    using limits = std::numeric_limits<Scalar>;
+    constexpr bool is_whole = std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>;
+    static_assert(is_whole || (sizeof(Scalar) == 2 && limits::is_specialized && !limits::is_integer),
+                  "Ranks exchange elements of type float, double or of one of 16 bits.");
+    if constexpr (is_whole) return std::is_same_v<Scalar, float> ? ncclFloat32 : ncclFloat64;
+    else return limits::max_exponent == std::numeric_limits<float>::max_exponent ? ncclBfloat16 : ncclFloat16;
 }
 [[nodiscard]] constexpr ncclRedOp_t operator_of(reduction how) { return how == reduction::sum ? ncclSum : ncclMax; }
 
