@@ -74,6 +74,14 @@ public:
         return at::einsum(text, views).reshape(shape).expand(expanded).reshape(dims);
     }
 
+    /// Adds one more factor to the above, as a row to all rows of a product of two matrices where it is one.
+    [[nodiscard]] at::Tensor operator()(factor_list const& factors, indexed_access const& access,
+                                        tensor_shape const& dims, factor_list::value_type const& addend) const {
+        if (factors.size() == 2 && !has_repeated_index(*factors[0].second) && !has_repeated_index(*factors[1].second))
+            return of_two(factors[0], factors[1], access, dims, &addend);
+        return (*this)(factors, access, dims) + (*this)({addend}, access, dims);
+    }
+
     /// Returns a tensor with one dimension for each index.
     [[nodiscard]] at::Tensor by_index(at::Tensor const& x, indexed_access const& access) const {
         tensor_shape shape;
@@ -156,7 +164,11 @@ private:
         return as_result(sum, held, wanted, dims);
     }
     [[nodiscard]] at::Tensor of_two(factor_list::value_type const& one, factor_list::value_type const& other,
-                                    indexed_access const& access, tensor_shape const& dims) const {
+                                    indexed_access const& access, tensor_shape const& dims,
+                                    factor_list::value_type const* addend = nullptr) const {
+        auto const with_addend = [&](at::Tensor const& product) {
+            return addend ? product + (*this)({*addend}, access, dims) : product;
+        };
         auto const wanted = indices_of(access), mine = indices_of(*one.second), theirs = indices_of(*other.second);
         indexed_tensor const left = summed(one.first, *one.second,
                                            [&](auto i) { return has(wanted, i) || has(theirs, i); }),
@@ -167,7 +179,7 @@ private:
         auto const inner = those(x_held, [&](auto i) { return !has(wanted, i); });
         if (inner.empty()) {
             auto const all = those(wanted, [&](auto i) { return has(x_held, i) || has(y_held, i); });
-            return as_result(in_order(x, x_held, all) * in_order(y, y_held, all), all, wanted, dims);
+            return with_addend(as_result(in_order(x, x_held, all) * in_order(y, y_held, all), all, wanted, dims));
         }
         auto const batch = those(x_held, [&](auto i) { return has(wanted, i) && has(y_held, i); }),
                    rows = those(x_held, [&](auto i) { return !has(y_held, i); }),
@@ -182,9 +194,11 @@ private:
         };
         auto const a = matrix(x, x_held, rows, inner), b = matrix(y, y_held, inner, columns);
         auto const order = joined(batch, rows, columns);
+        if (addend && batch.empty() && order == wanted && indices_of(*addend->second) == columns)
+            return shaped(at::addmm(shaped(addend->first, {count(columns)}), a, b), dims);
         auto const product = batch.empty() ? a.mm(b) : a.bmm(b);
-        return order == wanted ? shaped(product, dims)
-                               : as_result(shaped(product, shape_of(order)), order, wanted, dims);
+        return with_addend(order == wanted ? shaped(product, dims)
+                                           : as_result(shaped(product, shape_of(order)), order, wanted, dims));
     }
 
     std::vector<extent> extents_;

@@ -186,20 +186,28 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
 // ---- random draws, by integers: a number depends on its key alone, see heddle/execute/random.hpp
 
 #ifdef HEDDLE_LIBTORCH_HAS_CUDA
-/// Does what `unit_bits` does in one kernel, which libtorch compiles when it is first called.
+/// Runs a kernel that may call `unit_bits(number, state)`, which does what `unit_bits` below does. libtorch compiles it when
+/// it is first called, and computes in the type that all tensors can be converted to.
+[[nodiscard]] inline at::Tensor drawn_on_cuda(std::string const& code, char const* name,
+                                              c10::SmallVector<at::Tensor> const& x,
+                                              c10::SmallVector<at::Scalar> const& numbers) {
+    static std::string const bits_of_number = R"(
+        typedef unsigned long long bits;
+        bits mixed(bits x) {
+            x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+            x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+            return x ^ (x >> 31);
+        }
+        bits unit_bits(bits n, bits state) {
+            bits const gamma = 0x9e3779b97f4a7c15ull;
+            return mixed(mixed(n * gamma + state + gamma) + state) >> 11;
+        })";
+    return at::cuda::CompileAndLaunchKernel(bits_of_number + code, name, 1, x, numbers, false)[0];
+}
 [[nodiscard]] inline at::Tensor unit_bits_on_cuda(at::Tensor const& n, std::uint64_t state) {
     static std::string const code = R"(
-        template <typename T> T unit_bits(T n, T state) {
-            typedef unsigned long long bits;
-            auto mixed = [](bits x) {
-                x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-                x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-                return x ^ (x >> 31);
-            };
-            bits const gamma = 0x9e3779b97f4a7c15ull, s = bits(state);
-            return T(mixed(mixed(bits(n) * gamma + s + gamma) + s) >> 11);
-        })";
-    return at::cuda::CompileAndLaunchKernel(code, "unit_bits", 1, {n}, {static_cast<std::int64_t>(state)}, false)[0];
+        template <typename T> T unit_bits_of(T n, T state) { return T(unit_bits(bits(n), bits(state))); })";
+    return drawn_on_cuda(code, "unit_bits_of", {n}, {static_cast<std::int64_t>(state)});
 }
 #endif
 
@@ -224,11 +232,15 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
     auto const first = mixed_bits(n.mul(as_signed(golden_gamma)).add(as_signed(state + golden_gamma)));
     return shifted_right(mixed_bits(first.add(as_signed(state))), 11);
 }
-[[nodiscard]] inline at::Tensor unit_bits(kernel_call const& call, at::Tensor const& n) {
+/// Returns the state from which a call draws.
+[[nodiscard]] inline std::uint64_t drawing_state(kernel_call const& call) {
     using search::golden_gamma, search::mix_bits;
     refuse_recording(call, "draws random numbers, which would be the same in every iteration");
     auto const key = call.random;
-    return unit_bits(n, mix_bits(key.seed + golden_gamma) ^ mix_bits(key.stream * golden_gamma + 1));
+    return mix_bits(key.seed + golden_gamma) ^ mix_bits(key.stream * golden_gamma + 1);
+}
+[[nodiscard]] inline at::Tensor unit_bits(kernel_call const& call, at::Tensor const& n) {
+    return unit_bits(n, drawing_state(call));
 }
 [[nodiscard]] inline at::Tensor random_units(kernel_call const& call, at::Tensor const& n) {
     return unit_bits(call, n).to(at::kDouble).mul(0x1p-53);
@@ -237,13 +249,61 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
     auto const radius = (random_units(call, n * 2).neg().log1p() * -2).sqrt();
     return radius * (random_units(call, n * 2 + 1) * (2 * std::numbers::pi)).cos();
 }
-/// Tells which elements, by their numbers, dropout keeps, and multiplies those of `x`; `kept` may broadcast.
-[[nodiscard]] inline at::Tensor is_kept(kernel_call const& call, at::Tensor const& n, double p) {
-    return unit_bits(call, n) >= static_cast<std::int64_t>(std::ceil(p * 0x1p53));
-}
-[[nodiscard]] inline at::Tensor dropped(at::Tensor const& x, at::Tensor const& kept, double p) {
-    return at::native_dropout_backward(x, kept, p < 1 ? 1 / (1 - p) : 0);
-}
+/// Drops each place of a part of a tensor with probability p, by its number in the whole.
+class place_dropper {
+public:
+    /// The part's places have shape `dims`, with as many elements as the part.
+    place_dropper(kernel_call const& call, tensor_shape const& whole, held_part const& part, tensor_shape const& dims,
+                  double p, at::Device device)
+        : state_(drawing_state(call)), p_(p) {
+#ifdef HEDDLE_LIBTORCH_HAS_CUDA
+        constexpr extent exact_in_float = 1 << 24;
+        extent const width = whole.empty() ? 0 : whole.back();
+        if (device.is_cuda() && width > 0 && width <= exact_in_float &&
+            heddle::count_elements(whole) / width <= exact_in_float) {
+            auto shape = dims;
+            shape.back() = 1;
+            auto const row = whole_numbers({whole.begin(), whole.end() - 1}, {part.begin(), part.end() - 1}, device);
+            row_ = row.reshape(shape).to(at::kFloat);
+            column_ = positions(part.back(), width, device).to(at::kFloat);
+            width_ = width;
+            return;
+        }
+#endif
+        is_kept_ = unit_bits(whole_numbers(whole, part, device).reshape(dims), state_) >= least_bits();
+    }
+    /// Returns 1 / (1 - p) times the elements of the places that are kept, and zeros. The dimensions of `x` after those
+    /// of the places are kept or dropped together.
+    [[nodiscard]] at::Tensor operator()(at::Tensor const& x) const {
+        double const scale = p_ < 1 ? 1 / (1 - p_) : 0;
+        auto const as_x = [&](at::Tensor places, extent rank) {
+            for (auto d = rank; d < x.dim(); ++d) places = places.unsqueeze(-1);
+            return places;
+        };
+#ifdef HEDDLE_LIBTORCH_HAS_CUDA
+        if (row_.defined()) {
+            static std::string const code = R"(
+                template <typename T>
+                T kept(T x, T row, T column, bits width, bits state, bits least, double scale) {
+                    return unit_bits(bits(row) * width + bits(column), state) < least ? T(0) : T(x * T(scale));
+                })";
+            return drawn_on_cuda(code, "kept", {x, as_x(row_, row_.dim()), as_x(column_, row_.dim())},
+                                 {width_, as_signed(state_), least_bits(), scale});
+        }
+#endif
+        return at::native_dropout_backward(x, as_x(is_kept_, is_kept_.dim()), scale);
+    }
+
+private:
+    [[nodiscard]] std::int64_t least_bits() const { return static_cast<std::int64_t>(std::ceil(p_ * 0x1p53)); }
+
+    std::uint64_t state_;
+    double p_;
+    at::Tensor is_kept_;
+    /// The number of a place is row * width + column.
+    at::Tensor row_, column_;
+    std::int64_t width_ = 0;
+};
 
 // ---- statistics
 
@@ -269,11 +329,19 @@ template <class Coefficients>
                       "' computes");
         contraction const contract(call);
         auto const c = coefficients(call);
+        auto const factors_of = [&](std::size_t term) {
+            contraction::factor_list factors;
+            for (auto k : rule.terms[term]) factors.emplace_back(x[k], &rule.operands[k]);
+            return factors;
+        };
+        auto const& result = rule.results[0];
+        auto const dims = call.result_shape(0);
+        if (rule.terms.size() == 2 && rule.terms[1].size() == 1 &&
+            algorithm::all_of(c, [](double n) { return n == 1; }))
+            return {contract(factors_of(0), result, dims, factors_of(1).front())};
         at::Tensor sum;
         for (std::size_t t = 0; t < rule.terms.size(); ++t) {
-            contraction::factor_list factors;
-            for (auto k : rule.terms[t]) factors.emplace_back(x[k], &rule.operands[k]);
-            auto const term = times(contract(factors, rule.results[0], call.result_shape(0)), c, t);
+            auto const term = times(contract(factors_of(t), result, dims), c, t);
             sum = sum.defined() ? sum + term : term;
         }
         return {sum};

@@ -209,22 +209,22 @@ public:
             spread_.emplace_back(contract, call.rule->operands[k], leading, x[k]);
         scale_ = call.number("scale", 1 / std::sqrt(static_cast<double>(x[0].size(-1))));
         weights_ = weights_of_rows();
-        if (p_ > 0) kept_ = is_kept(call, numbers_of_weights(), p_);
+        if (p_ > 0) drop_ = dropper_of_weights();
     }
 
     [[nodiscard]] at::Tensor result() const {
-        return at::matmul(in_type(dropped_here(weights_)), v()).reshape(call_.result_shape(0));
+        return at::matmul(in_type(dropped(weights_)), v()).reshape(call_.result_shape(0));
     }
     [[nodiscard]] gradient_list gradients(at::Tensor const& of_result) const {
         auto const g = of_result.reshape(result_shape_);
         auto const of_weights =
-            dropped_here(at::sum_to(at::matmul(g, v().transpose(-1, -2)), weights_.sizes()).to(weights_.scalar_type()));
+            dropped(at::sum_to(at::matmul(g, v().transpose(-1, -2)), weights_.sizes()).to(weights_.scalar_type()));
         auto const of_scores = at::_softmax_backward_data(of_weights, weights_, -1, weights_.scalar_type());
         auto const g_scores = in_type(of_scores);
         gradient_list all(x_.size());
         all[0] = spread_[0].gathered(at::matmul(g_scores, k()) * scale_, x_[0]);
         all[1] = spread_[1].gathered(at::matmul(g_scores.transpose(-1, -2), q()) * scale_, x_[1]);
-        all[2] = spread_[2].gathered(at::matmul(in_type(dropped_here(weights_)).transpose(-1, -2), g), x_[2]);
+        all[2] = spread_[2].gathered(at::matmul(in_type(dropped(weights_)).transpose(-1, -2), g), x_[2]);
         if (mask_ && !call_.flag("mask_is_boolean")) all[*mask_] = spread_[*mask_].gathered(of_scores, x_[*mask_]);
         return all;
     }
@@ -270,9 +270,7 @@ private:
     [[nodiscard]] at::Tensor const& k() const { return spread_[1].value; }
     [[nodiscard]] at::Tensor const& v() const { return spread_[2].value; }
     [[nodiscard]] at::Tensor in_type(at::Tensor const& x) const { return x.to(x_[0].scalar_type()); }
-    [[nodiscard]] at::Tensor dropped_here(at::Tensor const& x) const {
-        return kept_.defined() ? dropped(x, kept_, p_) : x;
-    }
+    [[nodiscard]] at::Tensor dropped(at::Tensor const& x) const { return drop_ ? (*drop_)(x) : x; }
     /// Returns the weights before dropout; of scores of 16 bits in float.
     [[nodiscard]] at::Tensor weights_of_rows() const {
         auto scores = at::matmul(q() * scale_, k().transpose(-1, -2));
@@ -286,13 +284,13 @@ private:
         if (!mask_) return scores.softmax(-1); // only a mask leaves a row empty
         return weights_of(masked(scores, spread_[*mask_].value, call_.flag("mask_is_boolean")));
     }
-    [[nodiscard]] at::Tensor numbers_of_weights() const {
+    [[nodiscard]] place_dropper dropper_of_weights() const {
         auto whole = call_.whole_shape(call_.rule->results[0]);
         auto part = call_.results[0];
         whole.end()[-2] = weights_.size(-2);
         whole.end()[-1] = weights_.size(-1);
         part.end()[-2] = part.end()[-1] = std::nullopt;
-        return whole_numbers(whole, part, weights_.device()).reshape(weights_.sizes());
+        return {call_, whole, part, weights_.sizes().vec(), p_, weights_.device()};
     }
 
     kernel_call const& call_;
@@ -301,7 +299,8 @@ private:
     double p_, scale_ = 1;
     tensor_shape result_shape_;
     std::vector<spread_operand> spread_;
-    at::Tensor weights_, kept_;
+    at::Tensor weights_;
+    std::optional<place_dropper> drop_;
 };
 
 inline void add_attention_kernels(kernel_table& table) {

@@ -57,20 +57,35 @@ namespace heddle::libtorch::detail {
 inline void add_place_kernels(kernel_table& table) {
     for (char const* kind :
          {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"})
-        table[kind] = one_result([](kernel_call const& call, tensor_list const& x) { // elements keep their order
-            return x[0].reshape(call.result_shape(0));
-        });
+        table[kind] = {[](kernel_call const& call, tensor_list const& x) { // elements keep their order
+                           return tensor_list{x[0].reshape(call.result_shape(0))};
+                       },
+                       [](kernel_call const&, tensor_list const& x, tensor_list const&, tensor_list const& g) {
+                           gradient_list all(x.size());
+                           all[0] = g[0].reshape(x[0].sizes());
+                           return all;
+                       }};
     auto const axis = [](kernel_call const& call) { return static_cast<extent>(axis_of(call)); };
-    table["cat"] = one_result([=](kernel_call const& call, tensor_list const& x) { return at::cat(x, axis(call)); });
+    table["cat"] = {[=](kernel_call const& call, tensor_list const& x) { return tensor_list{at::cat(x, axis(call))}; },
+                    [=](kernel_call const& call, tensor_list const& x, tensor_list const&, tensor_list const& g) {
+                        std::vector<extent> sizes;
+                        for (auto const& t : x) sizes.push_back(t.size(axis(call)));
+                        auto const parts = g[0].split_with_sizes(sizes, axis(call));
+                        return gradient_list(parts.begin(), parts.end());
+                    }};
     table["stack"] =
         one_result([=](kernel_call const& call, tensor_list const& x) { return at::stack(x, axis(call)); });
     table["unbind"] = {[=](kernel_call const& call, tensor_list const& x) { return x[0].unbind(axis(call)); }};
     for (char const* kind : {"split", "split_with_sizes", "tensor_split", "chunk"})
-        table[kind] = {[](kernel_call const& call, tensor_list const& x) {
-            std::vector<extent> sizes;
-            for (std::size_t r = 0; r < call.results.size(); ++r) sizes.push_back(call.result_shape(r)[axis_of(call)]);
-            return x[0].split_with_sizes(sizes, static_cast<extent>(axis_of(call)));
-        }};
+        table[kind] = {[=](kernel_call const& call, tensor_list const& x) {
+                           std::vector<extent> sizes;
+                           for (std::size_t r = 0; r < call.results.size(); ++r)
+                               sizes.push_back(call.result_shape(r)[axis_of(call)]);
+                           return x[0].split_with_sizes(sizes, axis(call));
+                       },
+                       [=](kernel_call const& call, tensor_list const&, tensor_list const&, tensor_list const& g) {
+                           return gradient_list{at::cat(g, axis(call))};
+                       }};
     for (char const* kind : {"select", "narrow", "slice"})
         table[kind] = one_result([](kernel_call const& call, tensor_list const& x) { return picked(call, x[0]); });
     table["append_cls_token"] = one_result([](kernel_call const&, tensor_list const& x) {

@@ -225,14 +225,11 @@ inline void add_random_kernels(kernel_table& table) {
     auto const dropout = [](kernel_call const& call, at::Tensor const& x) {
         double const p = call.number("p", 0.5);
         if (p == 0) return x.alias();
-        tensor_shape const whole = call.whole_shape(call.rule->results[0]);
+        tensor_shape const whole = call.whole_shape(call.rule->results[0]), held = call.result_shape(0);
         auto const drawn = static_cast<std::ptrdiff_t>(call.number("drawn", static_cast<double>(whole.size())));
         auto const& part = call.results[0];
-        auto kept = is_kept(
-            call,
-            whole_numbers({whole.begin(), whole.begin() + drawn}, {part.begin(), part.begin() + drawn}, x.device()), p);
-        while (kept.dim() < x.dim()) kept = kept.unsqueeze(-1);
-        return dropped(x, kept, p);
+        auto const first = [&](auto const& of) { return std::decay_t<decltype(of)>(of.begin(), of.begin() + drawn); };
+        return place_dropper(call, first(whole), first(part), first(held), p, x.device())(x);
     };
     for (char const* kind : {"dropout", "dropout1d", "dropout2d", "dropout3d", "stochastic_depth"})
         table[kind] = {[=](kernel_call const& call, tensor_list const& x) { return tensor_list{dropout(call, x[0])}; },
