@@ -17,6 +17,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#ifdef HEDDLE_LIBTORCH_HAS_CUDA
+#include <ATen/cuda/Sleep.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -52,23 +57,62 @@ inline std::vector<named_program> read_models(std::vector<char const*> const& fi
 /// Waits for the device.
 inline void synchronise() { (void)tensor(tensor_shape{}).number(); }
 
-/// Returns the median seconds of a call.
-inline double seconds_of(std::function<void()> const& call) {
-    using clock = std::chrono::steady_clock;
+inline double seconds_since(std::chrono::steady_clock::time_point begun) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+
+/// Returns the median of what `timed(times)` says of so many calls, for one. `once` is about what one takes.
+template <class Timed>
+double median_of_one(double once, double most, Timed const& timed) {
     constexpr double enough = 0.005;
-    auto const timed = [&](int times) {
-        synchronise();
-        auto const begun = clock::now();
-        for (int n = 0; n < times; ++n) call();
-        synchronise();
-        return std::chrono::duration<double>(clock::now() - begun).count();
-    };
-    call();
-    int const times = std::max(1, static_cast<int>(enough / std::max(timed(1), 1e-7)));
+    int const times = std::max(1, static_cast<int>(std::min(most, enough / std::max(once, 1e-7))));
     std::array<double, 5> all{};
     for (auto& t : all) t = timed(times) / times;
     std::sort(all.begin(), all.end());
     return all[all.size() / 2];
+}
+
+/// Returns the median seconds of a call, or of several in a row.
+inline double seconds_of(std::function<void()> const& call) {
+    auto const timed = [&](int times) {
+        synchronise();
+        auto const begun = std::chrono::steady_clock::now();
+        for (int n = 0; n < times; ++n) call();
+        synchronise();
+        return seconds_since(begun);
+    };
+    call();
+    return median_of_one(timed(1), 1e9, timed);
+}
+
+/// Returns the median seconds that a call takes of a device's time. A GPU waits until the host has launched all calls, so
+/// that it waits for none of them.
+inline double device_seconds_of(std::function<void()> const& call) {
+#ifdef HEDDLE_LIBTORCH_HAS_CUDA
+    if (device.is_cuda()) {
+        c10::impl::VirtualGuardImpl const cuda(c10::DeviceType::CUDA);
+        call();
+        synchronise();
+        auto const begun = std::chrono::steady_clock::now();
+        call();
+        synchronise();
+        double const once = seconds_since(begun);
+        constexpr double most_waiting = 40; // the queue of a GPU has a thousand places
+        return median_of_one(once, most_waiting, [&](int times) {
+            constexpr double most_cycles_per_second = 2e9;
+            c10::Event first(c10::DeviceType::CUDA, c10::EventFlag::BACKEND_DEFAULT),
+                last(c10::DeviceType::CUDA, c10::EventFlag::BACKEND_DEFAULT);
+            auto const stream = cuda.getStream(device);
+            at::cuda::sleep(static_cast<std::int64_t>(2 * once * times * most_cycles_per_second));
+            first.record(stream);
+            for (int n = 0; n < times; ++n) call();
+            last.record(stream);
+            synchronise();
+            return 1e-3 * first.elapsedTime(last);
+        });
+    }
+#endif
+    return seconds_of(call);
 }
 
 /// How numbers are multiplied and kept.
@@ -85,8 +129,42 @@ struct precision {
 inline constexpr precision fp32{"fp32"}, tf32{"tf32", element_type::float32, true},
     bf16{"bf16", element_type::bfloat16};
 
-/// Runs a program in fp32 operator by operator, and adds the time of each call that is not known yet, forward and
-/// backward, in every precision.
+/// Operands and results of a call, with pointers to them as kernels take them, and ones as cotangents.
+template <class Scalar>
+class held_call {
+    using value = libtorch::tensor<Scalar>;
+
+public:
+    held_call(std::vector<tensor const*> const& operands, std::vector<tensor> const& results,
+              std::vector<bool> const& has_cotangent) {
+        auto const copy = [](tensor const& x) { return value(x.value().clone()); };
+        for (auto const* x : operands) operands_.push_back(copy(*x));
+        for (auto const& y : results) {
+            results_.push_back(copy(y));
+            ones_.emplace_back(y.shape(), typename value::number_type(1));
+        }
+        for (auto const& one : operands_) x.push_back(&one);
+        for (std::size_t k = 0; k < results_.size(); ++k) {
+            y.push_back(&results_[k]);
+            g.push_back(has_cotangent[k] ? &ones_[k] : nullptr);
+        }
+    }
+    held_call(held_call&&) = default; // pointers into vectors stay
+    std::vector<value const*> x, y, g;
+
+    [[nodiscard]] std::size_t size() const {
+        std::size_t all = 0;
+        for (auto const* list : {&operands_, &results_, &ones_})
+            for (auto const& one : *list) all += one.value().nbytes();
+        return all;
+    }
+
+private:
+    std::vector<value> operands_, results_, ones_;
+};
+
+/// Runs a program in fp32 operator by operator, and adds the time that each call that is not known yet takes of the
+/// device, forward and backward, in every precision. Operands are in no cache.
 class sampler {
 public:
     void run(program const& p) {
@@ -120,31 +198,29 @@ private:
     template <class Scalar>
     void add_calls(precision const& how, program const& p, indexed_program const& indexed, operator_id o,
                    std::vector<tensor const*> const& operands, std::vector<tensor> const& results) {
-        using value = libtorch::tensor<Scalar>;
         static libtorch::kernels<Scalar> const backend;
         how.set();
-        std::vector<value> operands_here, results_here, ones;
-        for (auto const* x : operands) operands_here.emplace_back(x->value());
-        for (auto const& y : results) {
-            results_here.emplace_back(y.value());
-            ones.emplace_back(y.shape(), Scalar(1.0F));
-        }
-        std::vector<value const*> x, y, g;
-        for (auto const& one : operands_here) x.push_back(&one);
-        for (std::size_t k = 0; k < results.size(); ++k) {
-            y.push_back(&results_here[k]);
-            g.push_back(indexed.tensors[p.results(o)[k]].has_cotangent ? &ones[k] : nullptr);
-        }
-        tensor_call<value> const call = whole_call(p, o);
+        std::vector<bool> has_cotangent;
+        for (auto t : p.results(o)) has_cotangent.push_back(indexed.tensors[t].has_cotangent);
+        constexpr std::size_t beyond_caches = 150'000'000, most = 40;
+        std::vector<held_call<Scalar>> sets;
+        for (std::size_t held = 0; held < beyond_caches && sets.size() < most; held += sets.back().size())
+            sets.emplace_back(operands, results, has_cotangent);
+        std::size_t next = 0;
+        auto const another = [&]() -> auto const& { return sets[next++ % sets.size()]; };
+        tensor_call<libtorch::tensor<Scalar>> const call = whole_call(p, o);
         auto const step = make_step(indexed, whole_computation(indexed, o), {});
-        add(how, step, step.forward, [&] { (void)backend.forward(call, x); });
-        if (std::any_of(g.begin(), g.end(), [](auto const* c) { return c != nullptr; }))
-            add(how, step, step.backward, [&] { (void)backend.backward(call, x, y, g); });
+        add(how, step, step.forward, [&] { (void)backend.forward(call, another().x); });
+        if (algorithm::find(has_cotangent, true) != has_cotangent.end())
+            add(how, step, step.backward, [&] {
+                auto const& held = another();
+                (void)backend.backward(call, held.x, held.y, held.g);
+            });
     }
     void add(precision const& how, step_work const& s, local_work const& work, std::function<void()> const& call) {
         bytes const size = (work.whole + work.split) * (element_size(how.type) / 4.0); // which the models say in fp32
         if (!work.launches || known_.contains({how.name, s.category, work.operations.value, size.value})) return;
-        seconds const time(seconds_of(call));
+        seconds const time(device_seconds_of(call));
         samples_.push_back({s.category, how.name, 0, how.type, work.operations, size, time});
         known_.insert({how.name, s.category, work.operations.value, size.value});
     }

@@ -122,8 +122,9 @@ void time_models(extent batch, std::filesystem::path const& samples, std::vector
     auto const report = fit_samples(all.samples());
     std::printf(
         "\n## Rates of operator classes\n\nOperators of the models below with half, all and twice the batch, forward "
-        "and "
-        "backward; each distinct size once. Errors are of sizes that the fit was not given.\n\n"
+        "and backward; each distinct size once. Times are of the device, without what its host takes to launch "
+        "kernels, "
+        "and operands are in no cache. Errors are of sizes that the fit was not given.\n\n"
         "| precision | class | sizes | rate, GFLOP/s | bandwidth, GB/s | overhead, us | median error | 95th percentile "
         "| worst |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n");
     auto const number = [](auto const& of, double unit) {
@@ -150,14 +151,20 @@ void time_models(extent batch, std::filesystem::path const& samples, std::vector
     auto const machine = fitted(report);
     std::printf(
         "\n## Iterations\n\nForward and backward of whole models on one device by the interpreter in fp32, batch %lld, "
-        "beside the prediction of the rates above.\n\n| model | measured, s | predicted, s | error |\n"
+        "beside the prediction of the rates above, which is of the device: an iteration takes no less than its host "
+        "takes to "
+        "launch its kernels.\n\n| model | measured, s | predicted, s | error |\n"
         "|---|---:|---:|---:|\n",
         static_cast<long long>(batch));
     for (auto const& m : models) {
         auto const whole = with_batch_size(m.program, batch);
         auto const indexed = index_program(whole);
         auto what = plan_of_one(indexed);
-        for (auto& s : what.steps) s.step.update = {}; // no optimiser runs here
+        for (auto& s : what.steps) {
+            s.step.update = {};                                    // no optimiser runs here
+            for (auto* work : {&s.step.forward, &s.step.backward}) // what is measured of a call has them
+                work->beside = {}, work->kernels_beside = 0;
+        }
         double const predicted = evaluate(what, machine).time.total();
         double measured = 0;
         run_ranks(1, [&](in_process_communicator& world) {

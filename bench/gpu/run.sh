@@ -36,7 +36,7 @@ cpu)
     }
     ;;
 cuda)
-    models="gpt2_12 vit_12 bert_12" batch=16 seeds=${seeds:-100} out=${out:-$root/docs/results/gpu.md}
+    models="gpt2_12 vit_12 bert_12" batch=32 seeds=${seeds:-100} out=${out:-$root/docs/results/gpu.md}
     command -v nvidia-smi >/dev/null || {
         echo "run.sh: there is no nvidia-smi, so no GPU; --device cpu is a dry run" >&2
         exit 1
