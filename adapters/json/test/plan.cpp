@@ -537,10 +537,12 @@ TEST_CASE("changed plans are refused with a message or are plans") {
                                               {0, 0},
                                               {1, 1}};
     auto const c = versatile_devices();
+    auto const written = [](plan const& p) { return nlohmann::json::parse(json::write_plan(p)); };
+    auto const odd = written(odd_plan()), tiny = written(test::tiny_plan());
     std::size_t refused = 0, read = 0;
     for (int round = 0; round < 2000; ++round) {
         CAPTURE(round);
-        auto root = nlohmann::json::parse(json::write_plan(round % 4 < 2 ? odd_plan() : test::tiny_plan()));
+        auto root = round % 4 < 2 ? odd : tiny;
         std::string text;
         if (round % 2 == 0) {
             for (std::size_t n = 1 + below(3); n > 0; --n) {
