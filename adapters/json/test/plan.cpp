@@ -537,8 +537,8 @@ TEST_CASE("changed plans are refused with a message or are plans") {
                                               {0, 0},
                                               {1, 1}};
     auto const c = versatile_devices();
-    auto const written = [](plan const& p) { return nlohmann::json::parse(json::write_plan(p)); };
-    auto const odd = written(odd_plan()), tiny = written(test::tiny_plan());
+    auto const document = [](plan const& p) { return nlohmann::json::parse(json::write_plan(p)); };
+    auto const odd = document(odd_plan()), tiny = document(test::tiny_plan());
     std::size_t refused = 0, read = 0;
     for (int round = 0; round < 2000; ++round) {
         CAPTURE(round);
