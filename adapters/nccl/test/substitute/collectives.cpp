@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "bfloat16.hpp"
 #include "ranks.hpp"
 
 #include <support/collective_case.hpp>
@@ -59,6 +60,7 @@ TEST_CASE("collectives equal their sequential oracles") {
                 std::mt19937 random(seed);
                 try_collectives<double>(world, on, random);
                 try_collectives<float>(world, on, random);
+                try_collectives<test::substitute::bfloat16>(world, on, random);
             }
         });
     }

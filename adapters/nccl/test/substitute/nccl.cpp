@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The calls of NCCL that the adapter uses.
+#include "bfloat16.hpp"
 #include "machine.hpp"
 
 #include <algorithm>
@@ -28,11 +29,16 @@ struct part {
     bool is_done = false;
     std::size_t group_size = 1;
 
-    [[nodiscard]] std::size_t element() const { return type == ncclFloat64 ? sizeof(double) : sizeof(float); }
+    [[nodiscard]] std::size_t element() const {
+        return type == ncclFloat64 ? sizeof(double) : type == ncclFloat32 ? sizeof(float) : sizeof(bfloat16);
+    }
     [[nodiscard]] std::string text() const {
         std::string result = names.at(static_cast<std::size_t>(what));
         if (what == kind::split) return result;
-        result += " of " + std::to_string(count) + (type == ncclFloat64 ? " doubles" : " floats");
+        result += " of " + std::to_string(count) +
+                  (type == ncclFloat64   ? " doubles"
+                   : type == ncclFloat32 ? " floats"
+                                         : " numbers of 16 bits");
         if (what == kind::all_reduce && op != ncclSum) result += " by their maximum";
         if (what == kind::broadcast) result += " from rank " + std::to_string(root);
         if (what == kind::reduce) result += " at rank " + std::to_string(root);
@@ -106,7 +112,9 @@ void combine(std::vector<part_ptr> const& parts, std::size_t begin, std::size_t 
     for (std::size_t r = 0; r < parts.size(); ++r) {
         auto const* const from = static_cast<Scalar const*>(m.view(parts[r]->send)) + begin;
         for (std::size_t n = 0; n < count; ++n)
-            result[n] = r == 0 ? from[n] : parts[r]->op == ncclSum ? result[n] + from[n] : std::max(result[n], from[n]);
+            result[n] = r == 0                    ? from[n]
+                        : parts[r]->op == ncclSum ? Scalar(result[n] + from[n])
+                                                  : std::max(result[n], from[n]);
     }
     std::memcpy(to, result.data(), count * sizeof(Scalar));
 }
@@ -124,7 +132,9 @@ void carry_out(meeting& all) {
         std::vector<std::byte> result(size);
         if (count == 0) return result;
         if (first.type == ncclFloat64) combine<double>(parts, begin, count, result.data());
-        else combine<float>(parts, begin, count, result.data());
+        else if (first.type == ncclFloat32) combine<float>(parts, begin, count, result.data());
+        else if (first.type == ncclBfloat16) combine<bfloat16>(parts, begin, count, result.data());
+        else refuse("adds elements of a type that the substitute does not know");
         return result;
     };
     auto const put = [&](std::vector<std::byte> const& from, void* to) {
