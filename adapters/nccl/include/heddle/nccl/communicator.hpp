@@ -75,8 +75,8 @@ struct communicator_options {
     seconds time_out{300};
 };
 
-/// One rank's end of a group of ranks, each with a GPU of its own, for elements of type float or double; it models
-/// `point_to_point_of`.
+/// One rank's end of a group of ranks, each with a GPU of its own, for elements of type float, double, or a type of 16
+/// bits that NCCL adds and rounds; it models `point_to_point_of`.
 ///
 /// *Device memory.* Spans are of device memory, which is never read or written by the host.
 /// *Order.* Where a communicator of host memory returns once something holds, here it holds for what is enqueued on the
