@@ -57,8 +57,14 @@ inline std::vector<named_program> read_models(std::vector<char const*> const& fi
 /// Waits for the device.
 inline void synchronise() { (void)tensor(tensor_shape{}).number(); }
 
-inline double seconds_since(std::chrono::steady_clock::time_point begun) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+/// Returns the seconds of so many calls, from a device that has nothing to do to one that has done all.
+inline double seconds_of(std::function<void()> const& call, int times) {
+    using clock = std::chrono::steady_clock;
+    synchronise();
+    auto const begun = clock::now();
+    for (int n = 0; n < times; ++n) call();
+    synchronise();
+    return std::chrono::duration<double>(clock::now() - begun).count();
 }
 
 /// Returns the median of what `timed(times)` says of so many calls, for one. `once` is about what one takes.
@@ -74,15 +80,8 @@ double median_of_one(double once, double most, Timed const& timed) {
 
 /// Returns the median seconds of a call, or of several in a row.
 inline double seconds_of(std::function<void()> const& call) {
-    auto const timed = [&](int times) {
-        synchronise();
-        auto const begun = std::chrono::steady_clock::now();
-        for (int n = 0; n < times; ++n) call();
-        synchronise();
-        return seconds_since(begun);
-    };
     call();
-    return median_of_one(timed(1), 1e9, timed);
+    return median_of_one(seconds_of(call, 1), 1e9, [&](int times) { return seconds_of(call, times); });
 }
 
 /// Returns the median seconds that a call takes of a device's time. A GPU waits until the host has launched all calls, so
@@ -92,11 +91,7 @@ inline double device_seconds_of(std::function<void()> const& call) {
     if (device.is_cuda()) {
         c10::impl::VirtualGuardImpl const cuda(c10::DeviceType::CUDA);
         call();
-        synchronise();
-        auto const begun = std::chrono::steady_clock::now();
-        call();
-        synchronise();
-        double const once = seconds_since(begun);
+        double const once = seconds_of(call, 1);
         constexpr double most_waiting = 40; // the queue of a GPU has a thousand places
         return median_of_one(once, most_waiting, [&](int times) {
             constexpr double most_cycles_per_second = 2e9;
@@ -202,12 +197,15 @@ private:
         how.set();
         std::vector<bool> has_cotangent;
         for (auto t : p.results(o)) has_cotangent.push_back(indexed.tensors[t].has_cotangent);
-        constexpr std::size_t beyond_caches = 150'000'000, most = 40;
-        std::vector<held_call<Scalar>> sets;
-        for (std::size_t held = 0; held < beyond_caches && sets.size() < most; held += sets.back().size())
-            sets.emplace_back(operands, results, has_cotangent);
+        std::vector<held_call<Scalar>> sets; // there are none until a call is timed
         std::size_t next = 0;
-        auto const another = [&]() -> auto const& { return sets[next++ % sets.size()]; };
+        auto const another = [&]() -> auto const& {
+            constexpr std::size_t beyond_caches = 150'000'000, most = 40;
+            if (sets.empty())
+                for (std::size_t held = 0; held < beyond_caches && sets.size() < most; held += sets.back().size())
+                    sets.emplace_back(operands, results, has_cotangent);
+            return sets[next++ % sets.size()];
+        };
         tensor_call<libtorch::tensor<Scalar>> const call = whole_call(p, o);
         auto const step = make_step(indexed, whole_computation(indexed, o), {});
         add(how, step, step.forward, [&] { (void)backend.forward(call, another().x); });

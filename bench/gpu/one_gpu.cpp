@@ -123,8 +123,7 @@ void time_models(extent batch, std::filesystem::path const& samples, std::vector
     std::printf(
         "\n## Rates of operator classes\n\nOperators of the models below with half, all and twice the batch, forward "
         "and backward; each distinct size once. Times are of the device, without what its host takes to launch "
-        "kernels, "
-        "and operands are in no cache. Errors are of sizes that the fit was not given.\n\n"
+        "kernels, and operands are in no cache. Errors are of sizes that the fit was not given.\n\n"
         "| precision | class | sizes | rate, GFLOP/s | bandwidth, GB/s | overhead, us | median error | 95th percentile "
         "| worst |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n");
     auto const number = [](auto const& of, double unit) {
@@ -152,8 +151,7 @@ void time_models(extent batch, std::filesystem::path const& samples, std::vector
     std::printf(
         "\n## Iterations\n\nForward and backward of whole models on one device by the interpreter in fp32, batch %lld, "
         "beside the prediction of the rates above, which is of the device: an iteration takes no less than its host "
-        "takes to "
-        "launch its kernels.\n\n| model | measured, s | predicted, s | error |\n"
+        "takes to launch its kernels.\n\n| model | measured, s | predicted, s | error |\n"
         "|---|---:|---:|---:|\n",
         static_cast<long long>(batch));
     for (auto const& m : models) {
