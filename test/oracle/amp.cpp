@@ -297,7 +297,9 @@ TEST_CASE("the bound is below, and what is found above, the best of all strategi
     int infeasible = 0, met = 0, all = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
         random_source random(seed);
-        auto const p = random_problem(random, {});
+        auto p = random_problem(random, {});
+        if (random.chance(0.3))
+            p.all_reduce = {{{seconds(random.between(0.0, 1.0)), seconds_per_byte(random.log_between(0.01, 1))}}};
         CAPTURE(seed);
         INFO(text(p));
         double const best = best_of_all(p);

@@ -140,12 +140,12 @@ private:
     return algorithm::any_of(c.machines, [](machine_group const& m) { return m.group_size() > 1; });
 }
 
-/// Returns the cluster with every machine of several devices as one device group.
-/// *Throws* `input_error` if the cluster has measured collectives: those of single devices are not those of groups.
+/// Returns the cluster with every machine of several devices as one device group; its collectives are `measured_on` it.
 [[nodiscard]] cluster with_grouped_machines(cluster c);
 
-/// Returns the cluster with the devices of every machine in groups of so many, each of which is then a machine.
-/// *Throws* `input_error` if some machine's devices do not divide into such groups, and as `with_grouped_machines` does.
+/// Returns the cluster with the devices of every machine in groups of so many, each of which is then a machine. Its
+/// collectives are `measured_on` it.
+/// *Throws* `input_error` if some machine's devices do not divide into such groups.
 [[nodiscard]] cluster with_groups_of(cluster c, int members);
 
 /// Makes the machines of a cluster parts of one machine, if they are several: they have its links between them, and each
@@ -171,6 +171,21 @@ void validate(cluster const& c);
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] collective_model model_of(cluster const& c, collective kind);
 
+/// Returns the time of a collective that is as much slower than links say as another one was measured to be: the pieces
+/// measured, with latencies and slopes in the ratio of two lines that follow from links.
+[[nodiscard]] collective_model scaled(collective_model const& measured, collective_model::piece const& line,
+                                      collective_model::piece const& line_of_measured);
+
+/// Returns collectives on a part of a cluster's devices, or on groups of them, estimated from those that were measured on
+/// all: each is as much slower than links say. A part within one machine of several has none, as what was measured says
+/// nothing of links inside.
+/// *Precondition:* `validate` accepts both.
+[[nodiscard]] std::map<collective, collective_model> measured_on(cluster const& part, cluster const& all);
+
+/// Returns the cluster without measured collectives, its links so much faster that none takes longer than it was measured,
+/// on all devices or, as `measured_on` has it, on a part.
+[[nodiscard]] cluster with_links_within_measured(cluster c);
+
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
@@ -193,28 +208,15 @@ HEDDLE_INLINE collective_model::piece collective_model::line_at(bytes payload) c
     return pieces.empty() ? piece{} : *algorithm::max_element(pieces, {}, time_on);
 }
 
-namespace detail {
-
-/// *Throws* if a cluster's collectives are measured, and machines are to have other groups than they were measured with.
-inline void require_measured_groups(cluster const& c, bool are_others) {
-    if (are_others && !c.measured.empty())
-        throw input_error("cluster '" + c.name + "'",
-                          "has collectives measured on all devices, expected none or those of one device of each "
-                          "grouped machine, in a file that says which are grouped");
-}
-
-} // namespace detail
-
 HEDDLE_INLINE cluster with_grouped_machines(cluster c) {
-    detail::require_measured_groups(
-        c, algorithm::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); }));
+    auto const all = c;
     for (auto& m : c.machines) m.is_group = m.devices > 1;
+    c.measured = measured_on(c, all);
     return c;
 }
 
 HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
-    detail::require_measured_groups(
-        c, algorithm::any_of(c.machines, [&](machine_group const& m) { return m.group_size() != members; }));
+    auto const all = c;
     bool const is_on_one_machine = c.machines.size() == 1 && c.machines.front().count == 1;
     for (auto& m : c.machines) {
         if (members < 1 || m.devices % members != 0)
@@ -226,6 +228,7 @@ HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
         m.is_group = members > 1;
     }
     if (is_on_one_machine) join_in_one_machine(c);
+    c.measured = measured_on(c, all);
     return c;
 }
 
@@ -297,8 +300,10 @@ HEDDLE_INLINE void validate(cluster const& c) {
     }
 }
 
-HEDDLE_INLINE collective_model model_of(cluster const& c, collective kind) {
-    if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
+namespace detail {
+
+/// Returns the time of a collective as it follows from links.
+HEDDLE_INLINE collective_model::piece line_of_links(cluster const& c, collective kind) {
     double ranks = 0, most_inside = 1, most_sharing = 1;
     int machine_count = 0;
     for (auto const& m : c.machines) {
@@ -307,7 +312,7 @@ HEDDLE_INLINE collective_model model_of(cluster const& c, collective kind) {
         most_sharing = std::max(most_sharing, static_cast<double>(m.planned_devices()) / m.network_cards);
         machine_count += m.count;
     }
-    if (ranks <= 1) return {{{seconds(0), seconds_per_byte(0)}}};
+    if (ranks <= 1) return {};
     double latency = 0, per_byte = 0, shared_per_byte = 0;
     if (most_inside > 1) {
         latency = c.intra->latency.value;
@@ -325,13 +330,59 @@ HEDDLE_INLINE collective_model model_of(cluster const& c, collective kind) {
     double const leaving = machine_count > 1 ? machine_count : 0;
     double const around = leaving * across + (ranks - leaving) * inside - std::min(inside, across); // all links but one
     switch (kind) {
-    case collective::all_reduce: return {{{seconds(2 * around), seconds_per_byte(2 * fraction * per_byte)}}};
+    case collective::all_reduce: return {seconds(2 * around), seconds_per_byte(2 * fraction * per_byte)};
     case collective::all_gather:
-    case collective::reduce_scatter: return {{{seconds(around), seconds_per_byte(fraction * per_byte)}}};
-    case collective::all_to_all: return {{{seconds(around), seconds_per_byte(fraction * shared_per_byte)}}};
-    case collective::broadcast: return {{{seconds(std::ceil(std::log2(ranks)) * latency), seconds_per_byte(per_byte)}}};
+    case collective::reduce_scatter: return {seconds(around), seconds_per_byte(fraction * per_byte)};
+    case collective::all_to_all: return {seconds(around), seconds_per_byte(fraction * shared_per_byte)};
+    case collective::broadcast: return {seconds(std::ceil(std::log2(ranks)) * latency), seconds_per_byte(per_byte)};
     }
     return {};
+}
+
+/// Tells whether devices of several machines take part in collectives.
+HEDDLE_INLINE bool is_across_machines(cluster const& c) {
+    return c.machines.size() > 1 || (c.machines.size() == 1 && c.machines.front().count > 1);
+}
+
+} // namespace detail
+
+HEDDLE_INLINE collective_model model_of(cluster const& c, collective kind) {
+    if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
+    return {{detail::line_of_links(c, kind)}};
+}
+
+HEDDLE_INLINE collective_model scaled(collective_model const& measured, collective_model::piece const& line,
+                                      collective_model::piece const& line_of_measured) {
+    auto const ratio = [](double mine, double whole) { return whole > 0 ? mine / whole : 1; };
+    double const latencies = ratio(line.latency.value, line_of_measured.latency.value),
+                 slopes = ratio(line.slope.value, line_of_measured.slope.value);
+    auto result = measured;
+    for (auto& p : result.pieces) p.latency *= latencies, p.slope *= slopes;
+    return result;
+}
+
+HEDDLE_INLINE std::map<collective, collective_model> measured_on(cluster const& part, cluster const& all) {
+    std::map<collective, collective_model> result;
+    if (detail::is_across_machines(all) && !detail::is_across_machines(part)) return result;
+    for (auto const& [kind, model] : all.measured)
+        result[kind] = scaled(model, detail::line_of_links(part, kind), detail::line_of_links(all, kind));
+    return result;
+}
+
+HEDDLE_INLINE cluster with_links_within_measured(cluster c) {
+    double latencies = 1, bandwidths = 1;
+    constexpr double most = 1e12;
+    for (auto const& [kind, model] : c.measured) {
+        auto const links = detail::line_of_links(c, kind);
+        auto const& measured = *algorithm::max_element(model.pieces, {}, &collective_model::piece::slope);
+        if (links.latency.value > 0) latencies = std::min(latencies, measured.latency / links.latency);
+        if (links.slope.value > 0)
+            bandwidths = std::max(bandwidths, std::min(most, links.slope.value / measured.slope.value));
+    }
+    for (auto* link : {&c.intra, &c.inter})
+        if (*link) (*link)->latency *= std::max(latencies, 0.0), (*link)->bandwidth *= bandwidths;
+    c.measured.clear();
+    return c;
 }
 
 } // namespace heddle

@@ -27,8 +27,8 @@ struct fitted_models {
     std::optional<network_link> link{};
 };
 
-/// Replaces models of a cluster. An element type that a device type lacks starts with the speeds that stand in for it:
-/// those of float32, or else the first there are. The first two ranks are the first two devices, of one machine or of two.
+/// Replaces models of a cluster; the bandwidth of a device type becomes that of its fastest class. An element type that a
+/// device type lacks starts with the speeds that stand in for it: those of float32, or else the first there are. The first two ranks are the first two devices, of one machine or of two.
 /// *Returns* sentences on what was left out: collectives on another number of ranks, and devices that are not in the
 /// cluster.
 /// *Precondition:* `validate(c)` passed.
@@ -62,6 +62,12 @@ HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const&
             auto& table = type->rates.try_emplace(element, stand_in).first->second;
             for (auto const& [category, speed] : by_class) table.by_class[category] = speed;
         }
+        // What only copies and adds, as optimisers do, is as fast as the fastest class passes memory.
+        std::optional<bytes_per_second> fastest;
+        for (auto const& [element, by_class] : by_type)
+            for (auto const& [category, speed] : by_class)
+                if (speed.bandwidth) fastest = std::max(fastest.value_or(*speed.bandwidth), *speed.bandwidth);
+        if (fastest) type->bandwidth = *fastest;
     }
     return left_out;
 }

@@ -220,12 +220,12 @@ HEDDLE_INLINE cluster spare_plans::without(cluster const& c, std::vector<int> co
                           "expected a number for each group of the cluster's, of those that there are");
     auto result = c;
     result.machines.clear();
-    result.measured.clear(); // what was measured was measured on all
     for (std::size_t g = 0; g < lost.size(); ++g) {
         auto machines = c.machines[g];
         machines.count -= lost[g];
         if (machines.count > 0) result.machines.push_back(machines);
     }
+    result.measured = measured_on(result, c);
     return result;
 }
 

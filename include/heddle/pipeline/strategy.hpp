@@ -77,6 +77,9 @@ public:
     /// *Precondition:* the strategy passes `check`.
     [[nodiscard]] strategy_cost cost(strategy const& s) const;
 
+    /// Returns how many times as fast as links say all-reduces were measured to be per byte, or 1 if they were slower.
+    [[nodiscard]] double measured_speedup() const;
+
     /// *Throws* `input_error` if the strategy is none of this problem.
     void check(strategy const& s) const;
 
@@ -119,6 +122,14 @@ private:
     /// Returns the time of the slowest of all-reduces at the same time. A ring that spans machines enters and leaves
     /// each of them once.
     [[nodiscard]] seconds all_reduce(std::vector<ring> rings) const;
+    [[nodiscard]] collective_model::piece line_of_all() const;
+    /// Returns the time of an all-reduce over devices, ascending, as it follows from their links. So many rings leave each
+    /// machine.
+    [[nodiscard]] collective_model::piece line_of_ring(std::vector<std::size_t> const& devices,
+                                                       std::vector<std::size_t> const& leaving) const;
+    [[nodiscard]] bool is_across_machines(std::vector<std::size_t> const& devices) const {
+        return machine_of_[devices.front()] != machine_of_[devices.back()];
+    }
 
     strategy_problem const& problem_;
     std::vector<std::size_t> machine_of_;
@@ -359,25 +370,46 @@ HEDDLE_INLINE seconds strategy_model::all_reduce(std::vector<ring> rings) const 
     std::vector<std::size_t> leaving(problem_.machines.size());
     for (auto& [devices, size] : rings) {
         algorithm::sort(devices);
-        if (machine_of_[devices.front()] == machine_of_[devices.back()]) continue;
+        if (!is_across_machines(devices)) continue;
         for (std::size_t i = 0; i < devices.size(); ++i)
             if (auto const m = machine_of_[devices[i]]; i == 0 || machine_of_[devices[i - 1]] != m) ++leaving[m];
     }
+    auto const of_all = problem_.all_reduce ? line_of_all() : collective_model::piece{};
     seconds slowest;
     for (auto const& [devices, size] : rings) {
-        network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
-        for (std::size_t i = 0; i < devices.size(); ++i) {
-            auto const a = devices[i], b = devices[(i + 1) % devices.size()];
-            auto here = link(a, b);
-            if (machine_of_[a] != machine_of_[b])
-                here.bandwidth =
-                    here.bandwidth / static_cast<double>(std::max(leaving[machine_of_[a]], leaving[machine_of_[b]]));
-            worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
-        }
-        double const ranks = static_cast<double>(devices.size());
-        slowest = std::max(slowest, 2 * (ranks - 1) * transfer(worst, size / ranks));
+        auto const line = line_of_ring(devices, leaving);
+        bool const is_measured = problem_.all_reduce && (problem_.machines.size() == 1 || is_across_machines(devices));
+        auto const model = is_measured ? scaled(*problem_.all_reduce, line, of_all) : collective_model{{line}};
+        slowest = std::max(slowest, model.time(size));
     }
     return slowest;
+}
+
+HEDDLE_INLINE collective_model::piece strategy_model::line_of_all() const {
+    std::vector<std::size_t> all(machine_of_.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    return line_of_ring(all, std::vector<std::size_t>(problem_.machines.size(), 1));
+}
+
+HEDDLE_INLINE double strategy_model::measured_speedup() const {
+    if (!problem_.all_reduce || machine_of_.size() < 2) return 1;
+    auto const steepest = *algorithm::max_element(problem_.all_reduce->pieces, {}, &collective_model::piece::slope);
+    return std::max(1.0, line_of_all().slope.value / steepest.slope.value);
+}
+
+HEDDLE_INLINE collective_model::piece strategy_model::line_of_ring(std::vector<std::size_t> const& devices,
+                                                                   std::vector<std::size_t> const& leaving) const {
+    network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        auto const a = devices[i], b = devices[(i + 1) % devices.size()];
+        auto here = link(a, b);
+        if (machine_of_[a] != machine_of_[b])
+            here.bandwidth =
+                here.bandwidth / static_cast<double>(std::max(leaving[machine_of_[a]], leaving[machine_of_[b]]));
+        worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
+    }
+    double const ranks = static_cast<double>(devices.size());
+    return {2 * (ranks - 1) * worst.latency, seconds_per_byte(2 * (ranks - 1) / ranks / worst.bandwidth.value)};
 }
 
 HEDDLE_INLINE strategy_cost evaluate(strategy_problem const& p, strategy const& s) {

@@ -29,7 +29,7 @@ bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_degrees
 
 /// Bounds a shape as if every stage ran each layer on the fastest type, had the most memory of all and were next to the
 /// others, and as if gradients, with a shared parameter's counted once, were equal in all stages and went over the best
-/// link there is.
+/// link there is, as much faster as was measured.
 /// *Precondition:* the tensor degree is profiled on the type of every machine. *Complexity.* That of `assign_layers`.
 [[nodiscard]] shape_bound bound_shape(strategy_model const& model, parallel_shape const& grid);
 
@@ -78,7 +78,8 @@ HEDDLE_INLINE shape_bound bound_shape(strategy_model const& model, parallel_shap
     out.bound = out.assignment.lower_bound;
     if (degrees.data == 1 || !(gradients.value > 0)) return out;
     double const ranks = static_cast<double>(degrees.data), stages = static_cast<double>(degrees.pipeline);
-    out.bound += 2 * (ranks - 1) / ranks / stages * (gradients / detail::best_ring_bandwidth(p, degrees));
+    out.bound += 2 * (ranks - 1) / ranks / stages * (gradients / detail::best_ring_bandwidth(p, degrees)) /
+                 model.measured_speedup();
     return out;
 }
 

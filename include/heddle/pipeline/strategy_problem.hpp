@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,6 +103,9 @@ struct strategy_problem {
     /// The bandwidths between each two devices, in place of those of the machines' links; zero if there is no link. If
     /// empty, the machines' links are used.
     std::vector<std::vector<bytes_per_second>> bandwidths;
+    /// What an all-reduce over all devices was measured to take, if it was. Those of fewer devices, unless of one machine
+    /// of several, are as much slower than links say.
+    std::optional<collective_model> all_reduce;
     std::int64_t global_batch = 1;
     /// Whether stages wait while they send to each other, as Megatron's and DeepSpeed's do.
     bool sends_block = false;
@@ -347,6 +351,12 @@ HEDDLE_INLINE void validate(strategy_problem const& p) {
         }
     }
     if (!p.bandwidths.empty()) detail::check_bandwidths(p.bandwidths, devices);
+    if (!p.all_reduce) return;
+    if (p.all_reduce->pieces.empty()) fail("all-reduce", "is measured without a piece, expected one at least");
+    for (auto const& [latency, slope] : p.all_reduce->pieces) {
+        check_amount("all-reduce, latency", latency.value);
+        check_amount("all-reduce, seconds per byte", slope.value);
+    }
 }
 
 HEDDLE_INLINE strategy_problem interpolate_degrees(strategy_problem p, std::vector<std::size_t> const& degrees) {

@@ -384,7 +384,6 @@ HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> 
     result.intra = c.intra;
     result.inter = c.inter;
     std::size_t at = 0;
-    bool is_all = devices.size() == places.machine.size(), has_groups = false;
     std::optional<std::size_t> machine;
     for (int const n : members) {
         if (n < 1 || at + static_cast<std::size_t>(n) > devices.size()) fail("has fewer devices than its plan");
@@ -396,15 +395,12 @@ HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> 
         auto const& given = c.machines[places.group_of_machine[devices[at]]];
         auto const here = places.machine[devices[at]];
         at += static_cast<std::size_t>(n);
-        has_groups = has_groups || n > 1;
         if (n == 1 && machine == here && !result.machines.back().is_group) ++result.machines.back().devices;
         else result.machines.push_back({given.type, n, 1, n > 1, given.network_cards});
         machine = here;
     }
     if (at != devices.size()) fail("has more devices than its plan");
-    if (is_all && (!has_groups || heddle::has_groups(c))) result.measured = c.measured;
-    else if (!c.measured.empty())
-        fail("collectives are measured on all devices of the cluster, expected links for those of a part");
+    result.measured = measured_on(result, c);
     if (!devices.empty() && places.machine[devices.front()] == places.machine[devices.back()])
         join_in_one_machine(result);
     return result;

@@ -111,8 +111,8 @@ namespace heddle::detail {
 class joint_planner {
 public:
     joint_planner(program const& p, cluster const& c, stage_planners const& planners, joint_options const& options)
-        : program_(p), cluster_(checked(c)), options_(options), until_(options.limits), indexed_(index_program(p)),
-          places_(c), stages_(c, planners, options.stage, until_) {}
+        : program_(p), cluster_(checked(c)), fast_cluster_(with_links_within_measured(c)), options_(options),
+          until_(options.limits), indexed_(index_program(p)), places_(c), stages_(c, planners, options.stage, until_) {}
 
     staged_plan plan() {
         plan_on_one_axis(); // families that are soon known come first: others are left where they cannot be better
@@ -172,13 +172,13 @@ private:
     void find_bounds() {
         if (stage_bounds_) return;
         auto const& training = options_.stage.training;
-        bool const is_plain = training.accumulator.name.empty() && !training.overlaps_gradients &&
-                              options_.stage.pinned.empty() && cluster_.measured.empty();
+        bool const is_plain =
+            training.accumulator.name.empty() && !training.overlaps_gradients && options_.stage.pinned.empty();
         if (!is_plain || !best_.exists() || until_.is_over()) return;
         if (layers_.size() < 2) layers_ = layers_at(indexed_, {0, static_cast<operator_id>(indexed_.operators.size())});
-        stage_bounds_.emplace(program_, cluster_, layers_, options_.stage, until_);
+        stage_bounds_.emplace(program_, fast_cluster_, layers_, options_.stage, until_);
         if (!stage_bounds_->exist()) return;
-        bounds_.emplace(indexed_, cluster_, layers_, *stage_bounds_, options_.sends_beside);
+        bounds_.emplace(indexed_, fast_cluster_, layers_, *stage_bounds_, options_.sends_beside);
         std::vector<stage_devices> others;
         stage_devices all;
         for (auto const& [least, on] : bounds_->of_one_stage())
@@ -357,7 +357,7 @@ private:
     }
 
     void plan_pipelines() {
-        if (!cluster_.measured.empty() || places_.machine.size() == 1 || !options_.stage.pinned.empty()) return;
+        if (places_.machine.size() == 1 || !options_.stage.pinned.empty()) return;
         auto const obstacles = obstacles_to_micro_batches(indexed_);
         if (obstacles.statistic || obstacles.operation) return;
         layers_ = repeated_layers(indexed_);
@@ -499,6 +499,8 @@ private:
 
     program const& program_;
     cluster const& cluster_;
+    /// As fast at least; bounds are of it.
+    cluster fast_cluster_;
     joint_options const& options_;
     search::deadline until_;
     indexed_program indexed_;

@@ -47,11 +47,6 @@ TEST_CASE("all machines of several devices become groups") {
     CHECK(c.devices().size() == 18);
     auto const grouped = with_grouped_machines(c);
     CHECK(grouped.group_sizes() == std::vector<int>{8, 2, 4, 4});
-    c.measured[collective::all_reduce] = {{{seconds(1e-4), seconds_per_byte(1e-9)}}};
-    CHECK_THROWS_WITH_AS((void)with_grouped_machines(c), doctest::Contains("measured on all devices"), input_error);
-    auto of_groups = grouped;
-    of_groups.measured = c.measured;
-    CHECK(with_grouped_machines(of_groups).group_sizes() == grouped.group_sizes());
 }
 
 TEST_CASE("machines divide into groups") {
@@ -67,8 +62,46 @@ TEST_CASE("machines divide into groups") {
     CHECK(halves.group_sizes() == std::vector<int>{4, 4});
     CHECK(halves.inter->bandwidth.value == c.intra->bandwidth.value);
     CHECK(network_cards(halves) == 4);
-    c.measured[collective::all_reduce] = {{{seconds(1e-4), seconds_per_byte(1e-9)}}};
-    CHECK_THROWS_WITH_AS((void)with_groups_of(c, 4), doctest::Contains("measured on all devices"), input_error);
+}
+
+TEST_CASE("collectives on a part, or on groups, are as much slower than links say as those that were measured") {
+    auto c = two_kinds();
+    for (auto& m : c.machines) m.is_group = false;
+    auto const links = model_of(c, collective::all_reduce).pieces.at(0);
+    c.measured[collective::all_reduce].pieces = {{3 * links.latency, 0.5 * links.slope},
+                                                 {links.latency, 2 * links.slope}};
+    auto const check = [&](cluster part) {
+        auto const measured = measured_on(part, c);
+        part.measured.clear();
+        auto const line = model_of(part, collective::all_reduce).pieces.at(0);
+        auto const& pieces = measured.at(collective::all_reduce).pieces;
+        REQUIRE(pieces.size() == 2);
+        CHECK(measured.size() == 1);
+        CHECK(pieces[0].latency.value == doctest::Approx(3 * line.latency.value));
+        CHECK(pieces[0].slope.value == doctest::Approx(0.5 * line.slope.value));
+        CHECK(pieces[1].latency.value == doctest::Approx(line.latency.value));
+        CHECK(pieces[1].slope.value == doctest::Approx(2 * line.slope.value));
+    };
+    check(c);
+    check(with_grouped_machines(c));
+    check(with_groups_of(c, 2));
+    auto part = c;
+    part.machines = {{0, 3, 1}, {1, 1, 2}};
+    check(part);
+    part.machines = {{0, 8, 1}}; // what was measured says nothing of links inside
+    CHECK(measured_on(part, c).empty());
+    auto const grouped = with_grouped_machines(c);
+    CHECK(with_grouped_machines(grouped).measured.at(collective::all_reduce).time(bytes(1e6)) ==
+          grouped.measured.at(collective::all_reduce).time(bytes(1e6)));
+
+    auto const fast = with_links_within_measured(c);
+    CHECK(fast.measured.empty());
+    for (double const size : {0.0, 1e3, 1e9}) {
+        auto const within = model_of(fast, collective::all_reduce).time(bytes(size)),
+                   measured = model_of(c, collective::all_reduce).time(bytes(size));
+        CHECK(within <= measured * (1 + 1e-12));
+        CHECK(within > seconds(0.1 * measured.value * (size > 0)) - seconds(1e-12));
+    }
 }
 
 TEST_CASE("steps inside a group are lines in the bytes of the whole tensor") {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -90,6 +91,29 @@ TEST_CASE("rings that leave a machine together share its link") {
     auto const halves = evaluate(p, {megatron_placement({1, 2, 2}), 4, 1, {0, 4}});
     CHECK(halves.pipeline == seconds(4 * (0.5 + 4 * 0.25)));
     CHECK(halves.synchronisation == seconds(16.0 / (2.0 / 2)));
+}
+
+TEST_CASE("sums of gradients are as much slower than links say as one over all devices was measured to be") {
+    auto const p = two_by_two();
+    auto measured = p;
+    seconds_per_byte const links(1.5 / 2); // of a ring of all devices
+    measured.all_reduce = {{{seconds(5), seconds_per_byte(0)}, {seconds(0), 3 * links}}};
+    constexpr double per_layer = 8;
+    auto const sums = [&](strategy const& s) {
+        return std::pair(evaluate(p, s).synchronisation, evaluate(measured, s).synchronisation);
+    };
+    auto const all = sums({megatron_placement({1, 4, 1}), 2, 1, {0, 4}});
+    CHECK(all.first == links * bytes(4 * per_layer));
+    CHECK(all.second == 3 * all.first);
+    auto const across = sums({{{2, 2, 1}, {0, 2, 1, 3}}, 4, 1, {0, 2, 4}});
+    CHECK(across.second == 3 * across.first);
+    auto const inside = sums({megatron_placement({2, 2, 1}), 2, 2, {0, 2, 4}});
+    CHECK(inside.second == inside.first);
+    CHECK(strategy_model(measured).measured_speedup() == 1);
+    measured.all_reduce = {{{seconds(0), 0.25 * links}}};
+    CHECK(strategy_model(measured).measured_speedup() == 4);
+    measured.all_reduce = collective_model{};
+    CHECK_THROWS_WITH_AS(validate(measured), doctest::Contains("all-reduce"), input_error);
 }
 
 TEST_CASE("stages sum the gradients of a parameter they share after their copies have") {
