@@ -17,18 +17,43 @@
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/batch_split.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace heddle::cli {
 
-std::size_t training::ranks() const {
-    std::size_t sum = 0;
-    if (auto const* const spmd = std::get_if<plan>(&planned)) sum = ranks_of(*spmd);
-    if (auto const* const staged = std::get_if<staged_plan>(&planned))
-        for (auto const& s : staged->stages) sum += ranks_of(s.plan);
-    if (auto const* const pipeline = std::get_if<pipeline_plan>(&planned))
-        for (auto const& s : pipeline->stages) sum += pipeline->copies() * s.degree();
-    return sum;
+namespace {
+
+void place(plan const& p, training& in) {
+    in.device_count = ranks_of(p);
+    for (std::size_t d = 0; d < in.device_count; ++d) in.devices.push_back(d);
+}
+
+void place(pipeline_plan const& p, training& in) {
+    in.device_count = p.devices.size();
+    for (auto const& s : p.stages)
+        for (auto const& copy : s.devices) in.devices.insert(in.devices.end(), copy.begin(), copy.end());
+}
+
+void place(staged_plan const& p, training& in) {
+    in.device_count = p.device_count;
+    for (auto const& s : p.stages) in.devices.insert(in.devices.end(), s.devices.begin(), s.devices.end());
+}
+
+} // namespace
+
+std::vector<std::size_t> training::processes(std::size_t count, std::string const& plan) const {
+    if (count == device_count) return devices;
+    if (count != ranks())
+        throw input_error(
+            plan, "keeps " + std::to_string(ranks()) + " devices busy, and there are " + std::to_string(count) +
+                      " processes; start one for each" +
+                      (device_count > ranks() ? ", or for each of the cluster's " + std::to_string(device_count) : ""));
+    auto busy = devices;
+    std::ranges::sort(busy);
+    std::vector<std::size_t> result;
+    for (auto d : devices) result.push_back(static_cast<std::size_t>(std::ranges::lower_bound(busy, d) - busy.begin()));
+    return result;
 }
 
 std::vector<stored_parts> training::stored() const {
@@ -56,6 +81,7 @@ training read_training(std::string const& plan, std::string const& model) {
     auto const take = [&](auto p) {
         result.model = read_planned_model(model, {}, p.provenance);
         if (auto const checked = verify(result.model.program, p); !checked) throw input_error(plan, checked.problem);
+        place(p, result);
         result.planned = std::move(p);
     };
     if (is_pipeline_plan(plan, text)) take(json::parse_pipeline_plan(text, plan));

@@ -20,10 +20,16 @@ struct training {
     json::model model;
     std::variant<plan, pipeline_plan, staged_plan> planned;
     std::string plan_digest;
+    /// The device of the cluster that each rank is planned for, and how many the cluster has.
+    std::vector<std::size_t> devices;
+    std::size_t device_count = 0;
 
     /// Returns the number of processes or threads that run the plan.
-    [[nodiscard]] std::size_t ranks() const;
-    /// Returns what each of them stores.
+    [[nodiscard]] std::size_t ranks() const { return devices.size(); }
+    /// Returns which of so many processes runs each rank: one was started for each device of the cluster, or for each that
+    /// the plan keeps busy. *Throws* `input_error` that names the plan's file if there are neither so many nor so few.
+    [[nodiscard]] std::vector<std::size_t> processes(std::size_t count, std::string const& plan) const;
+    /// Returns what each rank stores.
     [[nodiscard]] std::vector<stored_parts> stored() const;
 };
 

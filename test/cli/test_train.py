@@ -53,6 +53,29 @@ class Train(TrainingCase):
                         for one, other in zip(losses, in_job):
                             self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
 
+    @unittest.skipUnless(MPIRUN, "there is no mpirun")
+    def test_each_process_does_the_work_of_its_device(self):
+        plan, content = self.plan("gpt", "--planner", "amp", "--pipeline-degree", "2", "--data-degree", "2", "--tensor-degrees", "1")
+        first, last = (stage["devices"] for stage in content["stages"])
+        for first, last in ((first, last), (last, first)):
+            content["stages"][0]["devices"], content["stages"][1]["devices"] = first, last
+            plan.write_text(json.dumps(content))
+            told = subprocess.run([*MPIRUN, "--tag-output", "-n", "4", HEDDLE, "train", "--plan", plan, "--model", self.model("gpt"), "--steps", "1", "--json"],
+                                  capture_output=True, text=True, timeout=120)
+            self.assertEqual(told.returncode, 0, told.stderr)
+            self.assertIn(f"[1,{first[0][0]}]<stdout>:{{", told.stdout)  # the first device of the first stage tells
+
+    @unittest.skipUnless(MPIRUN, "there is no mpirun")
+    def test_devices_that_a_plan_leaves_out_may_have_a_process(self):
+        far = {**CLUSTER, "links": {"inter": {"bandwidth": 1e3, "latency": 1}}}  # so that one device computes alone
+        plan, content = self.plan("gpt", "--planner", "joint", cluster=self.write("far.json", far))
+        busy = content["pipeline"][0]["devices"]
+        self.assertEqual(len(busy), 1)
+        for ranks in (1, 4):
+            self.equals_single_device(self.train(plan, "gpt", "--check", "--optimizer", "adam", ranks=ranks, steps=5))
+        told = self.train(plan, "gpt", ranks=3)
+        self.assertIn("keeps 1 devices busy, and there are 3 processes; start one for each, or for each of the cluster's 4", told.stderr)
+
     def test_optimisers_accumulation_and_groups(self):
         plan, _ = self.plan("gpt", "--group-machines")
         for options in (("--optimizer", "sgd", "--rate", "1e-4", "--momentum", "0.9"), ("--optimizer", "adam", "--accumulate", "3"),

@@ -134,17 +134,17 @@ int run_in_threads(train_arguments const& a) {
 #ifdef HEDDLE_HAS_MPI
 int run_in_job(train_arguments const& a, mpi::communicator& world) {
     auto const what = read(a);
-    if (world.size() != what.ranks())
-        throw input_error(a.plan, "keeps " + std::to_string(what.ranks()) + " devices busy, and there are " +
-                                      std::to_string(world.size()) + " processes; start one for each");
+    auto const processes = what.processes(world.size(), a.plan);
     world.require_equal("plan", what.plan_digest);
     world.require_equal("model", what.model.digest);
+    if (std::ranges::find(processes, world.rank()) == processes.end()) return done; // the plan leaves its device out
+    auto ranks = world.group(processes);
     std::optional<report> told;
-    if (world.rank() == 0) told.emplace(a, what);
+    if (ranks.rank() == 0) told.emplace(a, what);
     auto const tell = [&](train_step const& s) { (*told)(s); };
-    if (is_of_16_bits(a)) train_in_job_in_16_bits(a, what, world, tell);
-    else if (a.precision == "float32") train_in_job<float>(a, what, world, tell);
-    else train_in_job<double>(a, what, world, tell);
+    if (is_of_16_bits(a)) train_in_job_in_16_bits(a, what, ranks, tell);
+    else if (a.precision == "float32") train_in_job<float>(a, what, ranks, tell);
+    else train_in_job<double>(a, what, ranks, tell);
     if (told) told->finish();
     return done;
 }

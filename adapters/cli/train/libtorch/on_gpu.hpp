@@ -15,6 +15,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
@@ -54,6 +55,8 @@ void train_on_gpu_in(train_arguments const& arguments, training const& what, ste
     if (where.ranks != what.ranks())
         throw input_error(arguments.plan, "keeps " + std::to_string(what.ranks()) + " devices busy, and there are " +
                                               std::to_string(where.ranks) + " processes; start one for each");
+    auto const processes = what.processes(where.ranks, arguments.plan);
+    auto const rank = static_cast<std::size_t>(std::ranges::find(processes, where.rank) - processes.begin());
     auto const device = device_of(where.local_rank);
     c10::cuda::set_device(device);
     auto const computation = c10::cuda::getStreamFromPool(false, device);
@@ -64,9 +67,8 @@ void train_on_gpu_in(train_arguments const& arguments, training const& what, ste
                                  : nccl::store_from_environment(where, time_out);
     for (auto const& [name, value] : {std::pair("version of heddle", std::string(library_version)),
                                       std::pair("plan", what.plan_digest), std::pair("model", what.model.digest)})
-        nccl::require_equal(*shared, where.rank, where.ranks, name, value, time_out);
-    nccl::communicator world(*shared, where.rank, where.ranks,
-                             {.computation = computation.stream(), .time_out = time_out});
+        nccl::require_equal(*shared, rank, where.ranks, name, value, time_out);
+    nccl::communicator world(*shared, rank, where.ranks, {.computation = computation.stream(), .time_out = time_out});
     libtorch::kernels<Scalar> const kernels;
     train_in(arguments, what, world, kernels, report, [&](auto& rank, auto&& train_on) {
         if (!arguments.graph) return train_on(rank);
