@@ -19,6 +19,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -229,6 +230,17 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
 #ifdef HEDDLE_LIBTORCH_HAS_CUDA
     if (n.is_cuda()) return unit_bits_on_cuda(n, state);
 #endif
+    if (n.is_cpu()) { // one pass instead of one for each operation
+        auto const numbers = n.contiguous();
+        auto bits = at::empty_like(numbers);
+        auto const* const from = numbers.data_ptr<std::int64_t>();
+        std::transform(from, from + numbers.numel(), bits.data_ptr<std::int64_t>(), [state](std::int64_t number) {
+            auto const first =
+                search::mix_bits(static_cast<std::uint64_t>(number) * golden_gamma + state + golden_gamma);
+            return as_signed(search::mix_bits(first + state) >> 11);
+        });
+        return bits;
+    }
     auto const first = mixed_bits(n.mul(as_signed(golden_gamma)).add(as_signed(state + golden_gamma)));
     return shifted_right(mixed_bits(first.add(as_signed(state))), 11);
 }
