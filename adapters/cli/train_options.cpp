@@ -73,7 +73,8 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
 CLI::App* add_profile_options(CLI::App& app, profile_arguments& a) {
     auto* const command = app.add_subcommand(
         "profile", "Measure the operators of a model, and collectives between the processes that mpirun starts");
-    command->add_option("--model", a.model, "Model file")->type_name("FILE")->required();
+    command->add_option("--model", a.model, "Model file; without one, collectives alone are measured")
+        ->type_name("FILE");
     command->add_option("--devices", a.devices, "The type of each process's device, with commas, or of all")
         ->type_name("TYPES")
         ->delimiter(',')

@@ -27,9 +27,10 @@ namespace heddle::cli {
 
 namespace {
 
-/// Returns the model with its batch, a half and a quarter of it: whole operators, and such as devices have that share
-/// the batch.
+/// Returns the model, if one is given, with its batch, a half and a quarter of it: whole operators, and such as devices
+/// have that share the batch.
 std::vector<program> sizes_of(profile_arguments const& a) {
+    if (a.model.empty()) return {};
     auto const model = read_model(a.model, {});
     std::vector<program> sizes{model.program};
     auto const batch = split_along_batch(index_program(model.program)).places;
@@ -56,6 +57,7 @@ void finish(profile_arguments const& a, std::vector<sample> const& samples) {
 
 int run_profile_alone(profile_arguments const& a) {
     require_devices(a, 1);
+    if (a.model.empty()) throw input_error("--model", "is missing, and one process has no collectives to measure");
     json::require_writable(a.out);
     auto const sizes = sizes_of(a);
     finish(a, a.precision == "float32" ? profile_alone<float>(a, sizes) : profile_alone<double>(a, sizes));

@@ -6,6 +6,7 @@
 #include "measure.hpp"
 #include "profile.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/cluster/sample.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/kernel.hpp>
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -117,7 +119,7 @@ private:
     void add(step_work const& s, local_work const& work, std::function<void()> const& call, double share = 1) {
         constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
         bytes const size = (work.whole + work.split * share) * (double{sizeof(scalar)} / element_size(s.type));
-        flops const operations = work.operations * (work.is_divided ? share : 1);
+        flops const operations = work.operations * share;
         if (!work.launches || !known_.insert({s.category, operations.value, size.value}).second) return;
         samples_.push_back({s.category, device_, 0, type, operations, size,
                             seconds(median_seconds(call, arguments_.least_seconds, arguments_.repeats))});
@@ -206,9 +208,15 @@ template <class Backend, class World>
     constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
     std::vector<sample> all;
     std::set<std::string> measured;
-    for (std::size_t rank = 0; rank < world.size(); ++rank) {
+    auto const tell = [&](std::string const& what) {
+        if (world.rank() > 0) return;
+        std::printf("measuring %s\n", printable(what).c_str());
+        std::fflush(stdout);
+    };
+    for (std::size_t rank = 0; rank < world.size() && !sizes.empty(); ++rank) {
         auto const& device = a.devices[std::min(rank, a.devices.size() - 1)];
         if (!measured.insert(device).second) continue;
+        tell("operators of " + device);
         std::vector<sample> of_device;
         if (world.rank() == rank) {
             operator_profile<Backend> operators(backend, device, a);
@@ -220,6 +228,7 @@ template <class Backend, class World>
     }
     for (std::size_t n = 2; n < 2 * world.size(); n *= 2) {
         std::vector<std::size_t> members(std::min(n, world.size()));
+        tell("collectives of " + std::to_string(members.size()) + " processes");
         std::iota(members.begin(), members.end(), std::size_t{0});
         if (world.rank() < members.size()) {
             auto group = world.group(members);
