@@ -1,15 +1,17 @@
-"""Machines of the bed: network namespaces with a link of limited rate each, and a share of a processor for each rank.
+"""Machines of the bed: network namespaces with a link of limited rate each, and a share of one processor for each rank.
 
-Everything that is made is named after this process, and is removed when a `Bed` is left.
+All ranks run on the last processor, one at a time: on processors of their own they would slow each other down where these are threads of one core. Everything else runs on the others. Everything that is made is named after this process, and is removed when a `Bed` is left.
 """
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
+import threading
 
-PERIOD = 5000  # microseconds in which a rank may use its share of a processor
+PERIOD = 10000  # microseconds in which a rank may use its share of the processor, which is a thousand of them at least
 BURST = 0.25e-3  # seconds of a link's rate that it passes at once, and at least two large packets
 
 
@@ -21,11 +23,11 @@ def quota_folder(name):
     """The folder of a group of processes with a quota, and how to set it: of control groups of version 2, or 1."""
     root = pathlib.Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists() and "cpu" in (root / "cgroup.controllers").read_text().split():
-        return root / name, "cgroup.procs", lambda folder, quota: (folder / "cpu.max").write_text(f"{quota} {PERIOD}")
+        return root / name, "cgroup.procs", lambda folder, quota: (folder / "cpu.max").write_text(f"{quota or 'max'} {PERIOD}")
 
     def set_quota(folder, quota):
         (folder / "cpu.cfs_period_us").write_text(str(PERIOD))
-        (folder / "cpu.cfs_quota_us").write_text(str(quota))
+        (folder / "cpu.cfs_quota_us").write_text(str(quota or -1))
     return root / "cpu" / name, "tasks", set_quota
 
 
@@ -33,7 +35,9 @@ def why_impossible():
     """A sentence that says why there can be no bed here, or nothing."""
     if os.geteuid() != 0:
         return "the bed needs root, for network namespaces and quotas of processors"
-    for tool in ("ip", "tc", "mpirun", "nsenter", "unshare"):
+    if len(os.sched_getaffinity(0)) < 2:
+        return "the bed needs two processors, one for its ranks"
+    for tool in ("ip", "tc", "mpirun", "nsenter", "taskset", "unshare"):
         if not shutil.which(tool):
             return f"the bed needs the command {tool}"
     name = f"heddle-bed-try-{os.getpid()}"
@@ -59,11 +63,12 @@ def why_impossible():
 
 
 class Bed:
-    """Ranks in namespaces of their own, joined by a bridge: rank k has `cores[k]` of a processor and a link of `megabits`."""
+    """Ranks in namespaces of their own, joined by a bridge: rank k has `cores[k]` of the processor and a link of `megabits`."""
 
     def __init__(self, megabits, cores):
         self.megabits, self.cores = megabits, cores
         self.name = f"hb{os.getpid() % 100000}"
+        *self.others, self.processor = sorted(os.sched_getaffinity(0))
 
     def __enter__(self):
         self.made = contextlib.ExitStack()
@@ -101,10 +106,9 @@ class Bed:
             for where, device in ((("ip", "netns", "exec", space), inside), ((), outside)):
                 if shutil.which("ethtool"):
                     run(*where, "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "off", check=False)
-            group, _, set_quota = quota_folder(space)
+            group, _, _ = quota_folder(space)
             group.mkdir()
             self.made.callback(group.rmdir)
-            set_quota(group, round(cores * PERIOD))
         _, tasks, _ = quota_folder("")
         self.agent = self.script("agent", f'''host=$1; shift; k=$(( ${{host##*.}} - 1 ))
 export TMPDIR={self.folder}/$k; mkdir -p $TMPDIR
@@ -113,7 +117,7 @@ exec nsenter --net=/run/netns/{self.name}n$k unshare --uts sh -c "hostname {self
         self.rank = self.script("rank", f'''set -e
 echo $$ > {group}n$OMPI_COMM_WORLD_RANK/{tasks}
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-exec env $BED_ENVIRONMENT "$@"''')
+exec taskset -c {self.processor} env $BED_ENVIRONMENT "$@"''')
 
     def script(self, name, text):
         path = self.folder / name
@@ -121,15 +125,38 @@ exec env $BED_ENVIRONMENT "$@"''')
         path.chmod(0o755)
         return path
 
-    def job(self, *command, time_out=600, environment=None):
-        """Runs a command as one process for each rank, and returns what it printed."""
+    def limit(self, is_limited=True):
+        """Gives ranks their shares of the processor, or as much as there is."""
+        for k, cores in enumerate(self.cores):
+            group, _, set_quota = quota_folder(f"{self.name}n{k}")
+            set_quota(group, round(cores * PERIOD) if is_limited else None)
+
+    def job(self, *command, time_out=600, environment=None, limit_from=None):
+        """Runs a command as one process for each rank, and returns what it printed. Shares of the processor count from the beginning, or from the first line that matches `limit_from`."""
         hosts = ",".join(f"10.77.0.{k + 1}:1" for k in range(len(self.cores)))
         mca = {"plm_rsh_agent": self.agent, "plm_rsh_no_tree_spawn": 1, "btl": "tcp,self", "btl_tcp_if_include": "10.77.0.0/24",
                "oob_tcp_if_include": "10.77.0.0/24"}
         options = [word for name, value in mca.items() for word in ("--mca", name, value)]
         variables = " ".join(f"{name}={value}" for name, value in (environment or {}).items())
-        told = subprocess.run(["mpirun", "--allow-run-as-root", *map(str, options), "-x", f"BED_ENVIRONMENT={variables}", "--host", hosts, "-n", str(len(self.cores)), str(self.rank), *map(str, command)],
-                              capture_output=True, text=True, timeout=time_out)
-        if told.returncode != 0:
-            raise RuntimeError(f"{' '.join(map(str, command))}: {told.stderr.strip()}")
-        return told.stdout
+        self.limit(not limit_from)
+        whole = ["taskset", "-c", ",".join(map(str, self.others)), "mpirun", "--allow-run-as-root", "--bind-to", "none", *options, "-x", f"BED_ENVIRONMENT={variables}",
+                 "--host", hosts, "-n", len(self.cores), self.rank, *command]
+        with tempfile.TemporaryFile("w+") as told, subprocess.Popen([str(word) for word in whole], stdout=subprocess.PIPE, stderr=told, text=True) as running:
+            late = threading.Timer(time_out, running.terminate)
+            late.start()
+            lines = []
+            try:
+                for line in running.stdout:
+                    lines.append(line)
+                    if limit_from and re.match(limit_from, line):
+                        self.limit()
+                        limit_from = None
+            except BaseException:
+                running.terminate()
+                raise
+            finally:
+                late.cancel()
+            if running.wait() != 0:
+                told.seek(0)
+                raise RuntimeError(f"{' '.join(map(str, command))}: {told.read().strip()}")
+        return "".join(lines)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import pathlib
+import re
 import signal
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "adapters/libtorch"), str(HERE.
 import network  # noqa: E402
 
 EVEN = "even data parallel"
+A_STEP = r"^ *(\d+) +\S+ +(\d+\.\d+) "  # a line of `heddle train`: number, loss, seconds
 
 
 def tell(*words):
@@ -77,31 +79,33 @@ class Runs:
         beside.write_text(json.dumps(self.known, indent=1) + "\n")
         beside.replace(self.file)
 
-    def profile(self, out, bed, model):
-        """Samples of what the ranks of a bed measure, as lines."""
+    def profile(self, out, bed, what, **how):
+        """Samples of what the ranks of a bed measure, as lines behind their header."""
         if not out.exists():
-            how, beside = self.config["profile"], out.with_suffix(".new")
+            beside, options = out.with_suffix(".new"), self.config["profile"]
             with bed:
-                bed.job(self.heddle, "profile", "--model", model, "--devices", ",".join(type_name(c) for c in bed.cores), "--out", beside, *self.config["kernels"],
-                        "--repeats", how["repeats"], "--least-seconds", how["least_seconds"], time_out=7200)
+                bed.job(self.heddle, "profile", *what, "--devices", "rank", "--out", beside, *self.config["kernels"],
+                        "--repeats", options["repeats"], "--least-seconds", options["least_seconds"], time_out=7200, **how)
             beside.replace(out)
         return out.read_text().splitlines()
 
     def cluster(self, model, megabits, speeds):
-        """The cluster that is fitted to measurements: of this model's operators on each share of a processor, and of collectives on this network at these speeds."""
+        """The cluster that is fitted to measurements: of this model's operators on the whole processor, of which a rank with a share takes as many times as long, and of collectives on this network at these speeds."""
         cores = self.config["cores"][speeds]
         name = self.out / f"{model}-{megabits}-{speeds}".replace(" ", "-")
         fitted, base, samples = (pathlib.Path(f"{name}.{kind}") for kind in ("cluster.json", "base.json", "samples.csv"))
         if fitted.exists():
             return fitted
-        tiny = self.out / "tiny.json.gz"
-        if not tiny.exists():
-            export(tiny, {**next(iter(self.config["models"].values())), "layers": 1, "batch": 4, "length": 4, "vocabulary": 8, "d": 8, "ff": 8, "heads": 1})
-        header, *all_samples = self.profile(self.out / f"collectives-{megabits}-{speeds}.csv".replace(" ", "-"), network.Bed(megabits, cores), tiny)
-        all_samples = [line for line in all_samples if line.split(",")[1] == ""]
+        all_samples = self.profile(self.out / f"collectives-{megabits}-{speeds}.csv".replace(" ", "-"), network.Bed(megabits, cores), [], limit_from="measuring collectives")
+        header, *operators = self.profile(self.out / f"operators-{model}.csv", network.Bed(megabits, [1]), ["--model", self.model(model)])
+        columns = header.split(",")
+        device, seconds = columns.index("device"), columns.index("seconds")
         for share in sorted(set(cores)):
-            all_samples += self.profile(self.out / f"operators-{model}-{share}.csv", network.Bed(megabits, [share]), self.model(model))[1:]
-        samples.write_text("\n".join([header, *all_samples]) + "\n")
+            for line in operators:
+                values = line.split(",")
+                values[device], values[seconds] = type_name(share), repr(float(values[seconds]) / share)
+                all_samples.append(",".join(values))
+        samples.write_text("\n".join(all_samples) + "\n")
         base.write_text(json.dumps(base_cluster(cores)))
         self.call("fit", "--samples", samples, "--cluster", base, "--ranks", len(cores), "--out", fitted)
         return fitted
@@ -122,8 +126,8 @@ class Runs:
         if "cores" in other:
             planned_on = self.with_speeds_of(planned_on, self.cluster(model, megabits, other["cores"]))
         out = self.out / f"{model}-{megabits}-{speeds}-{name}.plan.json".replace(" ", "-")
-        trace = ["--trace", out.with_suffix(".trace.json")] if "hap" in what["options"] else []
-        self.call("plan", "--model", self.model(model), "--cluster", planned_on, *what["options"], *self.config.get("planning", []), *trace, "--out", out)
+        trace = ["--trace", out.with_suffix(".trace.json")] if name == "chosen" else []
+        self.call("plan", "--model", self.model(model), "--cluster", planned_on, *what["options"], *trace, "--out", out)
         is_pipeline = json.loads(out.read_text())["format"] == "heddle.pipeline_plan"  # whose price needs the model
         told = json.loads(self.call("cost", "--plan", out, *(["--model", self.model(model)] if is_pipeline else []), "--cluster",
                                     self.cluster(model, megabits, speeds), "--json"))
@@ -166,8 +170,9 @@ class Runs:
                 order = list(plans)[repeat % len(plans):] + list(plans)[:repeat % len(plans)]
                 for name in order:
                     told = bed.job(self.heddle, "train", "--plan", plans[name][0], "--model", self.model(model), *self.config["kernels"], *self.config["training"],
-                                   "--steps", self.config["steps"], "--json", time_out=3600)
-                    seconds[name] += json.loads(told)["seconds"][1:]  # the first finds caches and connections cold
+                                   "--steps", self.config["steps"], time_out=3600, limit_from=A_STEP)
+                    # The first step finds caches and connections cold, and shares of the processor begin in the second.
+                    seconds[name] += [float(s) for n, s in re.findall(A_STEP, told, re.MULTILINE) if int(n) > 2]
                     tell(f"{key}, {name}: predicted {plans[name][1]:.3f}, measured {statistics.median(seconds[name]):.3f} s")
             self.trace(bed, model, plans["chosen"][0])
         self.known["cases"][key] = {"model": model, "megabits": megabits, "speeds": speeds, "left_out": left_out,
@@ -212,8 +217,8 @@ def number(x):
 def page(known, config):
     s = summary(known)
     lines = ["# The bed: predicted and measured iterations", "",
-             "Ranks in network namespaces, one thread each, with a share of a processor (quotas of 5 ms periods) and a link of limited rate (`tc tbf`). `bench/bed/run.py` measures what is in `bench/bed/bed.json`,",
-             "which was fixed before the first run, and writes this page. Clusters are fitted to `heddle profile` alone; nothing is fitted to the iterations below. Of each plan the median, the least and the most of all steps but a run's first.", "",
+             "Ranks in network namespaces, one thread each, with a share of one processor (quotas of 10 ms periods) and a link of limited rate (`tc tbf`). `bench/bed/run.py` measures what is in `bench/bed/bed.json`,",
+             "which was fixed before the first run, and writes this page. Clusters are fitted to `heddle profile` alone; nothing is fitted to the iterations below. Of each plan the median, the least and the most of all steps but a run's first two.", "",
              f"{s['plans']} plans in {s['cases']} cases: Pearson's correlation {number(s['pearson'])} (aim 0.97), mean error {100 * s['mean_error']:.1f} % (aim 8 %), worst {100 * s['worst_error']:.0f} %;"
              f" the chosen plan is the fastest, or within 3 % of it, in {s['chosen_within_3_percent']} of {s['cases']}.", ""]
     if s["promised"]:
