@@ -17,6 +17,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -129,9 +130,33 @@ struct plain_ring {
     double size = 0;
 };
 
+/// Returns the latency, and the seconds of a byte, of a sum over a ring; so many rings join each machine to another one.
+std::pair<double, double> plain_line(strategy_problem const& p, machine_list const& machines,
+                                     std::vector<double> const& crossing) {
+    double bandwidth = infinite, latency = 0;
+    std::set<std::size_t> const span(machines.begin(), machines.end());
+    for (auto const x : span) {
+        auto const& machine = p.machines[x];
+        if (std::ranges::count(machines, x) > 1) {
+            bandwidth = std::min(bandwidth, machine.inside.bandwidth.value);
+            latency = std::max(latency, machine.inside.latency.value);
+        }
+        if (span.size() > 1) latency = std::max(latency, machine.outside.latency.value);
+    }
+    // Machines are visited in order; a link between two is as slow as either's and as busy as the busier.
+    machine_list const order(span.begin(), span.end());
+    for (std::size_t i = 0; order.size() > 1 && i < order.size(); ++i) {
+        auto const a = order[i], b = order[(i + 1) % order.size()];
+        bandwidth =
+            std::min(bandwidth, std::min(p.machines[a].outside.bandwidth, p.machines[b].outside.bandwidth).value /
+                                    std::max(crossing[a], crossing[b]));
+    }
+    double const n = static_cast<double>(machines.size());
+    return {2 * (n - 1) * latency, 2 * (n - 1) / n / bandwidth};
+}
+
 double plain_all_reduce(strategy_problem const& p, std::vector<plain_ring> const& rings) {
     auto const sums = [](plain_ring const& ring) { return ring.machines.size() > 1 && ring.size > 0; };
-    // How many rings join each machine to another one.
     std::vector<double> crossing(p.machines.size());
     for (auto const& ring : rings) {
         std::set<std::size_t> const span(ring.machines.begin(), ring.machines.end());
@@ -141,26 +166,17 @@ double plain_all_reduce(strategy_problem const& p, std::vector<plain_ring> const
     double slowest = 0;
     for (auto const& ring : rings) {
         if (!sums(ring)) continue;
-        double bandwidth = infinite, latency = 0;
-        std::set<std::size_t> const span(ring.machines.begin(), ring.machines.end());
-        for (auto const x : span) {
-            auto const& machine = p.machines[x];
-            if (std::ranges::count(ring.machines, x) > 1) {
-                bandwidth = std::min(bandwidth, machine.inside.bandwidth.value);
-                latency = std::max(latency, machine.inside.latency.value);
-            }
-            if (span.size() > 1) latency = std::max(latency, machine.outside.latency.value);
+        auto const [latency, slope] = plain_line(p, ring.machines, crossing);
+        double time = latency + slope * ring.size;
+        bool const crosses = std::ranges::count(ring.machines, ring.machines.front()) != std::ssize(ring.machines);
+        if (p.all_reduce && (crosses || p.machines.size() == 1)) { // as much slower as over all devices
+            auto const [of_all, per_byte] = plain_line(p, p.machine_of_device(), std::vector(p.machines.size(), 1.0));
+            time = 0;
+            for (auto const& piece : p.all_reduce->pieces)
+                time = std::max(time, piece.latency.value * (of_all > 0 ? latency / of_all : 1) +
+                                          piece.slope.value * slope / per_byte * ring.size);
         }
-        // Machines are visited in order; a link between two is as slow as either's and as busy as the busier.
-        machine_list const order(span.begin(), span.end());
-        for (std::size_t i = 0; order.size() > 1 && i < order.size(); ++i) {
-            auto const a = order[i], b = order[(i + 1) % order.size()];
-            bandwidth =
-                std::min(bandwidth, std::min(p.machines[a].outside.bandwidth, p.machines[b].outside.bandwidth).value /
-                                        std::max(crossing[a], crossing[b]));
-        }
-        double const n = static_cast<double>(ring.machines.size());
-        slowest = std::max(slowest, 2 * (n - 1) * (latency + ring.size / n / bandwidth));
+        slowest = std::max(slowest, time);
     }
     return slowest;
 }
