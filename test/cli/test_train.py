@@ -67,14 +67,14 @@ class Train(TrainingCase):
 
     @unittest.skipUnless(MPIRUN, "there is no mpirun")
     def test_devices_that_a_plan_leaves_out_may_have_a_process(self):
-        far = {**CLUSTER, "links": {"inter": {"bandwidth": 1e3, "latency": 1}}}  # so that one device computes alone
+        far = {**CLUSTER, "links": {"inter": {"bandwidth": 1e3, "latency": 1}}}  # so that few devices compute
         plan, content = self.plan("gpt", "--planner", "joint", cluster=self.write("far.json", far))
-        busy = content["pipeline"][0]["devices"]
-        self.assertEqual(len(busy), 1)
-        for ranks in (1, 4):
+        busy = sum(len(stage["devices"]) for stage in content["pipeline"])
+        self.assertLess(busy, 4)
+        for ranks in (busy, 4):
             self.equals_single_device(self.train(plan, "gpt", "--check", "--optimizer", "adam", ranks=ranks, steps=5))
-        told = self.train(plan, "gpt", ranks=3)
-        self.assertIn("keeps 1 devices busy, and there are 3 processes; start one for each, or for each of the cluster's 4", told.stderr)
+        told = self.train(plan, "gpt", ranks=5)
+        self.assertIn(f"keeps {busy} devices busy, and there are 5 processes; start one for each, or for each of the cluster's 4", told.stderr)
 
     def test_optimisers_accumulation_and_groups(self):
         plan, _ = self.plan("gpt", "--group-machines")
