@@ -44,10 +44,12 @@ std::vector<std::string> check_in_cluster(fit_report const& report, cluster cons
         auto const type = std::ranges::find(c.types, f.device, &device_type::name);
         if (type == c.types.end()) continue;
         cost_model const model(c, {{static_cast<std::size_t>(type - c.types.begin()), 1}}, f.type);
+        kernel_kind kernel{f.type, f.category};
+        if (f.of) kernel.operator_kind = f.of->kind, kernel.is_backward = f.of->is_backward;
         double worst = 0;
         for (auto const& p : f.points) {
             local_work const work{flops(p.work), bytes(p.size), bytes(0), true};
-            worst = std::max(worst, std::abs(model.time(work, 0, f.type, f.category, false, 1) / p.time - 1));
+            worst = std::max(worst, std::abs(model.time(work, 0, kernel, false, 1) / p.time - 1));
         }
         constexpr double much = 0.05;
         if (worst > f.quality.in_sample.worst + much)

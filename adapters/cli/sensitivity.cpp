@@ -51,8 +51,9 @@ std::vector<cluster_number> numbers_of(cluster const& c) {
                                [t](cluster& on, double by) {
                                    for (auto& [element, rates] : on.types[t].rates) {
                                        rates.fallback = rates.fallback * by;
-                                       for (auto& [kind, speed] : rates.by_class)
-                                           if (speed.rate) *speed.rate = *speed.rate * by;
+                                       for_each_speed(rates, [by](class_speed& speed) {
+                                           if (speed.rate) *speed.rate *= by;
+                                       });
                                    }
                                }});
         numbers.push_back({type.name + ".bandwidth", type.bandwidth.value, "B/s",

@@ -91,11 +91,11 @@ cluster with_faster_device(cluster c, std::size_t type, double factor) {
     c.types[type].bandwidth *= factor;
     for (auto& [element, table] : c.types[type].rates) {
         table.fallback *= factor;
-        for (auto& [category, speed] : table.by_class) {
+        for_each_speed(table, [&](class_speed& speed) {
             if (speed.rate) *speed.rate *= factor;
             if (speed.bandwidth) *speed.bandwidth *= factor;
             if (speed.overhead) *speed.overhead *= 1 / factor;
-        }
+        });
     }
     c.types[type].overhead *= 1 / factor;
     return c;

@@ -299,6 +299,7 @@ struct cluster_limits {
         if (random.chance(0.3)) {
             flops_per_second const rate(random.log_between(1e3, 1e5));
             table.by_class[operator_class::matmul] = {rate, 0.75 * type.bandwidth, 2 * type.overhead};
+            table.by_operator[{"linear", true}] = {0.5 * rate, {}, {}};
         }
         c.types.push_back(std::move(type));
     }

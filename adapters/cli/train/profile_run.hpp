@@ -13,6 +13,7 @@
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/heddle.hpp>
+#include <heddle/json/samples.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <algorithm>
@@ -54,7 +55,8 @@ public:
         : backend_(backend), device_(std::move(device)), arguments_(arguments) {}
 
     void measure(program const& p) {
-        auto const indexed = index_program(p);
+        auto indexed = index_program(p);
+        for (auto& t : indexed.tensors) t.uses = std::min(t.uses, 1u); // no call sums the cotangents of several uses
         std::map<tensor_id, tensor> values;
         std::map<tensor_id, std::size_t> uses;
         for (operator_id o = 0; o < p.operator_count(); ++o)
@@ -111,24 +113,30 @@ private:
             g.push_back(indexed.tensors[indexed.operators[how.op].results[k]].has_cotangent ? &ones[k] : nullptr);
         }
         auto const step = make_step(indexed, how, {});
-        add(step, step.forward, [&] { (void)backend_.forward(call, x); }, share);
+        add(step, false, [&] { (void)backend_.forward(call, x); }, share);
         if (std::ranges::any_of(g, [](auto const* c) { return c != nullptr; }))
-            add(step, step.backward, [&] { (void)backend_.backward(call, x, y, g); }, share);
+            add(step, true, [&] { (void)backend_.backward(call, x, y, g); }, share);
         return results;
     }
-    void add(step_work const& s, local_work const& work, std::function<void()> const& call, double share = 1) {
+    void add(step_work const& s, bool is_backward, std::function<void()> const& call, double share) {
         constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
-        bytes const size = (work.whole + work.split * share) * (double{sizeof(scalar)} / element_size(s.type));
-        flops const operations = work.operations * share;
-        if (!work.launches || !known_.insert({s.category, operations.value, size.value}).second) return;
-        samples_.push_back({s.category, device_, 0, type, operations, size,
-                            seconds(median_seconds(call, arguments_.least_seconds, arguments_.repeats))});
+        auto const& work = is_backward ? s.backward : s.forward;
+        auto const here = [&](auto const& moved) {
+            return (moved.whole + moved.split * share) * (double{sizeof(scalar)} / element_size(s.type));
+        };
+        sample one{s.category, device_, 0, type, work.operations * share, here(work)};
+        one.of = operator_pass{s.kind, is_backward};
+        one.beside = here(work.beside);
+        one.kernels_beside = work.kernels_beside;
+        if (!work.launches || !known_.insert({*one.of, one.work.value, one.size.value}).second) return;
+        one.time = seconds(median_seconds(call, arguments_.least_seconds, arguments_.repeats));
+        samples_.push_back(std::move(one));
     }
 
     Backend const& backend_;
     std::string device_;
     profile_arguments const& arguments_;
-    std::set<std::tuple<operator_class, double, double>> known_;
+    std::set<std::tuple<operator_pass, double, double>> known_;
     std::vector<sample> samples_;
 };
 
@@ -179,24 +187,18 @@ template <class Backend>
     return operators.samples();
 }
 
-/// Brings samples of operators from a rank to all.
+/// Brings samples of operators from a rank to all, as text.
 template <class World>
-void share(std::vector<sample>& samples, std::string const& device, element_type type, std::size_t from, World& world) {
-    constexpr std::size_t fields = 4;
-    std::vector<double> numbers{static_cast<double>(samples.size())};
-    world.broadcast(std::span(numbers), from);
-    auto const count = static_cast<std::size_t>(numbers[0]);
-    numbers.clear();
-    for (auto const& s : samples)
-        for (double x :
-             {static_cast<double>(std::get<operator_class>(s.what)), s.work.value, s.size.value, s.time.value})
-            numbers.push_back(x);
-    numbers.resize(count * fields);
-    world.broadcast(std::span(numbers), from);
-    samples.clear();
-    for (std::size_t n = 0; n < numbers.size(); n += fields)
-        samples.push_back({static_cast<operator_class>(numbers[n]), device, 0, type, flops(numbers[n + 1]),
-                           bytes(numbers[n + 2]), seconds(numbers[n + 3])});
+void share(std::vector<sample>& samples, std::size_t from, World& world) {
+    auto const text = json::to_text(samples);
+    std::vector<double> count{static_cast<double>(text.size())}, letters(text.begin(), text.end());
+    world.broadcast(std::span(count), from);
+    letters.resize(static_cast<std::size_t>(count[0]));
+    world.broadcast(std::span(letters), from);
+    if (world.rank() == from) return;
+    std::string read;
+    for (double letter : letters) read.push_back(static_cast<char>(letter));
+    samples = json::parse_samples(read);
 }
 
 /// Measures as one rank of `world`: operators on the first rank of each type of device, one after the other while all
@@ -205,7 +207,6 @@ template <class Backend, class World>
 [[nodiscard]] std::vector<sample> profile_in(profile_arguments const& a, std::vector<program> const& sizes,
                                              World& world, Backend const& backend) {
     using scalar = typename Backend::tensor::scalar_type;
-    constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
     std::vector<sample> all;
     std::set<std::string> measured;
     auto const tell = [&](std::string const& what) {
@@ -223,7 +224,7 @@ template <class Backend, class World>
             for (auto const& p : sizes) operators.measure(p);
             of_device = operators.samples();
         }
-        share(of_device, device, type, rank, world);
+        share(of_device, rank, world);
         all.insert(all.end(), of_device.begin(), of_device.end());
     }
     for (std::size_t n = 2; n < 2 * world.size(); n *= 2) {

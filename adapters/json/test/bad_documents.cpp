@@ -321,7 +321,11 @@ TEST_CASE("bad clusters are refused by place") {
         {"cluster", "/device_types/0/rates/float32/default", "",
          "device_types[0].rates.float32: lacks the field 'default'"},
         {"cluster", "/device_types/0/rates/float32/gemm", "1",
-         "device_types[0].rates.float32.gemm: is no operator class, expected default or one of matmul"},
+         "device_types[0].rates.float32.gemm: is no operator class, expected default, operators or one of matmul"},
+        {"cluster", "/device_types/0/rates/float32/operators", R"({"gelu": {"sideways": 1}})",
+         "device_types[0].rates.float32.operators.gelu: has the unknown field 'sideways'"},
+        {"cluster", "/device_types/0/rates/float32/operators", R"({"gelu": {"forward": {"bandwidth": 0}}})",
+         "device_types[0].rates.float32.operators.gelu.forward.bandwidth: is 0, expected a number"},
         {"cluster", "/device_types/0/rates/float32/matmul", "null",
          "device_types[0].rates.float32.matmul: is null, expected a number"},
         {"cluster", "/device_types/0/rates/float32/matmul", "{\"rate\":0}",
@@ -428,10 +432,18 @@ TEST_CASE("bad fitted models are refused by place") {
 }
 
 TEST_CASE("bad samples are refused by line and column") {
-    std::string const header = "what,device,ranks,dtype,flops,bytes,seconds\n";
+    std::string const header = "what,device,ranks,dtype,flops,bytes,seconds\n",
+                      wide = "what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside\n";
     struct {
         std::string text, message;
     } const cases[] = {
+        {"what,device,ranks,dtype,flops,bytes,seconds,operator\n", "line 1: is 'what,device"},
+        {wide + "all_reduce,,2,,,1,1\n", "line 2: has another number of columns than 11"},
+        {wide + "all_reduce,,2,,,1,1,add,,,\n", "line 2, operator: is 'add', expected nothing for a collective"},
+        {wide + "matmul,big,,float32,1,1,1,linear,,,\n", "line 2, pass: is empty, expected forward or backward"},
+        {wide + "matmul,big,,float32,1,1,1,,forward,,\n", "line 2, pass: is 'forward', expected nothing for"},
+        {wide + "matmul,big,,float32,1,1,1,,,-1,\n", "line 2, bytes_beside: is '-1', expected a number that"},
+        {wide + "matmul,big,,float32,1,1,1,,,1,1.5\n", "line 2, kernels_beside: is '1.5', expected an integer"},
         {"", "is empty, expected the header"},
         {"# nothing\n\n", "is empty, expected the header"},
         {"all_reduce,,2,,,1,1\n", "line 1: is 'all_reduce,,2,,,1,1', expected the header"},

@@ -245,11 +245,40 @@ TEST_CASE("fitted models read and survive being written") {
     auto const again = json::parse_fitted(json::to_text(fitted));
     CHECK(json::to_text(again) == json::to_text(fitted));
     CHECK(again.collectives.at(collective::all_gather).pieces.size() == 2);
-    CHECK(again.speeds.at("small").at(element_type::float32).at(operator_class::elementwise).bandwidth->value ==
-          doctest::Approx(397.6e9).epsilon(1e-3));
+    CHECK(
+        again.speeds.at("small").at(element_type::float32).by_class.at(operator_class::elementwise).bandwidth->value ==
+        doctest::Approx(397.6e9).epsilon(1e-3));
     auto const plain = json::parse_fitted(R"({"ranks": 1, "rates": {"big": {"float32": {"matmul": 2e12}}}})");
-    CHECK(plain.speeds.at("big").at(element_type::float32).at(operator_class::matmul).rate == flops_per_second(2e12));
-    CHECK(!plain.speeds.at("big").at(element_type::float32).at(operator_class::matmul).overhead);
+    auto const& matmul = plain.speeds.at("big").at(element_type::float32).by_class.at(operator_class::matmul);
+    CHECK(matmul.rate == flops_per_second(2e12));
+    CHECK(!matmul.overhead);
+}
+
+TEST_CASE("samples and speeds of kinds of operators survive being written") {
+    std::string const text = "what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside\n"
+                             "all_reduce,,2,,,1024.0,1.0,,,,\n"
+                             "matmul,big,,float32,1000.0,50.0,3.0,linear,forward,20.0,2\n"
+                             "elementwise,big,,float32,8.0,8.0,2.0,gelu,backward,,\n";
+    auto const samples = json::parse_samples(text);
+    REQUIRE(samples.size() == 3);
+    CHECK(!samples[0].of);
+    CHECK(samples[1].of == operator_pass{"linear", false});
+    CHECK(samples[1].beside == bytes(20));
+    CHECK(samples[1].kernels_beside == 2);
+    CHECK(samples[2].of == operator_pass{"gelu", true});
+    CHECK(json::to_text(samples) == text);
+
+    auto const fitted = models_of(fit_samples(samples), 2);
+    auto const again = json::parse_fitted(json::to_text(fitted));
+    CHECK(json::to_text(again) == json::to_text(fitted));
+    auto c = json::read_cluster("examples/formats/cluster.json");
+    c.types[0].name = "big";
+    put_into(c, again);
+    auto const& known = c.types[0].rates.at(element_type::float32).by_operator;
+    CHECK(known.size() == 2);
+    CHECK(known.at({"gelu", true}).bandwidth->value == doctest::Approx(4));
+    CHECK(!known.at({"gelu", true}).rate);
+    CHECK(json::to_text(json::parse_cluster(json::to_text(c))) == json::to_text(c));
 }
 
 TEST_CASE("the example of fitted models is what fitting makes of the example of samples") {
@@ -271,9 +300,9 @@ TEST_CASE("the example of fitted models is what fitting makes of the example of 
     auto const value = [](auto const& q) { return q ? q->value : -1; };
     REQUIRE(found.speeds.size() == expected.speeds.size());
     for (auto const& [device, by_type] : expected.speeds)
-        for (auto const& [type, by_class] : by_type)
-            for (auto const& [category, speed] : by_class) {
-                class_speed const& mine = found.speeds.at(device).at(type).at(category);
+        for (auto const& [type, speeds] : by_type)
+            for (auto const& [category, speed] : speeds.by_class) {
+                class_speed const& mine = found.speeds.at(device).at(type).by_class.at(category);
                 CHECK(value(mine.rate) == doctest::Approx(value(speed.rate)).epsilon(1e-9));
                 CHECK(value(mine.bandwidth) == doctest::Approx(value(speed.bandwidth)).epsilon(1e-9));
                 CHECK(value(mine.overhead) == doctest::Approx(value(speed.overhead)).epsilon(1e-9));

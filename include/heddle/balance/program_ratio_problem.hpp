@@ -99,7 +99,8 @@ struct program_work {
 };
 
 /// A kernel's time on a type, as a function of its ratio.
-program_work kernel_work(cost_model const& model, local_work const& all, step_work const& s, std::size_t t, bool split);
+program_work kernel_work(cost_model const& model, local_work const& all, kernel_kind const& kernel, std::size_t t,
+                         bool split);
 /// Returns the time of what a group's devices exchange, as a function of the type's ratio.
 affine inside_line(cost_model const& model, inside_list const& list, std::size_t t);
 /// Returns a collective's time as a function of the largest ratio. A gradient's includes its part of its bucket's
@@ -133,9 +134,9 @@ public:
         bool const split = s.share.is_split();
         std::size_t const segment = segment_of(s.share), types = model_.class_count();
         for (std::size_t t = 0, n = segment * types; t < types; ++t, ++n) {
-            stages.take(s, step_part::forward, n, kernel_work(model_, s.forward, s, t, split));
-            stages.take(s, step_part::backward, n, kernel_work(model_, s.backward, s, t, split));
-            stages.take(s, step_part::update, n, kernel_work(model_, s.deferred, s, t, false));
+            stages.take(s, step_part::forward, n, kernel_work(model_, s.forward, kernel_of(s, false), t, split));
+            stages.take(s, step_part::backward, n, kernel_work(model_, s.backward, kernel_of(s, true), t, split));
+            stages.take(s, step_part::update, n, kernel_work(model_, s.deferred, kernel_of(s, true), t, false));
             stages.take(s, step_part::update, n,
                         {times(model_.part_of_update(), affine{s.update.whole.value / model_.bandwidth(t),
                                                                s.update.split.value / model_.bandwidth(t)})});
@@ -272,17 +273,17 @@ HEDDLE_INLINE stage_work program_work::in_curves(int count) const {
     return result;
 }
 
-HEDDLE_INLINE program_work kernel_work(cost_model const& model, local_work const& all, step_work const& s,
+HEDDLE_INLINE program_work kernel_work(cost_model const& model, local_work const& all, kernel_kind const& kernel,
                                        std::size_t t, bool split) {
     program_work result;
     auto& straight = result.straight;
     if (all.kernels_beside > 0) {
-        auto const beside = model.beside(all, t, s.type);
+        auto const beside = model.beside(all, t, kernel.type);
         straight += {beside.constant, beside.slope};
     }
     if (!all.launches) return result;
     local_work const work = model.on_member(all, t);
-    auto const& speed = model.speed(t, s.type, s.category);
+    auto const& speed = model.speed(t, kernel);
     affine const traffic{work.whole.value / speed.bandwidth, work.split.value / speed.bandwidth};
     straight.constant += speed.overhead;
     if (split && speed.efficiency && work.operations > flops(0)) {

@@ -234,7 +234,7 @@ HEDDLE_INLINE std::vector<double> compute_proportional(cost_model const& model, 
     std::vector<double> ratios;
     double sum = 0;
     for (std::size_t t = 0; t < model.class_count(); ++t) {
-        ratios.push_back(model.speed(t, type, operator_class::matmul).rate * model.classes()[t].group_size);
+        ratios.push_back(model.speed(t, {type, operator_class::matmul}).rate * model.classes()[t].group_size);
         sum += ratios.back() * model.classes()[t].count;
     }
     for (auto& r : ratios) r /= sum;

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <compare>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -51,14 +53,31 @@ struct class_speed {
     std::optional<saturation> efficiency{};
 };
 
+/// Operators of one kind, such as "softmax", in the forward or the backward pass.
+struct operator_pass {
+    std::string kind;
+    bool is_backward = false;
+    friend auto operator<=>(operator_pass const&, operator_pass const&) = default;
+};
+
 /// Achievable arithmetic rates by operator class; `fallback` is used where a class has no rate of its own.
 struct rate_table {
     flops_per_second fallback;
     std::map<operator_class, class_speed> by_class{};
+    /// What is known of single kinds of operators in one pass takes the place of what their class reaches. A rate or a
+    /// bandwidth that is absent does not limit them.
+    std::map<operator_pass, class_speed> by_operator{};
 
     [[nodiscard]] class_speed of(operator_class c) const;
     [[nodiscard]] flops_per_second at(operator_class c) const { return of(c).rate.value_or(fallback); }
 };
+
+/// Calls `visit(speed)` for all speeds of a table.
+template <class Table, class Visit>
+void for_each_speed(Table& table, Visit&& visit) {
+    for (auto& [category, speed] : table.by_class) visit(speed);
+    for (auto& [name, speed] : table.by_operator) visit(speed);
+}
 
 /// A kernel takes overhead + max(flops / rate / efficiency, bytes / bandwidth), which is a roofline.
 struct device_type {
@@ -254,7 +273,7 @@ HEDDLE_INLINE void validate(cluster const& c) {
             throw input_error(place + ", rates", "expected flops per second for at least one element type");
         for (auto const& [element, table] : type.rates) {
             bool good = rate(table.fallback.value);
-            for (auto const& [category, speed] : table.by_class) {
+            for_each_speed(table, [&](class_speed const& speed) {
                 good = good && rate(speed.rate.value_or(table.fallback).value);
                 if (!rate(speed.bandwidth.value_or(type.bandwidth).value))
                     throw input_error(place + ", rates", "expected bytes per second, at least 1e-9");
@@ -264,7 +283,7 @@ HEDDLE_INLINE void validate(cluster const& c) {
                     throw input_error(
                         place + ", rates",
                         "expected an efficiency of a positive scale, from a part of at least 0 and less than 1");
-            }
+            });
             if (!good) throw input_error(place + ", rates", "expected flops per second, at least 1e-9");
         }
     }

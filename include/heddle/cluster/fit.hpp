@@ -40,10 +40,12 @@ struct collective_fit {
     fit_quality quality;
 };
 
+/// The speed of an operator class or, if it says of which, of one kind of operator of that class in one pass.
 struct operator_fit {
     std::string device;
     element_type type = element_type::float32;
     operator_class category = operator_class::other;
+    std::optional<operator_pass> of{};
     std::vector<timed_kernel> points;
     class_speed speed;
     fit_quality quality;
@@ -58,7 +60,8 @@ struct fit_report {
 [[nodiscard]] error_summary summarise(std::vector<double> errors);
 
 /// Fits a model to each collective on each number of ranks, and to each operator class of each element type and device
-/// type. Repeated measurements of a size count once, with their median. Errors are relative to the measured time, so
+/// type and, where samples tell it, each kind of operator in each pass. Small kernels beside an operator's own are taken
+/// out of its times, as fast as element-wise ones are fitted to be. Repeated measurements of a size count once, with their median. Errors are relative to the measured time, so
 /// that a slow outlier has bounded weight: one that is k times too slow pulls like one that is off by (1 - 1/k) / k,
 /// which is at most a quarter.
 /// *Throws* `input_error` if a sample is invalid.
@@ -110,6 +113,8 @@ HEDDLE_INLINE void check(sample const& s, std::size_t number) {
     } else {
         if (s.device.empty()) fail("device", "the name of a device type");
         if (!s.type) fail("dtype", "an element type");
+        if (!non_negative(s.beside.value)) fail("bytes_beside", "a number that is not negative");
+        if (s.kernels_beside < 0) fail("kernels_beside", "a number that is not negative");
     }
 }
 
@@ -153,9 +158,11 @@ HEDDLE_INLINE collective_fit fit_one(collective kind, int ranks, std::map<double
     return result;
 }
 
+using times_of_sizes = std::map<std::pair<double, double>, std::vector<double>>;
+
 HEDDLE_INLINE operator_fit fit_one(std::string device, element_type type, operator_class category,
-                                   std::map<std::pair<double, double>, std::vector<double>> const& times) {
-    operator_fit result{std::move(device), type, category, {}, {}, {}};
+                                   std::optional<operator_pass> of, times_of_sizes const& times) {
+    operator_fit result{std::move(device), type, category, std::move(of), {}, {}, {}};
     std::size_t samples = 0;
     for (auto const& [key, measured] : times) {
         result.points.push_back({key.first, key.second, median(measured)});
@@ -164,7 +171,7 @@ HEDDLE_INLINE operator_fit fit_one(std::string device, element_type type, operat
     algorithm::sort(result.points, {}, [](timed_kernel const& p) { return std::tuple(p.intensity(), p.work, p.size); });
     result.speed = fit_operator(result.points, category);
     result.quality = judge(result.points, samples, [&](auto const& points) { return fit_roofline(points, category); });
-    if (!result.speed.rate && !result.speed.bandwidth)
+    if (!result.of && !result.speed.rate && !result.speed.bandwidth)
         result.quality.warnings.emplace_back(
             "the time does not grow with size: there is neither rate nor bandwidth, and it is not written");
     return result;
@@ -172,27 +179,61 @@ HEDDLE_INLINE operator_fit fit_one(std::string device, element_type type, operat
 
 } // namespace detail
 
+namespace detail {
+
+/// The samples of operators on one type of device with elements of one type.
+class operator_samples {
+public:
+    void add(sample const& s) { samples_.push_back(&s); }
+
+    void fit(std::string const& device, element_type type, std::vector<operator_fit>& fits) const {
+        std::map<operator_class, times_of_sizes> alone, by_class;
+        std::map<std::pair<operator_class, operator_pass>, times_of_sizes> by_operator;
+        auto const put = [](times_of_sizes& into, sample const& s, double time) {
+            into[{s.work.value, s.size.value}].push_back(time);
+        };
+        for (auto const* s : samples_)
+            if (s->kernels_beside == 0) put(alone[category_of(*s)], *s, s->time.value);
+        class_speed small; // what kernels beside others are as fast as
+        if (auto const found = alone.find(operator_class::elementwise); found != alone.end())
+            small = fit_one(device, type, found->first, {}, found->second).speed;
+        for (auto const* s : samples_) {
+            double const time = s->time.value - std::min(time_beside(*s, small), most_beside * s->time.value);
+            put(by_class[category_of(*s)], *s, time);
+            if (s->of) put(by_operator[{category_of(*s), *s->of}], *s, time);
+        }
+        for (auto const& [category, times] : by_class) fits.push_back(fit_one(device, type, category, {}, times));
+        for (auto const& [name, times] : by_operator)
+            fits.push_back(fit_one(device, type, name.first, name.second, times));
+    }
+
+private:
+    static constexpr double most_beside = 0.9;
+
+    static operator_class category_of(sample const& s) { return std::get<operator_class>(s.what); }
+    static double time_beside(sample const& s, class_speed const& small) {
+        double const moving = small.bandwidth ? (s.beside / *small.bandwidth).value : 0;
+        return moving + s.kernels_beside * small.overhead.value_or(seconds(0)).value;
+    }
+
+    std::vector<sample const*> samples_;
+};
+
+} // namespace detail
+
 HEDDLE_INLINE fit_report fit_samples(std::span<sample const> samples) {
     std::map<std::pair<collective, int>, std::map<double, std::vector<double>>> collectives;
-    std::map<std::tuple<std::string, element_type, operator_class>,
-             std::map<std::pair<double, double>, std::vector<double>>>
-        operators;
+    std::map<std::pair<std::string, element_type>, detail::operator_samples> operators;
     for (std::size_t i = 0; i < samples.size(); ++i) {
         sample const& s = samples[i];
         detail::check(s, i);
-        auto& times =
-            std::holds_alternative<collective>(s.what)
-                ? collectives[{std::get<collective>(s.what), s.ranks}][s.size.value]
-                : operators[{s.device, *s.type, std::get<operator_class>(s.what)}][{s.work.value, s.size.value}];
-        times.push_back(s.time.value);
+        if (std::holds_alternative<operator_class>(s.what)) operators[{s.device, *s.type}].add(s);
+        else collectives[{std::get<collective>(s.what), s.ranks}][s.size.value].push_back(s.time.value);
     }
     fit_report report;
     for (auto const& [key, times] : collectives)
         report.collectives.push_back(detail::fit_one(key.first, key.second, times));
-    for (auto const& [key, times] : operators) {
-        auto const& [device, type, category] = key;
-        report.operators.push_back(detail::fit_one(device, type, category, times));
-    }
+    for (auto const& [key, of_device] : operators) of_device.fit(key.first, key.second, report.operators);
     return report;
 }
 
@@ -212,8 +253,11 @@ HEDDLE_INLINE fitted_models models_of(fit_report const& report, int ranks) {
         auto const& [latency, slope] = c.model.line_at(bytes(c.points.back().size));
         if (slope.value > 0) result.link = {bytes_per_second(0.5 / slope.value), std::max(latency, seconds(0))};
     }
-    for (auto const& o : report.operators)
-        if (o.speed.rate || o.speed.bandwidth) result.speeds[o.device][o.type][o.category] = o.speed;
+    for (auto const& o : report.operators) {
+        auto& speeds = result.speeds[o.device][o.type];
+        if (o.of) speeds.by_operator[*o.of] = o.speed;
+        else if (o.speed.rate || o.speed.bandwidth) speeds.by_class[o.category] = o.speed;
+    }
     return result;
 }
 

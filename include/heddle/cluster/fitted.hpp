@@ -16,7 +16,11 @@
 namespace heddle {
 
 struct fitted_models {
-    using device_speeds = std::map<element_type, std::map<operator_class, class_speed>>;
+    struct operator_speeds {
+        std::map<operator_class, class_speed> by_class{};
+        std::map<operator_pass, class_speed> by_operator{};
+    };
+    using device_speeds = std::map<element_type, operator_speeds>;
 
     /// The number of ranks that the collectives were measured on.
     int ranks = 1;
@@ -59,15 +63,16 @@ HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const&
         }
         auto const main = type->rates.find(element_type::float32);
         rate_table const stand_in = main == type->rates.end() ? type->rates.begin()->second : main->second;
-        for (auto const& [element, by_class] : by_type) {
-            auto& table = type->rates.try_emplace(element, stand_in).first->second;
-            for (auto const& [category, speed] : by_class) table.by_class[category] = speed;
-        }
         // What only copies and adds, as optimisers do, is as fast as the fastest class passes memory.
         std::optional<bytes_per_second> fastest;
-        for (auto const& [element, by_class] : by_type)
-            for (auto const& [category, speed] : by_class)
+        for (auto const& [element, speeds] : by_type) {
+            auto& table = type->rates.try_emplace(element, stand_in).first->second;
+            for (auto const& [category, speed] : speeds.by_class) {
+                table.by_class[category] = speed;
                 if (speed.bandwidth) fastest = std::max(fastest.value_or(*speed.bandwidth), *speed.bandwidth);
+            }
+            for (auto const& [name, speed] : speeds.by_operator) table.by_operator[name] = speed;
+        }
         if (fastest) type->bandwidth = *fastest;
     }
     return left_out;

@@ -26,6 +26,11 @@ struct sample {
     /// The payload of the busiest rank, or the memory read and written.
     bytes size{};
     seconds time{};
+    /// The kind of operator that is measured and its pass, if they are known.
+    std::optional<operator_pass> of{};
+    /// What small kernels beside the operator's own move, whose time is in that of the call, and how many they are.
+    bytes beside{};
+    int kernels_beside = 0;
 };
 
 } // namespace heddle

@@ -19,6 +19,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,20 @@ template <class Shares>
 /// Tells whether every rank's shard is moved by an operation of its own.
 [[nodiscard]] inline bool is_one_by_one(transfer const& t) {
     return t.how == uneven::grouped && moved_cut(t).is_split();
+}
+
+/// What the speed of a kernel depends on: the type of its elements and its operator class or, where a device has speeds of
+/// single kinds of operators, the kind and the pass.
+struct kernel_kind {
+    element_type type = element_type::float32;
+    operator_class category = operator_class::other;
+    std::string_view operator_kind{};
+    bool is_backward = false;
+};
+
+/// Returns what the speed of a step's forward kernel depends on, or that of its backward and deferred kernels.
+[[nodiscard]] inline kernel_kind kernel_of(step_work const& s, bool is_backward) {
+    return {s.type, s.category, s.kind, is_backward};
 }
 
 /// What is in a bucket of gradients: the bytes that its collective carries and, if every rank's shard has an operation
@@ -139,24 +154,22 @@ public:
             return {work.value / rate, work / efficiency->scale, *efficiency};
         }
     };
-    [[nodiscard]] roofline const& speed(std::size_t k, element_type e, operator_class o) const {
-        return speeds(k).rooflines[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
-    }
+    [[nodiscard]] roofline const& speed(std::size_t k, kernel_kind const& kernel) const;
     /// Returns the memory bandwidth in bytes per second.
     [[nodiscard]] double bandwidth(std::size_t k) const { return speeds(k).bandwidth; }
 
     /// Returns the roofline time of a kernel on a class with share `s` of what is split; in a group, the time on each
     /// of its devices.
-    [[nodiscard]] double time(local_work const& work, std::size_t k, element_type e, operator_class o, bool split,
+    [[nodiscard]] double time(local_work const& work, std::size_t k, kernel_kind const& kernel, bool split,
                               double s) const;
     /// Returns a time that is convex in the share: the maximum of `lines_below` in place of the roofline. It is
     /// `time(...)`, or less if the class's efficiency depends on the size.
-    [[nodiscard]] double least_time(local_work const& work, std::size_t k, element_type e, operator_class o, bool split,
+    [[nodiscard]] double least_time(local_work const& work, std::size_t k, kernel_kind const& kernel, bool split,
                                     double s) const;
     /// Returns lines in a class's share of a split kernel, for arithmetic and for memory traffic. No line is above the
     /// larger of the two times; the largest line is equal to it unless efficiency depends on the size.
-    [[nodiscard]] std::vector<work_line> lines_below(local_work const& work, std::size_t k, element_type e,
-                                                     operator_class o) const;
+    [[nodiscard]] std::vector<work_line> lines_below(local_work const& work, std::size_t k,
+                                                     kernel_kind const& kernel) const;
     /// Returns the time of the small kernels beside a kernel, which are taken as element-wise; see `on_member` for the
     /// share.
     [[nodiscard]] work_line beside(local_work const& work, std::size_t k, element_type e,
@@ -296,9 +309,9 @@ public:
         share_vector const* const share = split ? &shares(s.share) : nullptr;
         for (std::size_t k = 0; k < class_count(); ++k) {
             double const mine = split ? (*share)[k] : 1;
-            cost.forward.push_back(time(s.forward, k, s.type, s.category, split, mine));
-            cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
-            cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) +
+            cost.forward.push_back(time(s.forward, k, kernel_of(s, false), split, mine));
+            cost.backward.push_back(time(s.backward, k, kernel_of(s, true), split, mine));
+            cost.update.push_back(time(s.deferred, k, kernel_of(s, true), false, 1) +
                                   at(s.update, mine) / bandwidth(k) * part_of_update_);
             cost.memory.push_back(at(on_member(s.stored, k, mine), mine) + at(on_member(s.saved, k, mine), mine));
             if (classes_[k].group_size == 1) continue;
@@ -317,7 +330,8 @@ private:
     struct class_speeds {
         double bandwidth = 1, memory = 0;
         std::array<collective_model::piece, inside_step_count> inside{};
-        std::array<std::array<roofline, operator_class_count>, element_type_count> rooflines{};
+        std::array<std::array<roofline, operator_class_count>, element_type_count> by_class{};
+        std::array<std::map<operator_pass, roofline>, element_type_count> by_operator{};
     };
 
     [[nodiscard]] class_speeds const& speeds(std::size_t k) const { return speeds_[speed_of_[k]]; }
@@ -412,10 +426,15 @@ HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class>
             for (std::size_t o = 0; o < operator_class_count; ++o) {
                 auto const category = static_cast<operator_class>(o);
                 class_speed const speed = table.of(category);
-                mine.rooflines[e][o] = {table.at(category).value, speed.bandwidth.value_or(type.bandwidth).value,
-                                        speed.overhead.value_or(type.overhead).value, speed.efficiency};
-                has_curves_ = has_curves_ || speed.efficiency;
+                mine.by_class[e][o] = {table.at(category).value, speed.bandwidth.value_or(type.bandwidth).value,
+                                       speed.overhead.value_or(type.overhead).value, speed.efficiency};
             }
+            constexpr double unlimited = std::numeric_limits<double>::infinity();
+            for (auto const& [name, speed] : table.by_operator)
+                mine.by_operator[e][name] = {speed.rate ? speed.rate->value : unlimited,
+                                             speed.bandwidth ? speed.bandwidth->value : unlimited,
+                                             speed.overhead.value_or(type.overhead).value, speed.efficiency};
+            for_each_speed(table, [&](class_speed const& s) { has_curves_ = has_curves_ || s.efficiency; });
         }
     }
     for (std::size_t k = 0; k < collective_count; ++k) models_[k] = model_of(c, static_cast<collective>(k));
@@ -423,37 +442,47 @@ HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class>
     shard_of_full_bucket_ = model(collective::broadcast).line_at(bucket_ / ranks_);
 }
 
+HEDDLE_INLINE cost_model::roofline const& cost_model::speed(std::size_t k, kernel_kind const& kernel) const {
+    auto const type = static_cast<std::size_t>(kernel.type);
+    auto const& known = speeds(k).by_operator[type];
+    if (!known.empty() && !kernel.operator_kind.empty())
+        if (auto const found = known.find({std::string(kernel.operator_kind), kernel.is_backward});
+            found != known.end())
+            return found->second;
+    return speeds(k).by_class[type][static_cast<std::size_t>(kernel.category)];
+}
+
 HEDDLE_INLINE double cost_model::roofline::arithmetic(flops work, double part) const {
     if (!efficiency || work == flops(0)) return work.value * part / rate;
     return efficiency->at_full_rate(work * part).value / rate;
 }
 
-HEDDLE_INLINE double cost_model::time(local_work const& work, std::size_t k, element_type e, operator_class o,
-                                      bool split, double s) const {
-    double const beside = work.kernels_beside > 0 ? this->beside(work, k, e, s).at(s) : 0;
+HEDDLE_INLINE double cost_model::time(local_work const& work, std::size_t k, kernel_kind const& kernel, bool split,
+                                      double s) const {
+    double const beside = work.kernels_beside > 0 ? this->beside(work, k, kernel.type, s).at(s) : 0;
     if (!work.launches) return beside;
     local_work const mine = on_member(work, k, s);
     double const moved = mine.whole.value + mine.split.value * s;
-    roofline const& r = speed(k, e, o);
+    roofline const& r = speed(k, kernel);
     return std::max(r.arithmetic(mine.operations, split ? s : 1), moved / r.bandwidth) + r.overhead + beside;
 }
 
-HEDDLE_INLINE double cost_model::least_time(local_work const& work, std::size_t k, element_type e, operator_class o,
+HEDDLE_INLINE double cost_model::least_time(local_work const& work, std::size_t k, kernel_kind const& kernel,
                                             bool split, double s) const {
-    roofline const& r = speed(k, e, o);
+    roofline const& r = speed(k, kernel);
     bool const is_straight = classes_[k].group_size == 1 && (!r.efficiency || !work.launches);
-    if (!split || is_straight) return time(work, k, e, o, split, s);
-    double const beside = work.kernels_beside > 0 ? this->beside(work, k, e).at(s) : 0;
+    if (!split || is_straight) return time(work, k, kernel, split, s);
+    double const beside = work.kernels_beside > 0 ? this->beside(work, k, kernel.type).at(s) : 0;
     if (!work.launches) return beside;
     double most = 0;
-    for (auto const& line : lines_below(work, k, e, o)) most = std::max(most, line.at(s));
+    for (auto const& line : lines_below(work, k, kernel)) most = std::max(most, line.at(s));
     return most + r.overhead + beside;
 }
 
-HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(local_work const& work, std::size_t k, element_type e,
-                                                             operator_class o) const {
+HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(local_work const& work, std::size_t k,
+                                                             kernel_kind const& kernel) const {
     local_work const mine = on_member(work, k);
-    roofline const& r = speed(k, e, o);
+    roofline const& r = speed(k, kernel);
     bool const is_curved = r.efficiency && mine.operations > flops(0);
     auto lines = is_curved ? r.arithmetic_curve(mine.operations).lines_below()
                            : std::vector<work_line>{{0, mine.operations.value / r.rate}};
@@ -464,7 +493,7 @@ HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(local_work const& w
 HEDDLE_INLINE work_line cost_model::beside(local_work const& work, std::size_t k, element_type e,
                                            std::optional<double> share) const {
     holding const moved = on_member(work.beside, k, share);
-    roofline const& r = speed(k, e, operator_class::elementwise);
+    roofline const& r = speed(k, {e, operator_class::elementwise});
     return {moved.whole.value / r.bandwidth + work.kernels_beside * r.overhead, moved.split.value / r.bandwidth};
 }
 

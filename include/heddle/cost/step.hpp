@@ -447,6 +447,7 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::compute c
     auto const& op = p.operators[i.op];
     step_work s;
     s.category = op.work.category;
+    s.kind = op.kind;
     bool first = true;
     holding forward{}, backward{};
     auto const visit = [&](tensor_id t, tensor_form f, double part) {

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace heddle {
@@ -103,6 +104,8 @@ using inside_list = std::vector<inside_transfer>;
 /// The costs of one instruction in both directions.
 struct step_work {
     operator_class category = operator_class::other;
+    /// The kind of operator, if it is a computation of a program that tells kinds: it may have speeds of its own.
+    std::string kind{};
     element_type type = element_type::float32;
     share_ref share;
     local_work forward, backward;

@@ -93,7 +93,8 @@ struct listed_computation {
 };
 
 struct indexed_operator {
-    std::string name;
+    /// The kind is empty if the program does not tell kinds.
+    std::string name, kind;
     operator_work work;
     std::vector<tensor_id> operands;
     std::vector<tensor_id> results;
@@ -242,6 +243,7 @@ template <single_device_program Program>
         index_rule const& rule = access::rule(p, o);
         auto& op = result.operators.emplace_back();
         op.name = access::name(p, o);
+        if constexpr (tells_kinds<Program>) op.kind = access::kind(p, o);
         op.work = access::work(p, o);
         op.terms = rule.terms;
         if (!segments.empty()) op.segment = segments[o];

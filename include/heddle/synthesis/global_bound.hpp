@@ -170,12 +170,13 @@ HEDDLE_INLINE std::pair<side_weights, bool> least_prices::side_of(cut_space::act
 
 HEDDLE_INLINE std::pair<double, double> least_prices::seconds_of(step_work const& s, side_weights side, std::size_t k,
                                                                  double share) const {
-    auto const least = [&](local_work const& work) {
-        return model_.least_time(work, k, s.type, s.category, s.share.is_split(), share);
+    auto const least = [&](bool is_backward) {
+        return model_.least_time(is_backward ? s.backward : s.forward, k, kernel_of(s, is_backward), s.share.is_split(),
+                                 share);
     };
-    return {least(s.forward) + model_.time(s.inside_forward, k, share) +
-                side.backward * (least(s.backward) + model_.time(s.inside_backward, k, share)) +
-                model_.time(s.deferred, k, s.type, s.category, false, 1),
+    return {least(false) + model_.time(s.inside_forward, k, share) +
+                side.backward * (least(true) + model_.time(s.inside_backward, k, share)) +
+                model_.time(s.deferred, k, kernel_of(s, true), false, 1),
             model_.part_of_update() *
                 (cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share))};
 }
@@ -201,9 +202,10 @@ HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step_work const& 
     }
     std::vector<std::vector<double>> bends(model_.class_count());
     for (std::size_t k = 0; k < bends.size(); ++k)
-        for (auto const* all : {&s.forward, &s.backward}) {
-            if (!all->launches) continue;
-            auto const lines = model_.lines_below(*all, k, s.type, s.category);
+        for (bool const is_backward : {false, true}) {
+            auto const& work = is_backward ? s.backward : s.forward;
+            if (!work.launches) continue;
+            auto const lines = model_.lines_below(work, k, kernel_of(s, is_backward));
             for (auto a = lines.begin(); a != lines.end(); ++a)
                 for (auto b = lines.begin(); b != a; ++b)
                     if (a->slope != b->slope) bends[k].push_back((b->constant - a->constant) / (a->slope - b->slope));

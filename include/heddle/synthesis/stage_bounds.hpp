@@ -198,10 +198,10 @@ HEDDLE_INLINE device_type together(device_type type, double devices) {
     type.bandwidth *= devices;
     for (auto& [element, table] : type.rates) {
         table.fallback *= devices;
-        for (auto& [category, speed] : table.by_class) {
+        for_each_speed(table, [&](class_speed& speed) {
             if (speed.rate) *speed.rate *= devices;
             if (speed.bandwidth) *speed.bandwidth *= devices;
-        }
+        });
     }
     return type;
 }

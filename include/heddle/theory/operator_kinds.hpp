@@ -43,7 +43,7 @@ void for_each_tensor(indexed_operator const& op, Visit&& visit) {
     return from == to ? t : tensor_at(p.operators[to], position_of(p.operators[from], t));
 }
 
-/// Returns for each operator the first operator of its kind. Operators of a kind have equal work and loops, and their
+/// Returns for each operator the first operator of its kind. Operators of a kind compute the same, have equal work and loops, and their
 /// tensors are equal, position by position, in role, type, extents, and in whether they have a cotangent or another
 /// use. Programs and prices of one are those of the other, with other tensors. Without `by_use`, it does not matter
 /// where a tensor comes from and what else uses it, unless it is a parameter.
@@ -89,6 +89,7 @@ HEDDLE_INLINE std::size_t position_of(indexed_operator const& op, tensor_id t) {
 HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use) {
     using description = std::vector<std::uint64_t>;
     search::numbering<description, search::list_hash<std::uint64_t>> kinds;
+    search::numbering<std::string> names;
     std::vector<operator_id> first, result;
     description d;
     auto const add = [&](auto value) {
@@ -104,6 +105,7 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
         auto const& op = p.operators[o];
         auto const& work = op.work;
         d.clear();
+        add(names.insert(op.kind).first);
         for (double v : {work.forward.value, work.backward.value, work.extra_saved.value}) add(v);
         for (auto const* list : {&work.saved_operands, &work.saved_results, &work.sparse_operands}) add_list(*list);
         add(static_cast<int>(work.category));

@@ -272,6 +272,7 @@ HEDDLE_INLINE void searched_program::divide_operators() {
                              bool counts) {
             indexed_operator part;
             part.name = whole.name;
+            part.kind = whole.kind;
             part.work.category = whole.work.category;
             part.segment = whole.segment;
             auto const fixed = results.empty() ? std::optional(add_fixed(from, parts, ways.size())) : std::nullopt;

@@ -235,8 +235,32 @@ TEST_CASE("a report has groups, repeated sizes, errors and warnings") {
     auto const models = models_of(report, 8);
     CHECK(!models.link);
     CHECK(models.collectives.at(collective::all_reduce).time(bytes(2e6)).value == doctest::Approx(1e-2));
-    CHECK(models.speeds.at("gpu").at(element_type::float32).contains(operator_class::matmul));
+    CHECK(models.speeds.at("gpu").at(element_type::float32).by_class.contains(operator_class::matmul));
     CHECK(fit_samples(std::vector<sample>{}).collectives.empty());
+}
+
+TEST_CASE("kinds of operators have speeds in each pass, without the small kernels beside them") {
+    std::vector<sample> samples;
+    auto const add = [&](operator_class c, char const* kind, bool is_backward, double size, double time, int beside) {
+        auto s = kernel_sample(c, 0, size, time + beside * (1e-6 + size / 1e9));
+        s.of = {kind, is_backward};
+        s.beside = bytes(beside * size);
+        s.kernels_beside = beside;
+        samples.push_back(s);
+    };
+    for (double const size : sizes(1e4, 1e8, 5)) {
+        add(operator_class::elementwise, "add", false, size, 1e-6 + size / 1e9, 0);
+        add(operator_class::normalisation, "layer_norm", false, size, 2e-6 + size / 5e8, 0);
+        add(operator_class::normalisation, "layer_norm", true, size, 3e-6 + size / 2e8, 2);
+    }
+    auto const models = models_of(fit_samples(samples), 1);
+    auto const& found = models.speeds.at("gpu").at(element_type::float32);
+    REQUIRE(found.by_operator.size() == 3);
+    CHECK(found.by_operator.at({"layer_norm", false}).bandwidth->value == doctest::Approx(5e8));
+    CHECK(found.by_operator.at({"layer_norm", true}).bandwidth->value == doctest::Approx(2e8));
+    CHECK(found.by_operator.at({"layer_norm", true}).overhead->value == doctest::Approx(3e-6));
+    double const both = found.by_class.at(operator_class::normalisation).bandwidth->value;
+    CHECK((both > 2e8 && both < 5e8));
 }
 
 TEST_CASE("held-out errors are of a model that has not seen the size") {

@@ -205,7 +205,7 @@ TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it i
 TEST_CASE("a roofline is the slower of arithmetic and traffic, and the start of the kernel") {
     auto const model = small_model();
     auto const time = [&](local_work const& k, std::size_t c, bool split, double s) {
-        return model.time(k, c, element_type::float32, operator_class::other, split, s);
+        return model.time(k, c, {element_type::float32, operator_class::other}, split, s);
     };
     local_work const heavy{flops(1000), bytes(10), bytes(20), true}, light{flops(1), bytes(10), bytes(20), true};
     CHECK(time(heavy, 0, false, 1) == doctest::Approx(10));
@@ -234,12 +234,12 @@ TEST_CASE("a group's devices have whole samples") {
     CHECK(parts(0, false, 0.5) == pair(0.25, 0.25));
     local_work const work{flops(1600), bytes(0), bytes(0), true, true, {}, {}, {}, 0, {16, true}};
     auto const time = [&](double share) {
-        return model.time(work, 0, element_type::float32, operator_class::other, true, share);
+        return model.time(work, 0, {element_type::float32, operator_class::other}, true, share);
     };
     CHECK(time(0.125) == doctest::Approx(1)); // a sample's flops
     CHECK(time(0.5) == doctest::Approx(2));
     for (double share = 0; share <= 1; share += 1.0 / 16)
-        CHECK(model.least_time(work, 0, element_type::float32, operator_class::other, true, share) <= time(share));
+        CHECK(model.least_time(work, 0, {element_type::float32, operator_class::other}, true, share) <= time(share));
 }
 
 TEST_CASE("efficiency by size follows the device's share, is above lines, and is none without arithmetic") {
@@ -250,20 +250,21 @@ TEST_CASE("efficiency by size follows the device's share, is above lines, and is
         efficiency = saturation{flops(200), least};
         cost_model const model(c, {{0, 1}, {1, 2}});
         auto const time = [&](local_work const& k, double share) {
-            return model.time(k, 0, element_type::float32, operator_class::matmul, true, share);
+            return model.time(k, 0, {element_type::float32, operator_class::matmul}, true, share);
         };
         CHECK(model.has_curves());
         double const part = 1 - (1 - least) * std::exp(-2.5);
         CHECK(time(work, 0.5) == doctest::Approx(500 / part / 100));
-        CHECK(time(work, 1) == model.time(work, 0, element_type::float32, operator_class::matmul, false, 0.5));
+        CHECK(time(work, 1) == model.time(work, 0, {element_type::float32, operator_class::matmul}, false, 0.5));
         CHECK(time({flops(0), bytes(10), bytes(20), true}, 0.5) == doctest::Approx(20.0 / 50));
         CHECK(time(work, 0) == doctest::Approx(least == 0 ? 2 : 0.2)); // the scale, or what is moved
         for (double share = 0; share <= 1; share += 1.0 / 32) {
-            double const below = model.least_time(work, 0, element_type::float32, operator_class::matmul, true, share);
+            double const below =
+                model.least_time(work, 0, {element_type::float32, operator_class::matmul}, true, share);
             CHECK(below <= time(work, share) * (1 + 1e-12));
             CHECK(below >= (least == 0 ? 0.98 : 0.3) * time(work, share));
-            CHECK(model.least_time(work, 1, element_type::float32, operator_class::matmul, true, share) ==
-                  model.time(work, 1, element_type::float32, operator_class::matmul, true, share));
+            CHECK(model.least_time(work, 1, {element_type::float32, operator_class::matmul}, true, share) ==
+                  model.time(work, 1, {element_type::float32, operator_class::matmul}, true, share));
         }
     }
     for (saturation const wrong :
@@ -281,15 +282,15 @@ TEST_CASE("speeds are those of the class, else of the device, else of another el
     by_class[operator_class::elementwise] = {{}, bytes_per_second(30), seconds(2)};
     cost_model const model(c, {{0, 1}, {1, 2}});
     auto const speed = [&](element_type e, operator_class o) {
-        auto const& r = model.speed(0, e, o);
+        auto const& r = model.speed(0, {e, o});
         return std::array{r.rate, r.bandwidth, r.overhead};
     };
     CHECK(speed(element_type::float32, operator_class::matmul) == std::array{500.0, 50.0, 0.0});
     CHECK(speed(element_type::float32, operator_class::elementwise) == std::array{100.0, 30.0, 2.0});
     CHECK(speed(element_type::float32, operator_class::other) == std::array{100.0, 50.0, 0.0});
     CHECK(speed(element_type::float16, operator_class::matmul) == std::array{500.0, 50.0, 0.0});
-    CHECK(model.time(local_work{flops(100), bytes(0), bytes(60), true}, 0, element_type::float32,
-                     operator_class::elementwise, true, 0.5) == 0.5 * 60 / 30 + 2);
+    CHECK(model.time(local_work{flops(100), bytes(0), bytes(60), true}, 0,
+                     {element_type::float32, operator_class::elementwise}, true, 0.5) == 0.5 * 60 / 30 + 2);
     CHECK(model.ranks() == 3);
     CHECK_THROWS_AS(cost_model(c, {{0, 1}}, element_type::float16), input_error);
     by_class[operator_class::other].bandwidth = bytes_per_second(0);
@@ -431,6 +432,27 @@ TEST_CASE("a computation costs its operands' bytes, and its operations") {
     CHECK(saved == std::vector<std::pair<tensor_id, tensor_form>>{{s.y, S1}});
 }
 
+TEST_CASE("a kind of operator may have a speed of its own in each pass, which nothing else limits") {
+    auto c = small_cluster();
+    auto& table = c.types[0].rates[element_type::float32];
+    table.by_class[operator_class::elementwise] = {flops_per_second(200), bytes_per_second(30), seconds(2)};
+    table.by_operator[{"gelu", true}] = {{}, bytes_per_second(10), seconds(1)};
+    cost_model const model(c, {{0, 1}, {1, 2}});
+    step_work s;
+    s.category = operator_class::elementwise;
+    s.kind = "gelu";
+    s.forward = s.backward = {flops(1000), bytes(20), bytes(0), true};
+    auto const cost = model.price(s, uniform_shares({0.5, 0.25}));
+    CHECK(cost.forward[0] == 1000.0 / 200 + 2);
+    CHECK(cost.backward[0] == 20.0 / 10 + 1);
+    CHECK(cost.backward[1] ==
+          model.time(s.backward, 1, {element_type::float32, operator_class::elementwise}, false, 1));
+    s.kind = "relu";
+    CHECK(model.price(s, uniform_shares({0.5, 0.25})).backward[0] == 1000.0 / 200 + 2);
+    table.by_operator[{"gelu", true}].bandwidth = bytes_per_second(0);
+    CHECK_THROWS_AS(validate(c), input_error);
+}
+
 TEST_CASE("small kernels beside copy parts that are not contiguous, and gradients") {
     small_program const s; // h (4 3)
     // Rows are contiguous, columns are not: on the whole side all 12 elements are read and written, between two cuts
@@ -460,7 +482,7 @@ TEST_CASE("small kernels beside copy parts that are not contiguous, and gradient
     local_work const work{flops(1000), bytes(10), bytes(20), true, false, {}, {}, {bytes(40), bytes(80)}, 2};
     local_work const alone{{}, {}, {}, false, false, {}, {}, {bytes(40), bytes(80)}, 2};
     auto const time = [&](local_work const& k) {
-        return model.time(k, 1, element_type::float32, operator_class::other, true, 0.5);
+        return model.time(k, 1, {element_type::float32, operator_class::other}, true, 0.5);
     };
     CHECK(time(alone) == doctest::Approx((40 + 40) / 20.0 + 2 * 1));
     CHECK(time(work) == doctest::Approx(500 / 40.0 + 1 + time(alone)));

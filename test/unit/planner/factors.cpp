@@ -140,7 +140,7 @@ TEST_CASE("gathered factors are all there at once, and their work follows the co
     CHECK(cost.buffer == both);
     CHECK(both >= 2 * 512);
     CHECK(cost.update[0] ==
-          doctest::Approx(model.time(s.deferred, 0, element_type::float32, operator_class::matmul, false, 1)));
+          doctest::Approx(model.time(s.deferred, 0, {element_type::float32, operator_class::matmul}, false, 1)));
     CHECK(cost.update[0] == cost.update[1]);
     CHECK(cost.deferred > 0);
     CHECK(cost.backward_transfer == 0);

@@ -118,8 +118,15 @@ private:
             table.fallback = flops_per_second(fallback->rate());
         for (auto const& [name, rate] : e.fields()) {
             if (name == "default" || (strict_ && name.starts_with("x-"))) continue;
+            if (name == "operators") {
+                for_each_operator(rate, strict_, [&](operator_pass const& of, element const& speed) {
+                    table.by_operator[of] = read_class_speed(speed, strict_, {});
+                });
+                continue;
+            }
             auto const category = value_of(operator_classes, name);
-            if (!category) rate.fail("is no operator class, expected default or one of " + listed(operator_classes));
+            if (!category)
+                rate.fail("is no operator class, expected default, operators or one of " + listed(operator_classes));
             table.by_class[*category] = read_class_speed(rate, strict_, table.of(*category));
         }
     }

@@ -113,8 +113,9 @@ HEDDLE_INLINE std::string subject(collective_fit const& f) {
 }
 
 HEDDLE_INLINE std::string subject(operator_fit const& f) {
-    return std::string(name_of(operator_classes, f.category)) + " on " + printable(f.device, 40) + ", " +
-           std::string(name_of(element_types, f.type));
+    std::string const of = f.of ? printable(f.of->kind, 40) + (f.of->is_backward ? " backward" : " forward")
+                                : std::string(name_of(operator_classes, f.category));
+    return of + " on " + printable(f.device, 40) + ", " + std::string(name_of(element_types, f.type));
 }
 
 HEDDLE_INLINE std::vector<std::string> warnings_of(fit_report const& report) {
@@ -142,11 +143,13 @@ HEDDLE_INLINE std::string fit_summary(fit_report const& report, std::vector<std:
     for (auto const& f : report.collectives)
         out["collectives"].push_back(
             detail::fit_entry({{"collective", name(f.kind)}, {"ranks", f.ranks}}, detail::to_json(f.model), f.quality));
-    for (auto const& f : report.operators)
-        out["operators"].push_back(detail::fit_entry({{"class", name_of(operator_classes, f.category)},
-                                                      {"device", f.device},
-                                                      {"dtype", name_of(element_types, f.type)}},
-                                                     detail::to_json(f.speed), f.quality));
+    for (auto const& f : report.operators) {
+        nlohmann::ordered_json about{{"class", name_of(operator_classes, f.category)},
+                                     {"device", f.device},
+                                     {"dtype", name_of(element_types, f.type)}};
+        if (f.of) about["operator"] = f.of->kind, about["pass"] = f.of->is_backward ? "backward" : "forward";
+        out["operators"].push_back(detail::fit_entry(std::move(about), detail::to_json(f.speed), f.quality));
+    }
     out["warnings"] = warnings;
     return out.dump();
 }

@@ -47,9 +47,15 @@ HEDDLE_INLINE fitted_models::device_speeds read_device_speeds(element const& dev
         if (!type) table.fail("is no element type, expected one of " + listed(element_types));
         auto& speeds = result[*type];
         for (auto const& [class_name, speed] : table.fields()) {
+            if (class_name == "operators") {
+                for_each_operator(speed, false, [&](operator_pass const& of, element const& e) {
+                    speeds.by_operator.emplace(of, read_class_speed(e, false));
+                });
+                continue;
+            }
             auto const category = value_of(operator_classes, class_name);
-            if (!category) speed.fail("is no operator class, expected one of " + listed(operator_classes));
-            speeds.emplace(*category, read_class_speed(speed, false));
+            if (!category) speed.fail("is no operator class, expected operators or one of " + listed(operator_classes));
+            speeds.by_class.emplace(*category, read_class_speed(speed, false));
         }
     }
     return result;
@@ -83,10 +89,9 @@ HEDDLE_INLINE std::string to_text(fitted_models const& models) {
         root["link"] = {{"bandwidth", models.link->bandwidth.value}, {"latency", models.link->latency.value}};
     auto& rates = root["rates"] = nlohmann::ordered_json::object();
     for (auto const& [device, types] : models.speeds)
-        for (auto const& [type, classes] : types)
-            for (auto const& [category, speed] : classes)
-                rates[device][std::string(name_of(element_types, type))]
-                     [std::string(name_of(operator_classes, category))] = detail::to_json(speed);
+        for (auto const& [type, speeds_of_type] : types)
+            detail::write_speeds(speeds_of_type.by_class, speeds_of_type.by_operator,
+                                 rates[device][std::string(name_of(element_types, type))]);
     return root.dump(2) + "\n";
 }
 

@@ -30,12 +30,14 @@ using heddle::sample;
 
 #if HEDDLE_DEFINITIONS
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/json/document.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <array>
 #include <charconv>
+#include <cstddef>
 #include <optional>
 #include <variant>
 
@@ -51,27 +53,39 @@ public:
 
     std::vector<sample> read() {
         std::vector<sample> result;
-        for (bool header = true; next_line();) {
+        while (next_line()) {
             if (result.size() == most_samples)
                 fail("", "is one of more than " + std::to_string(most_samples) + " samples");
-            if (!header) result.push_back(read_sample());
-            else if (line_ != header_line)
-                fail("", "is '" + printable(std::string(line_)) + "', expected the header '" +
-                             std::string(header_line) + "'");
-            header = false;
+            if (number_of_lines_read_ > 1) result.push_back(read_sample());
+            else read_header();
         }
-        if (number_of_lines_read_ == 0)
-            throw input_error(name_, "is empty, expected the header '" + std::string(header_line) + "'");
+        if (number_of_lines_read_ == 0) throw input_error(name_, "is empty, expected the header " + headers());
         return result;
     }
 
-    static constexpr std::string_view header_line = "what,device,ranks,dtype,flops,bytes,seconds";
+    static constexpr std::string_view header_line =
+        "what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside";
 
 private:
     static constexpr std::size_t most_samples = std::size_t{1} << 20;
-    static constexpr std::array<char const*, 7> columns{"what",  "device", "ranks",  "dtype",
-                                                        "flops", "bytes",  "seconds"};
-    enum column { what, device, ranks, dtype, work, size, time };
+    enum column { what, device, ranks, dtype, work, size, time, kind, pass, beside, kernels_beside, all_columns };
+    static constexpr std::array<char const*, all_columns> columns{"what",  "device",       "ranks",         "dtype",
+                                                                  "flops", "bytes",        "seconds",       "operator",
+                                                                  "pass",  "bytes_beside", "kernels_beside"};
+    /// The least columns that a file has, whose samples tell no kinds of operators.
+    static constexpr std::size_t least_columns = kind;
+
+    static std::string headers() {
+        auto const least = header_line.substr(0, header_line.find(",operator"));
+        return "'" + std::string(header_line) + "' or '" + std::string(least) + "'";
+    }
+
+    void read_header() {
+        column_count_ = static_cast<std::size_t>(algorithm::count(line_, ',')) + 1;
+        bool const is_known =
+            line_ == header_line || (column_count_ == least_columns && header_line.starts_with(line_));
+        if (!is_known) fail("", "is '" + printable(std::string(line_)) + "', expected the header " + headers());
+    }
 
     /// The next line that is neither empty nor a comment.
     bool next_line() {
@@ -98,10 +112,10 @@ private:
 
     void split() {
         std::string_view rest = line_;
-        for (std::size_t c = 0; c < columns.size(); ++c) {
+        for (std::size_t c = 0; c < column_count_; ++c) {
             auto const comma = rest.find(',');
-            if ((comma == std::string_view::npos) != (c + 1 == columns.size()))
-                fail("", "has another number of columns than 7");
+            if ((comma == std::string_view::npos) != (c + 1 == column_count_))
+                fail("", "has another number of columns than " + std::to_string(column_count_));
             cells_[c] = rest.substr(0, comma);
             rest.remove_prefix(std::min(rest.size(), cells_[c].size() + 1));
         }
@@ -118,17 +132,22 @@ private:
         return value;
     }
 
+    [[nodiscard]] int integer(column c, int least, int most) const {
+        int value = 0;
+        char const* const end = cells_[c].data() + cells_[c].size();
+        auto const [stop, error] = std::from_chars(cells_[c].data(), end, value);
+        if (cells_[c].empty() || error != std::errc() || stop != end || value < least || value > most)
+            expected(c, "an integer from " + std::to_string(least) + " to " + std::to_string(most));
+        return value;
+    }
+
     void expect_empty(column c, char const* of) const {
         if (!cells_[c].empty()) expected(c, std::string("nothing for ") + of);
     }
 
     void read_collective(sample& s) const {
-        expect_empty(device, "a collective");
-        expect_empty(work, "a collective");
-        char const* const end = cells_[ranks].data() + cells_[ranks].size();
-        auto const [stop, error] = std::from_chars(cells_[ranks].data(), end, s.ranks);
-        if (cells_[ranks].empty() || error != std::errc() || stop != end || s.ranks < 1 || s.ranks > 65536)
-            expected(ranks, "an integer from 1 to 65536");
+        for (auto const c : {device, work, kind, pass, beside, kernels_beside}) expect_empty(c, "a collective");
+        s.ranks = integer(ranks, 1, 65536);
     }
 
     void read_operator(sample& s) const {
@@ -137,6 +156,15 @@ private:
         if (s.device.empty() || !is_utf8(s.device)) expected(device, "the name of a device type, in UTF-8");
         if (!s.type) expected(dtype, "the element type of the operands");
         if (!cells_[work].empty()) s.work = flops(number(work, false));
+        if (cells_[kind].empty()) {
+            expect_empty(pass, "no kind of operator");
+        } else {
+            if (!is_utf8(cells_[kind])) expected(kind, "the name of a kind of operator, in UTF-8");
+            if (cells_[pass] != "forward" && cells_[pass] != "backward") expected(pass, "forward or backward");
+            s.of = {std::string(cells_[kind]), cells_[pass] == "backward"};
+        }
+        if (!cells_[beside].empty()) s.beside = bytes(number(beside, false));
+        if (!cells_[kernels_beside].empty()) s.kernels_beside = integer(kernels_beside, 0, 65536);
     }
 
     [[nodiscard]] sample read_sample() {
@@ -162,8 +190,8 @@ private:
 
     std::string name_;
     std::string_view rest_, line_;
-    std::array<std::string_view, 7> cells_;
-    std::size_t line_number_ = 0, number_of_lines_read_ = 0;
+    std::array<std::string_view, all_columns> cells_;
+    std::size_t column_count_ = 0, line_number_ = 0, number_of_lines_read_ = 0;
 };
 
 } // namespace detail
@@ -187,6 +215,8 @@ HEDDLE_INLINE std::string to_text(std::vector<sample> const& samples) {
         text += "," + std::string(s.type ? name_of(element_types, *s.type) : "");
         text += "," + (is_operator ? number(s.work.value) : "");
         text += "," + number(s.size.value) + "," + number(s.time.value);
+        text += s.of ? "," + s.of->kind + (s.of->is_backward ? ",backward" : ",forward") : ",,";
+        text += s.kernels_beside > 0 ? "," + number(s.beside.value) + "," + std::to_string(s.kernels_beside) : ",,";
     }
     return text + "\n";
 }

@@ -79,6 +79,26 @@ inline nlohmann::ordered_json to_json(class_speed const& speed) {
     return result;
 }
 
+/// Calls `read(kind and pass, element)` for what a table of rates says of kinds of operators.
+template <class Read>
+void for_each_operator(element const& operators, bool strict, Read&& read) {
+    for (auto const& [kind, passes] : operators.fields()) {
+        if (strict) passes.allow_only({"forward", "backward"});
+        for (bool const is_backward : {false, true})
+            if (auto const speed = passes.find(is_backward ? "backward" : "forward"))
+                read(operator_pass{kind, is_backward}, *speed);
+    }
+}
+
+/// What a table of rates says of operator classes and, as "operators", of kinds of operators.
+inline void write_speeds(std::map<operator_class, class_speed> const& by_class,
+                         std::map<operator_pass, class_speed> const& by_operator, nlohmann::ordered_json& into) {
+    for (auto const& [category, speed] : by_class)
+        into[std::string(name_of(operator_classes, category))] = to_json(speed);
+    for (auto const& [name, speed] : by_operator)
+        into["operators"][name.kind][name.is_backward ? "backward" : "forward"] = to_json(speed);
+}
+
 inline nlohmann::ordered_json to_json(collective_model const& model) {
     auto const line = [](collective_model::piece const& p) {
         return nlohmann::ordered_json{{"latency", p.latency.value}, {"seconds_per_byte", p.slope.value}};
@@ -103,8 +123,7 @@ inline nlohmann::ordered_json to_json(device_type const& type) {
     for (auto const& [element, table] : type.rates) {
         auto& rates = result["rates"][std::string(name_of(element_types, element))];
         rates["default"] = table.fallback.value;
-        for (auto const& [category, speed] : table.by_class)
-            rates[std::string(name_of(operator_classes, category))] = to_json(speed);
+        write_speeds(table.by_class, table.by_operator, rates);
     }
     return result;
 }

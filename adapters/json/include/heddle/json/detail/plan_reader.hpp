@@ -537,6 +537,7 @@ private:
             s.instruction = read_instruction(e);
             if (plan_.is_on_mesh()) s.inside = read_inside(e.at("inside"), s.instruction);
             if (auto const category = e.find("class")) s.step.category = category->choice(operator_classes);
+            if (auto const kind = e.find("kind")) s.step.kind = kind->text();
             s.step.type = e.at("dtype").choice(element_types);
             if (auto const share = e.find("share")) s.step.share = read_share(*share);
             s.step.forward = read_kernel(e, "forward");

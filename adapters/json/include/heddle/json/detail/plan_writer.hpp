@@ -251,6 +251,7 @@ private:
         value result = write_instruction(s.instruction);
         if (!s.inside.empty()) result["inside"] = list(s.inside, write_instruction);
         if (s.step.category != operator_class::other) result["class"] = name_of(operator_classes, s.step.category);
+        if (!s.step.kind.empty()) result["kind"] = s.step.kind;
         result["dtype"] = name_of(element_types, s.step.type);
         if (s.step.share.is_split()) result["share"] = write_share(s.step.share);
         add(result, "forward", s.step.forward);
