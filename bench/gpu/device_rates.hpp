@@ -6,6 +6,7 @@
 #include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/algorithm.hpp>
 #include <heddle/cluster/fit.hpp>
+#include <heddle/cost/kernel_sample.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/json/model.hpp>
@@ -163,7 +164,8 @@ private:
 class sampler {
 public:
     void run(program const& p) {
-        auto const indexed = index_program(p);
+        auto indexed = index_program(p);
+        for (auto& t : indexed.tensors) t.uses = std::min(t.uses, 1u); // no call sums the cotangents of several uses
         libtorch::kernels<float> const backend;
         std::map<tensor_id, tensor> values;
         for (auto const& [t, value] : random_sources<float>(p, 1)) values.emplace(t, tensor(value));
@@ -208,22 +210,22 @@ private:
         };
         tensor_call<libtorch::tensor<Scalar>> const call = whole_call(p, o);
         auto const step = make_step(indexed, whole_computation(indexed, o), {});
-        add(how, step, step.forward, [&] { (void)backend.forward(call, another().x); });
+        add(how, step, false, [&] { (void)backend.forward(call, another().x); });
         if (algorithm::find(has_cotangent, true) != has_cotangent.end())
-            add(how, step, step.backward, [&] {
+            add(how, step, true, [&] {
                 auto const& held = another();
                 (void)backend.backward(call, held.x, held.y, held.g);
             });
     }
-    void add(precision const& how, step_work const& s, local_work const& work, std::function<void()> const& call) {
-        bytes const size = (work.whole + work.split) * (element_size(how.type) / 4.0); // which the models say in fp32
-        if (!work.launches || known_.contains({how.name, s.category, work.operations.value, size.value})) return;
-        seconds const time(device_seconds_of(call));
-        samples_.push_back({s.category, how.name, 0, how.type, work.operations, size, time});
-        known_.insert({how.name, s.category, work.operations.value, size.value});
+    void add(precision const& how, step_work const& s, bool is_backward, std::function<void()> const& call) {
+        auto one = sample_of(s, is_backward, how.name, how.type);
+        auto const& work = is_backward ? s.backward : s.forward;
+        if (!work.launches || !known_.insert({how.name, *one.of, one.work.value, one.size.value}).second) return;
+        one.time = seconds(device_seconds_of(call));
+        samples_.push_back(std::move(one));
     }
 
-    std::set<std::tuple<std::string, operator_class, double, double>> known_;
+    std::set<std::tuple<std::string, operator_pass, double, double>> known_;
     std::vector<sample> samples_;
     std::set<std::string> not_in_bf16_;
 };
@@ -236,23 +238,20 @@ inline sampler sampled(extent batch, std::vector<named_program> const& models) {
     return all;
 }
 
-/// A device whose classes are as fitted in fp32; the overhead and bandwidth of the element-wise stand for all others.
+/// A device that is as fitted in fp32; the overhead of element-wise kernels stands for all others.
 inline cluster fitted(fit_report const& report) {
-    device_type type{"device", bytes(1e15), bytes_per_second(1e9), seconds(1e-6), {}};
-    rate_table table{flops_per_second(1e9), {}};
+    device_type type{fp32.name, bytes(1e15), bytes_per_second(1e9), seconds(1e-6), {}};
+    rate_table& table = type.rates[element_type::float32] = {flops_per_second(1e9), {}};
     for (auto const& f : report.operators) {
-        if (f.device != fp32.name) continue;
-        table.by_class[f.category] = f.speed;
+        if (f.device != fp32.name || f.of) continue;
         if (f.category == operator_class::matmul && f.speed.rate) table.fallback = *f.speed.rate;
-        if (f.category != operator_class::elementwise) continue;
-        if (f.speed.bandwidth) type.bandwidth = *f.speed.bandwidth;
-        if (f.speed.overhead) type.overhead = *f.speed.overhead;
+        if (f.category == operator_class::elementwise && f.speed.overhead) type.overhead = *f.speed.overhead;
     }
-    type.rates[element_type::float32] = table;
     cluster c;
     c.name = "fitted";
     c.types = {type};
     c.machines = {{.type = 0}};
+    (void)put_into(c, models_of(report, 1));
     return c;
 }
 

@@ -121,10 +121,11 @@ void time_models(extent batch, std::filesystem::path const& samples, std::vector
     json::write_file_atomically(samples, json::to_text(all.samples()));
     auto const report = fit_samples(all.samples());
     std::printf(
-        "\n## Rates of operator classes\n\nOperators of the models below with half, all and twice the batch, forward "
+        "\n## Rates\n\nOperator classes, and kinds of operators in each pass, by which plans are priced. Operators of "
+        "the models below with half, all and twice the batch, forward "
         "and backward; each distinct size once. Times are of the device, without what its host takes to launch "
         "kernels, and operands are in no cache. Errors are of sizes that the fit was not given.\n\n"
-        "| precision | class | sizes | rate, GFLOP/s | bandwidth, GB/s | overhead, us | median error | 95th percentile "
+        "| precision | of | sizes | rate, GFLOP/s | bandwidth, GB/s | overhead, us | median error | 95th percentile "
         "| worst |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n");
     auto const number = [](auto const& of, double unit) {
         std::array<char, 32> text{"-"};
@@ -132,8 +133,9 @@ void time_models(extent batch, std::filesystem::path const& samples, std::vector
         return std::string(text.data());
     };
     for (auto const& f : report.operators) {
-        std::printf("| %s | %s | %zu | %s | %s | %s |", f.device.c_str(),
-                    std::string(json::name_of(json::operator_classes, f.category)).c_str(), f.quality.sizes,
+        auto const of = f.of ? '`' + f.of->kind + (f.of->is_backward ? "` backward" : "` forward")
+                             : std::string(json::name_of(json::operator_classes, f.category));
+        std::printf("| %s | %s | %zu | %s | %s | %s |", f.device.c_str(), of.c_str(), f.quality.sizes,
                     number(f.speed.rate, 1e9).c_str(), number(f.speed.bandwidth, 1e9).c_str(),
                     number(f.speed.overhead, 1e-6).c_str());
         if (auto const& error = f.quality.held_out)
@@ -158,11 +160,7 @@ void time_models(extent batch, std::filesystem::path const& samples, std::vector
         auto const whole = with_batch_size(m.program, batch);
         auto const indexed = index_program(whole);
         auto what = plan_of_one(indexed);
-        for (auto& s : what.steps) {
-            s.step.update = {};                                    // no optimiser runs here
-            for (auto* work : {&s.step.forward, &s.step.backward}) // what is measured of a call has them
-                work->beside = {}, work->kernels_beside = 0;
-        }
+        for (auto& s : what.steps) s.step.update = {}; // no optimiser runs here
         double const predicted = evaluate(what, machine).time.total();
         double measured = 0;
         run_ranks(1, [&](in_process_communicator& world) {

@@ -8,6 +8,7 @@
 
 #include <heddle/base/printable.hpp>
 #include <heddle/cluster/sample.hpp>
+#include <heddle/cost/kernel_sample.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/random_sources.hpp>
@@ -120,14 +121,8 @@ private:
     }
     void add(step_work const& s, bool is_backward, std::function<void()> const& call, double share) {
         constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
+        auto one = sample_of(s, is_backward, device_, type, share);
         auto const& work = is_backward ? s.backward : s.forward;
-        auto const here = [&](auto const& moved) {
-            return (moved.whole + moved.split * share) * (double{sizeof(scalar)} / element_size(s.type));
-        };
-        sample one{s.category, device_, 0, type, work.operations * share, here(work)};
-        one.of = operator_pass{s.kind, is_backward};
-        one.beside = here(work.beside);
-        one.kernels_beside = work.kernels_beside;
         if (!work.launches || !known_.insert({*one.of, one.work.value, one.size.value}).second) return;
         one.time = seconds(median_seconds(call, arguments_.least_seconds, arguments_.repeats));
         samples_.push_back(std::move(one));

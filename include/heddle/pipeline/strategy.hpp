@@ -60,7 +60,7 @@ struct strategy_cost {
 /// with copies of one parameter sum its gradients likewise, one parameter at a time, and optimisers step, all at once.
 class strategy_model {
 public:
-    explicit strategy_model(strategy_problem const& p) : problem_(p), machine_of_(p.machine_of_device()) {}
+    explicit strategy_model(strategy_problem const& p);
 
     [[nodiscard]] strategy_problem const& problem() const { return problem_; }
     [[nodiscard]] std::size_t machine_of(std::size_t device) const { return machine_of_[device]; }
@@ -122,7 +122,6 @@ private:
     /// Returns the time of the slowest of all-reduces at the same time. A ring that spans machines enters and leaves
     /// each of them once.
     [[nodiscard]] seconds all_reduce(std::vector<ring> rings) const;
-    [[nodiscard]] collective_model::piece line_of_all() const;
     /// Returns the time of an all-reduce over devices, ascending, as it follows from their links. So many rings leave each
     /// machine.
     [[nodiscard]] collective_model::piece line_of_ring(std::vector<std::size_t> const& devices,
@@ -133,6 +132,8 @@ private:
 
     strategy_problem const& problem_;
     std::vector<std::size_t> machine_of_;
+    /// If all-reduces over all devices were measured: what their time would be as it follows from links.
+    collective_model::piece line_of_all_{};
 };
 
 /// Returns the time and memory of a strategy, whether or not it fits; the time is infinite if it needs a link that does
@@ -146,6 +147,14 @@ private:
 #if HEDDLE_DEFINITIONS
 
 namespace heddle {
+
+HEDDLE_INLINE strategy_model::strategy_model(strategy_problem const& p)
+    : problem_(p), machine_of_(p.machine_of_device()) {
+    if (!p.all_reduce || machine_of_.size() < 2) return;
+    std::vector<std::size_t> all(machine_of_.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    line_of_all_ = line_of_ring(all, std::vector<std::size_t>(p.machines.size(), 1));
+}
 
 HEDDLE_INLINE network_link strategy_model::link(std::size_t a, std::size_t b) const {
     auto const &there = problem_.machines[machine_of_[a]], &here = problem_.machines[machine_of_[b]];
@@ -374,27 +383,20 @@ HEDDLE_INLINE seconds strategy_model::all_reduce(std::vector<ring> rings) const 
         for (std::size_t i = 0; i < devices.size(); ++i)
             if (auto const m = machine_of_[devices[i]]; i == 0 || machine_of_[devices[i - 1]] != m) ++leaving[m];
     }
-    auto const of_all = problem_.all_reduce ? line_of_all() : collective_model::piece{};
     seconds slowest;
     for (auto const& [devices, size] : rings) {
         auto const line = line_of_ring(devices, leaving);
         bool const is_measured = problem_.all_reduce && (problem_.machines.size() == 1 || is_across_machines(devices));
-        auto const model = is_measured ? scaled(*problem_.all_reduce, line, of_all) : collective_model{{line}};
+        auto const model = is_measured ? scaled(*problem_.all_reduce, line, line_of_all_) : collective_model{{line}};
         slowest = std::max(slowest, model.time(size));
     }
     return slowest;
 }
 
-HEDDLE_INLINE collective_model::piece strategy_model::line_of_all() const {
-    std::vector<std::size_t> all(machine_of_.size());
-    std::iota(all.begin(), all.end(), std::size_t{0});
-    return line_of_ring(all, std::vector<std::size_t>(problem_.machines.size(), 1));
-}
-
 HEDDLE_INLINE double strategy_model::measured_speedup() const {
     if (!problem_.all_reduce || machine_of_.size() < 2) return 1;
     auto const steepest = *algorithm::max_element(problem_.all_reduce->pieces, {}, &collective_model::piece::slope);
-    return std::max(1.0, line_of_all().slope.value / steepest.slope.value);
+    return std::max(1.0, line_of_all_.slope.value / steepest.slope.value);
 }
 
 HEDDLE_INLINE collective_model::piece strategy_model::line_of_ring(std::vector<std::size_t> const& devices,
