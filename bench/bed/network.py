@@ -1,6 +1,7 @@
 """Machines of the bed: network namespaces with a link of limited rate each, and a share of one processor for each rank.
 
-All ranks run on the last processor, one at a time: on processors of their own they would slow each other down where these are threads of one core. Everything else runs on the others. Everything that is made is named after this process, and is removed when a `Bed` is left.
+All ranks run on the last processor, one at a time: on processors of their own they would slow each other down where these are threads of one core. Everything else runs on the others. A rank sleeps after it has computed until it has taken as long as with its share (`rank.cpp`): a quota of the
+scheduler's would stop it for the rest of a period of milliseconds, at every step of a collective too, as no slow device does. Everything that is made is named after this process, and is removed when a `Bed` is left.
 """
 import contextlib
 import os
@@ -11,7 +12,6 @@ import subprocess
 import tempfile
 import threading
 
-PERIOD = 10000  # microseconds in which a rank may use its share of the processor, which is a thousand of them at least
 BURST = 0.25e-3  # seconds of a link's rate that it passes at once, and at least two large packets
 
 
@@ -19,25 +19,13 @@ def run(*command, check=True):
     return subprocess.run([str(c) for c in command], check=check, capture_output=True, text=True)
 
 
-def quota_folder(name):
-    """The folder of a group of processes with a quota, and how to set it: of control groups of version 2, or 1."""
-    root = pathlib.Path("/sys/fs/cgroup")
-    if (root / "cgroup.controllers").exists() and "cpu" in (root / "cgroup.controllers").read_text().split():
-        return root / name, "cgroup.procs", lambda folder, quota: (folder / "cpu.max").write_text(f"{quota or 'max'} {PERIOD}")
-
-    def set_quota(folder, quota):
-        (folder / "cpu.cfs_period_us").write_text(str(PERIOD))
-        (folder / "cpu.cfs_quota_us").write_text(str(quota or -1))
-    return root / "cpu" / name, "tasks", set_quota
-
-
 def why_impossible():
     """A sentence that says why there can be no bed here, or nothing."""
     if os.geteuid() != 0:
-        return "the bed needs root, for network namespaces and quotas of processors"
+        return "the bed needs root, for network namespaces"
     if len(os.sched_getaffinity(0)) < 2:
         return "the bed needs two processors, one for its ranks"
-    for tool in ("ip", "tc", "mpirun", "nsenter", "taskset", "unshare"):
+    for tool in ("ip", "tc", "mpicxx", "mpirun", "nsenter", "taskset", "unshare"):
         if not shutil.which(tool):
             return f"the bed needs the command {tool}"
     name = f"heddle-bed-try-{os.getpid()}"
@@ -50,15 +38,6 @@ def why_impossible():
             run("ip", "netns", "del", name)
     except subprocess.CalledProcessError as e:
         return f"the bed needs network namespaces with tbf: {' '.join(e.cmd)}: {e.stderr.strip()}"
-    folder, _, set_quota = quota_folder(name)
-    try:
-        folder.mkdir()
-        try:
-            set_quota(folder, PERIOD // 2)
-        finally:
-            folder.rmdir()
-    except OSError as e:
-        return f"the bed needs control groups with quotas of processors: {e}"
     return None
 
 
@@ -106,17 +85,16 @@ class Bed:
             for where, device in ((("ip", "netns", "exec", space), inside), ((), outside)):
                 if shutil.which("ethtool"):
                     run(*where, "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "off", check=False)
-            group, _, _ = quota_folder(space)
-            group.mkdir()
-            self.made.callback(group.rmdir)
-        _, tasks, _ = quota_folder("")
+        self.library = self.folder / "rank.so"
+        run("mpicxx", "-std=c++20", "-O1", "-fPIC", "-shared", pathlib.Path(__file__).with_name("rank.cpp"), "-o", self.library)
+        self.limited = self.folder / "limited"  # once there is this file ranks have their shares
         self.agent = self.script("agent", f'''host=$1; shift; k=$(( ${{host##*.}} - 1 ))
 export TMPDIR={self.folder}/$k; mkdir -p $TMPDIR
 exec nsenter --net=/run/netns/{self.name}n$k unshare --uts sh -c "hostname {self.name}n$k; $*"''')
-        group = quota_folder(self.name)[0]
         self.rank = self.script("rank", f'''set -e
-echo $$ > {group}n$OMPI_COMM_WORLD_RANK/{tasks}
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+set_share() {{ shift $OMPI_COMM_WORLD_RANK; export BED_SHARE=$1; }}
+set_share {" ".join(map(str, self.cores))}
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 BED_LIMITED={self.limited} LD_PRELOAD={self.library}
 exec taskset -c {self.processor} env $BED_ENVIRONMENT "$@"''')
 
     def script(self, name, text):
@@ -125,12 +103,6 @@ exec taskset -c {self.processor} env $BED_ENVIRONMENT "$@"''')
         path.chmod(0o755)
         return path
 
-    def limit(self, is_limited=True):
-        """Gives ranks their shares of the processor, or as much as there is."""
-        for k, cores in enumerate(self.cores):
-            group, _, set_quota = quota_folder(f"{self.name}n{k}")
-            set_quota(group, round(cores * PERIOD) if is_limited else None)
-
     def job(self, *command, time_out=600, environment=None, limit_from=None):
         """Runs a command as one process for each rank, and returns what it printed. Shares of the processor count from the beginning, or from the first line that matches `limit_from`."""
         hosts = ",".join(f"10.77.0.{k + 1}:1" for k in range(len(self.cores)))
@@ -138,7 +110,9 @@ exec taskset -c {self.processor} env $BED_ENVIRONMENT "$@"''')
                "oob_tcp_if_include": "10.77.0.0/24"}
         options = [word for name, value in mca.items() for word in ("--mca", name, value)]
         variables = " ".join(f"{name}={value}" for name, value in (environment or {}).items())
-        self.limit(not limit_from)
+        self.limited.unlink(missing_ok=True)
+        if not limit_from:
+            self.limited.touch()
         whole = ["taskset", "-c", ",".join(map(str, self.others)), "mpirun", "--allow-run-as-root", "--bind-to", "none", *options, "-x", f"BED_ENVIRONMENT={variables}",
                  "--host", hosts, "-n", len(self.cores), self.rank, *command]
         with tempfile.TemporaryFile("w+") as told, subprocess.Popen([str(word) for word in whole], stdout=subprocess.PIPE, stderr=told, text=True) as running:
@@ -149,7 +123,7 @@ exec taskset -c {self.processor} env $BED_ENVIRONMENT "$@"''')
                 for line in running.stdout:
                     lines.append(line)
                     if limit_from and re.match(limit_from, line):
-                        self.limit()
+                        self.limited.touch()
                         limit_from = None
             except BaseException:
                 running.terminate()

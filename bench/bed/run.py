@@ -96,7 +96,7 @@ class Runs:
         fitted, base, samples = (pathlib.Path(f"{name}.{kind}") for kind in ("cluster.json", "base.json", "samples.csv"))
         if fitted.exists():
             return fitted
-        all_samples = self.profile(self.out / f"collectives-{megabits}-{speeds}.csv".replace(" ", "-"), network.Bed(megabits, cores), [], limit_from="measuring collectives")
+        all_samples = self.profile(self.out / f"collectives-{megabits}-{speeds}.csv".replace(" ", "-"), network.Bed(megabits, cores), [])
         header, *operators = self.profile(self.out / f"operators-{model}.csv", network.Bed(megabits, [1]), ["--model", self.model(model)])
         columns = header.split(",")
         device, seconds = columns.index("device"), columns.index("seconds")
@@ -135,12 +135,9 @@ class Runs:
 
     def trace(self, bed, model, plan):
         """Writes a measured trace of two steps beside the simulated one: operations of MPI, and waits for them; the rest is computation."""
-        library = self.out / "traced_mpi.so"
-        if not library.exists():
-            subprocess.run(["mpicxx", "-std=c++20", "-O1", "-fPIC", "-shared", HERE / "traced_mpi.cpp", "-o", library], check=True)
         events = plan.with_suffix(".events")
         bed.job(self.heddle, "train", "--plan", plan, "--model", self.model(model), *self.config["kernels"], *self.config["training"], "--steps", 2, "--json",
-                time_out=3600, environment={"LD_PRELOAD": library, "HEDDLE_TRACE": events})
+                time_out=3600, environment={"HEDDLE_TRACE": events})
         all_events = []
         for rank in range(len(bed.cores)):
             of_rank = pathlib.Path(f"{events}.{rank}")
@@ -217,7 +214,7 @@ def number(x):
 def page(known, config):
     s = summary(known)
     lines = ["# The bed: predicted and measured iterations", "",
-             "Ranks in network namespaces, one thread each, with a share of one processor (quotas of 10 ms periods) and a link of limited rate (`tc tbf`). `bench/bed/run.py` measures what is in `bench/bed/bed.json`,",
+             "Ranks in network namespaces, one thread each, with a share of one processor (a rank sleeps after what it computed) and a link of limited rate (`tc tbf`). `bench/bed/run.py` measures what is in `bench/bed/bed.json`,",
              "which was fixed before the first run, and writes this page. Clusters are fitted to `heddle profile` alone; nothing is fitted to the iterations below. Of each plan the median, the least and the most of all steps but a run's first two.", "",
              f"{s['plans']} plans in {s['cases']} cases: Pearson's correlation {number(s['pearson'])} (aim 0.97), mean error {100 * s['mean_error']:.1f} % (aim 8 %), worst {100 * s['worst_error']:.0f} %;"
              f" the chosen plan is the fastest, or within 3 % of it, in {s['chosen_within_3_percent']} of {s['cases']}.", ""]

@@ -92,6 +92,7 @@
 #include <heddle/cost/buckets.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/duplex.hpp>
+#include <heddle/cost/kernel_sample.hpp>
 #include <heddle/cost/mesh_cuts.hpp>
 #include <heddle/cost/mesh_step.hpp>
 #include <heddle/cost/overlapped.hpp>

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSL-1.0
+// A library to be loaded before MPI's. It makes a rank as slow as one with $BED_SHARE of a processor, once there is a file
+// $BED_LIMITED: at each call of MPI it sleeps until what was computed since the last one has taken as long. And it writes
+// when each rank started and ended which operation, and when it only waited, as events of Chrome's trace viewer; the time
+// between is computation. The file is $HEDDLE_TRACE.RANK.
+#include <mpi.h>
+
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct event {
+    char const* name;
+    double begin, end;
+    bool is_wait;
+};
+struct started {
+    char const* name;
+    double begin, first_test = 0;
+};
+std::vector<event> events;
+std::map<MPI_Request, started> under_way;
+
+/// Microseconds on a clock that all ranks of one machine have.
+double now() {
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Microseconds that this thread has computed.
+double computed() {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return 1e6 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_nsec);
+}
+
+/// A call of MPI, before which the computation since the last one takes as long as on the slower rank.
+class call {
+public:
+    call() {
+        if (is_limited()) sleep(last_computed_, last_);
+        begin_ = now();
+    }
+    ~call() { last_ = now(), last_computed_ = computed(); }
+    call(call const&) = delete;
+    call& operator=(call const&) = delete;
+    [[nodiscard]] double begin() const { return begin_; }
+
+    int starts(char const* name, int code, MPI_Request* request) const {
+        if (code == MPI_SUCCESS) under_way[*request] = {name, begin_};
+        return code;
+    }
+
+private:
+    static bool is_limited() {
+        static char const* const file = std::getenv("BED_LIMITED");
+        static bool limited = false;
+        if (!limited && file && last_ > 0) limited = access(file, F_OK) == 0;
+        return limited;
+    }
+    static void sleep(double computed_before, double before) {
+        static char const* const share = std::getenv("BED_SHARE");
+        static double const slowdown = share ? 1 / std::atof(share) : 1;
+        double const left = (computed() - computed_before) * slowdown - (now() - before);
+        if (left <= 0) return;
+        timespec const rest{static_cast<time_t>(left * 1e-6), static_cast<long>(std::fmod(left, 1e6) * 1e3)};
+        nanosleep(&rest, nullptr);
+    }
+
+    inline static double last_ = 0, last_computed_ = 0;
+    double begin_ = 0;
+};
+
+} // namespace
+
+extern "C" {
+
+int MPI_Iallreduce(void const* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                   MPI_Request* request) {
+    call const here;
+    return here.starts("all_reduce", PMPI_Iallreduce(send, receive, count, type, op, comm, request), request);
+}
+int MPI_Iallgatherv(void const* send, int count, MPI_Datatype type, void* receive, int const* counts, int const* begins,
+                    MPI_Datatype received, MPI_Comm comm, MPI_Request* request) {
+    call const here;
+    return here.starts("all_gather",
+                       PMPI_Iallgatherv(send, count, type, receive, counts, begins, received, comm, request), request);
+}
+int MPI_Ireduce_scatter(void const* send, void* receive, int const* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                        MPI_Request* request) {
+    call const here;
+    return here.starts("reduce_scatter", PMPI_Ireduce_scatter(send, receive, counts, type, op, comm, request), request);
+}
+int MPI_Ialltoallv(void const* send, int const* counts, int const* begins, MPI_Datatype type, void* receive,
+                   int const* received, int const* places, MPI_Datatype received_type, MPI_Comm comm,
+                   MPI_Request* request) {
+    call const here;
+    return here.starts(
+        "all_to_all",
+        PMPI_Ialltoallv(send, counts, begins, type, receive, received, places, received_type, comm, request), request);
+}
+int MPI_Ibcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request* request) {
+    call const here;
+    return here.starts("broadcast", PMPI_Ibcast(data, count, type, root, comm, request), request);
+}
+int MPI_Isend(void const* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
+    call const here;
+    return here.starts("send", PMPI_Isend(data, count, type, to, tag, comm, request), request);
+}
+int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request) {
+    call const here;
+    return here.starts("receive", PMPI_Irecv(data, count, type, from, tag, comm, request), request);
+}
+
+int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
+    call const here;
+    auto const found = under_way.find(*request);
+    if (found != under_way.end() && found->second.first_test == 0) found->second.first_test = here.begin();
+    int const code = PMPI_Test(request, done, status);
+    if (code == MPI_SUCCESS && *done != 0 && found != under_way.end()) {
+        double const end = now();
+        events.push_back({found->second.name, found->second.begin, end, false});
+        events.push_back({"waits", found->second.first_test, end, true});
+        under_way.erase(found);
+    }
+    return code;
+}
+
+int MPI_Finalize() {
+    int rank = 0;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (char const* const path = std::getenv("HEDDLE_TRACE"))
+        if (std::FILE* const out = std::fopen((std::string(path) + "." + std::to_string(rank)).c_str(), "w")) {
+            for (auto const& e : events)
+                std::fprintf(out,
+                             R"({"name":"%s","ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f})"
+                             "\n",
+                             e.name, rank, e.is_wait ? 0 : 1, e.begin, e.end - e.begin);
+            std::fclose(out);
+        }
+    return PMPI_Finalize();
+}
+}
