@@ -7,12 +7,19 @@
 
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace heddle;
@@ -115,6 +122,25 @@ TEST_CASE("operations that are started together give what they give one by one, 
         std::mt19937 shared(seed), own(seed * 10 + static_cast<unsigned>(world.rank()));
         test::try_started(world, shared, own);
         test::try_started_messages(world, own);
+    }
+}
+
+TEST_CASE("what is under way goes on while a rank is in no call of MPI") {
+    auto& world = test::world();
+    if (world.size() == 1) return;
+    std::vector<double> name{static_cast<double>(::getpid())}, data(1 << 20, 1.0);
+    world.broadcast(out(name), 0);
+    auto const came = std::filesystem::temp_directory_path() / ("heddle_came_" + std::to_string(std::lround(name[0])));
+    if (world.rank() == 0) {
+        auto sent = world.start_send(in(data), 1);
+        auto const has_come = [&] { return std::filesystem::exists(came); };
+        for (int n = 0; n < 60000 && !has_come(); ++n) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        CHECK(has_come());
+        sent.wait();
+        std::filesystem::remove(came);
+    } else if (world.rank() == 1) {
+        world.start_receive(out(data), 0).wait();
+        std::ofstream(came) << "it came\n";
     }
 }
 

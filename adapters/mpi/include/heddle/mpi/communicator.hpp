@@ -7,6 +7,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/mpi/detail/operation.hpp>
+#include <heddle/mpi/detail/progress.hpp>
 
 #include <mpi.h>
 
@@ -45,7 +46,8 @@ struct pieces {
 
 } // namespace detail
 
-/// An operation that MPI carries out. MPI may go on only while the process is in one of its calls.
+/// An operation that MPI carries out. MPI may go on only while the process is in one of its calls, or its thread of
+/// progress is; see `job_options`.
 ///
 /// *Throws* `error` from a wait, which names the rank and the operation, if it does not end in time. A request that
 /// goes without having been waited for leaves MPI to write to what its spans were: the job has to end.
@@ -69,6 +71,7 @@ public:
         if (request_ == MPI_REQUEST_NULL) return;
         MPI_Status status{};
         detail::wait_in_time(time_out_, what_, request_, &status);
+        --detail::under_way;
         int length = 0;
         if (expected_ >= 0) MPI_Get_elements(&status, MPI_BYTE, &length);
         if (expected_ >= 0 && length != expected_)
@@ -266,6 +269,7 @@ private:
     template <class Start>
     static void start(request& r, Start&& call) {
         detail::check(call(&r.request_), r.what_);
+        ++detail::under_way;
     }
     /// Starts to send each rank a piece and to receive one of it.
     template <class Scalar>
@@ -313,6 +317,7 @@ private:
         std::erase_if(state_->sent, [](auto& message) {
             int done = 0;
             MPI_Test(&message.started.request_, &done, MPI_STATUS_IGNORE);
+            detail::under_way -= done;
             return done != 0;
         });
     }

@@ -6,6 +6,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/version.hpp>
 #include <heddle/mpi/communicator.hpp>
+#include <heddle/mpi/detail/progress.hpp>
 
 #include <mpi.h>
 
@@ -31,6 +32,9 @@ namespace heddle::mpi {
 struct job_options {
     /// How long a rank waits for others in one operation.
     seconds time_out{300};
+    /// Whether a thread of each process lets MPI go on while the process computes, where MPI can be called by several.
+    /// Without it collectives beside computation hide little of their time.
+    bool progresses = true;
 };
 
 namespace detail {
@@ -124,12 +128,15 @@ template <class Work>
 [[nodiscard]] int run_job(int& argc, char**& argv, job_options const& options, Work&& work) {
     int level = 0;
     std::optional<detail::time_to_meet> meeting(options.time_out);
-    if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
+    if (MPI_Init_thread(&argc, &argv, options.progresses ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &level) !=
+        MPI_SUCCESS) {
         std::fputs("heddle: MPI does not start\n", stderr);
         return 1;
     }
     int status = 1;
     {
+        std::optional<detail::progress> beside;
+        if (options.progresses && level == MPI_THREAD_MULTIPLE) beside.emplace();
         detail::last_words words;
         detail::words_of_process = &words;
         std::signal(SIGTERM, detail::stop_on_signal);
