@@ -81,6 +81,10 @@ class Bed:
             limit = ("root", "tbf", "rate", f"{self.megabits}mbit", "burst", max(4096, round(self.megabits * 1e6 / 8 * BURST)), "latency", "400ms")
             run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", inside, *limit)
             run("tc", "qdisc", "add", "dev", outside, *limit)
+            # What the system does for packets is no rank's work, nor a slow rank's slowly: it is done on the other processors.
+            mask = f"{sum(1 << processor for processor in self.others):x}"
+            for where, device in ((("ip", "netns", "exec", space), inside), ((), outside)):
+                run(*where, "sh", "-c", f"echo {mask} > /sys/class/net/{device}/queues/rx-0/rps_cpus")
             # Segments of one packet each, as on a real link: the limit counts what passes at once.
             for where, device in ((("ip", "netns", "exec", space), inside), ((), outside)):
                 if shutil.which("ethtool"):
