@@ -3,6 +3,8 @@
 /// @brief Lets MPI go on with what is under way while a process computes.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <mpi.h>
 
 #include <atomic>
