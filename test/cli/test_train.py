@@ -209,7 +209,9 @@ class Train(TrainingCase):
             self.assertEqual({(c["collective"], c["ranks"]) for c in told["collectives"]}, {(kind, n) for kind in kinds for n in (2, 4)})
         self.assertEqual({o["device"] for o in told["operators"]}, {"fast", "slow"} if MPIRUN else {"fast"})
         self.assertLessEqual({"matmul", "normalisation", "elementwise"}, {o["class"] for o in told["operators"]})
-        self.plan("gpt", "--planner", "hap", cluster=fitted)
+        self.assertLessEqual({("linear", "forward"), ("linear", "backward")}, {(o.get("operator"), o.get("pass")) for o in told["operators"]})
+        _, planned = self.plan("gpt", "--planner", "hap", cluster=fitted)
+        self.assertIn("linear", {s.get("kind") for s in planned["steps"]})
 
     def test_bad_input(self):
         plan, content = self.plan("gpt", "--planner", "hap")
