@@ -164,6 +164,16 @@ TEST_CASE("an instruction of one operator is that of another of its kind, on the
     for (std::size_t n = 0; n < first.size(); ++n) CHECK(counterpart(p, first[n], 1, 2) == instruction(second[n]));
 }
 
+TEST_CASE("operators that compute different things are of different kinds, as their speeds may differ") {
+    program_builder b;
+    auto x = b.input("x", {8, 4});
+    for (char const* kind : {"linear", "linear", "linear", "other"})
+        x = b.apply(kind, "(b k), (n k) -> (b n); 0*1", {x, b.parameter("w", {4, 4})});
+    auto const kinds = operator_kinds(index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {x}))));
+    CHECK(kinds[2] == kinds[1]);
+    CHECK(kinds[3] != kinds[1]);
+}
+
 TEST_CASE("steps of repeated blocks are alike, unless marks tell them apart or nothing says that they may be") {
     program_builder b;
     auto x = b.input("x", {8, 4});
