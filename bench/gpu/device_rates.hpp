@@ -220,12 +220,14 @@ private:
     void add(precision const& how, step_work const& s, bool is_backward, std::function<void()> const& call) {
         auto one = sample_of(s, is_backward, how.name, how.type);
         auto const& work = is_backward ? s.backward : s.forward;
-        if (!work.launches || !known_.insert({how.name, *one.of, one.work.value, one.size.value}).second) return;
+        if (!work.launches ||
+            !known_.insert({how.name, s.category, s.kind, is_backward, one.work.value, one.size.value}).second)
+            return;
         one.time = seconds(device_seconds_of(call));
         samples_.push_back(std::move(one));
     }
 
-    std::set<std::tuple<std::string, operator_pass, double, double>> known_;
+    std::set<std::tuple<std::string, operator_class, std::string, bool, double, double>> known_;
     std::vector<sample> samples_;
     std::set<std::string> not_in_bf16_;
 };

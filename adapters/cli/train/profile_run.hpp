@@ -123,7 +123,8 @@ private:
         constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
         auto one = sample_of(s, is_backward, device_, type, share);
         auto const& work = is_backward ? s.backward : s.forward;
-        if (!work.launches || !known_.insert({*one.of, one.work.value, one.size.value}).second) return;
+        if (!work.launches || !known_.insert({s.category, s.kind, is_backward, one.work.value, one.size.value}).second)
+            return;
         one.time = seconds(median_seconds(call, arguments_.least_seconds, arguments_.repeats));
         samples_.push_back(std::move(one));
     }
@@ -131,7 +132,7 @@ private:
     Backend const& backend_;
     std::string device_;
     profile_arguments const& arguments_;
-    std::set<std::tuple<operator_pass, double, double>> known_;
+    std::set<std::tuple<operator_class, std::string, bool, double, double>> known_;
     std::vector<sample> samples_;
 };
 

@@ -267,6 +267,9 @@ TEST_CASE("samples and speeds of kinds of operators survive being written") {
     CHECK(samples[1].kernels_beside == 2);
     CHECK(samples[2].of == operator_pass{"gelu", true});
     CHECK(json::to_text(samples) == text);
+    auto unnamed = samples;
+    unnamed[2].of->kind = "gelu, fast\n";
+    CHECK(!json::parse_samples(json::to_text(unnamed))[2].of);
 
     auto const fitted = models_of(fit_samples(samples), 2);
     auto const again = json::parse_fitted(json::to_text(fitted));

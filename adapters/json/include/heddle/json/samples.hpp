@@ -23,7 +23,8 @@ using heddle::sample;
 /// *Throws* `file_error` if it cannot be read, `input_error` naming line and column if it is wrong.
 [[nodiscard]] std::vector<sample> read_samples(std::filesystem::path const& path);
 
-/// Returns samples as a file has them.
+/// Returns samples as a file has them. There is no quoting: of a kind of operator whose name has a comma or a line end the
+/// name is left out, and the sample is of its class alone.
 [[nodiscard]] std::string to_text(std::vector<sample> const& samples);
 
 } // namespace heddle::json
@@ -215,7 +216,8 @@ HEDDLE_INLINE std::string to_text(std::vector<sample> const& samples) {
         text += "," + std::string(s.type ? name_of(element_types, *s.type) : "");
         text += "," + (is_operator ? number(s.work.value) : "");
         text += "," + number(s.size.value) + "," + number(s.time.value);
-        text += s.of ? "," + s.of->kind + (s.of->is_backward ? ",backward" : ",forward") : ",,";
+        bool const has_name = s.of && s.of->kind.find_first_of(",\r\n") == std::string::npos;
+        text += has_name ? "," + s.of->kind + (s.of->is_backward ? ",backward" : ",forward") : ",,";
         text += s.kernels_beside > 0 ? "," + number(s.beside.value) + "," + std::to_string(s.kernels_beside) : ",,";
     }
     return text + "\n";
