@@ -71,7 +71,7 @@ HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const&
                 table.by_class[category] = speed;
                 if (speed.bandwidth) fastest = std::max(fastest.value_or(*speed.bandwidth), *speed.bandwidth);
             }
-            for (auto const& [name, speed] : speeds.by_operator) table.by_operator[name] = speed;
+            for (auto const& [of, speed] : speeds.by_operator) table.by_operator[of] = speed;
         }
         if (fastest) type->bandwidth = *fastest;
     }
