@@ -198,7 +198,7 @@ private:
                 auto const& t = made.time;
                 double const passes = t.compute + t.forward_communication + t.backward_communication;
                 double const end = end_of(made);
-                CHECK(passes + end == doctest::Approx(p.passes + p.end).epsilon(1e-9));
+                CHECK(passes + end <= (p.passes + p.end) * (1 + 1e-9)); // less where other counts of atoms are faster
                 auto& others = into[ends_of(made)];
                 add(others, candidate{std::move(made), passes, end});
             }
