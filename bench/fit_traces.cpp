@@ -83,7 +83,7 @@ void print_errors(char const* what, device_type type, operator_fit const& f) {
     std::vector<double> errors;
     for (auto const& p : f.points) {
         local_work const work{flops(p.work), bytes(p.size), bytes(0), true};
-        errors.push_back(std::abs(model.time(work, 0, f.type, f.category, false, 1) / p.time - 1));
+        errors.push_back(std::abs(model.time(work, 0, {f.type, f.category}, false, 1) / p.time - 1));
     }
     std::printf("%-33s %-40s %s\n", json::subject(f).c_str(), what,
                 json::detail::percentages(summarise(errors)).c_str());

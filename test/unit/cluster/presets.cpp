@@ -47,9 +47,10 @@ TEST_CASE("fitted models that fit a cluster go where they belong") {
     c.intra = network_link{bytes_per_second(1e9), seconds(0)};
     fitted_models models{2, {{collective::all_gather, {{{seconds(1), seconds_per_byte(2)}}}}}, {}};
     class_speed const speed{flops_per_second(1e12), {}, seconds(1e-5)};
-    models.speeds["P100"][element_type::float32][operator_class::convolution] = speed;
-    models.speeds["P100"][element_type::float64][operator_class::matmul] = speed;
-    models.speeds["abacus"][element_type::float32][operator_class::matmul] = speed;
+    models.speeds["P100"][element_type::float32].by_class[operator_class::convolution] = speed;
+    models.speeds["P100"][element_type::float64].by_class[operator_class::matmul] = speed;
+    models.speeds["abacus"][element_type::float32].by_class[operator_class::matmul] = speed;
+    models.speeds["P100"][element_type::float32].by_operator[{"softmax", true}] = speed;
     auto const before = c.types[0].rates.at(element_type::float32);
     auto const left_out = put_into(c, models);
     CHECK_NOTHROW(validate(c));
@@ -57,6 +58,7 @@ TEST_CASE("fitted models that fit a cluster go where they belong") {
     CHECK(left_out[0] == "the cluster has no device type 'abacus': its rates are left out");
     CHECK(c.measured.at(collective::all_gather).time(bytes(3)) == seconds(7));
     auto const& single = c.types[0].rates.at(element_type::float32);
+    CHECK(single.by_operator.at({"softmax", true}).rate == speed.rate);
     CHECK(single.of(operator_class::convolution).overhead == seconds(1e-5));
     CHECK(single.at(operator_class::matmul) == before.at(operator_class::matmul));
     auto const& twice = c.types[0].rates.at(element_type::float64);
