@@ -158,10 +158,11 @@ iteration predicted(plan const& p, cluster const& c, timeline const& t, seconds 
     for (auto const& e : t.events) {
         if (e.device != 0 || e.transfer || e.when == timeline_event::phase::update) continue;
         auto const& s = p.steps[e.step].step;
-        auto const& work = e.when == timeline_event::phase::forward ? s.forward : s.backward;
+        bool const is_backward = e.when != timeline_event::phase::forward;
+        auto const& work = is_backward ? s.backward : s.forward;
         double const share = s.share.is_split() ? shares_of(p)(s.share)[0] : 1;
         double const beside = e.duration * model.beside(work, 0, s.type).at(share) /
-                              model.time(work, 0, s.type, s.category, s.share.is_split(), share);
+                              model.time(work, 0, kernel_of(s, is_backward), s.share.is_split(), share);
         bool const is_product = s.category == operator_class::matmul || s.category == operator_class::attention;
         (is_product                                    ? result.products
          : s.category == operator_class::normalisation ? result.normalisations
