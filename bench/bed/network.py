@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 
@@ -100,6 +101,11 @@ set_share() {{ shift $OMPI_COMM_WORLD_RANK; export BED_SHARE=$1; }}
 set_share {" ".join(map(str, self.cores))}
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 BED_LIMITED={self.limited} LD_PRELOAD={self.library}
 exec taskset -c {self.processor} env $BED_ENVIRONMENT "$@"''')
+
+    def seconds_of_a_loop(self):
+        """What the ranks' processor takes for a loop that is always the same, which others of its host may slow down."""
+        loop = "import time; n = 0; b = time.thread_time()\nwhile n < 4000000: n += 1\nprint(time.thread_time() - b)"
+        return float(run("taskset", "-c", self.processor, sys.executable, "-c", loop).stdout)
 
     def script(self, name, text):
         path = self.folder / name
