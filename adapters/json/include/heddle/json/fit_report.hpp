@@ -82,11 +82,12 @@ HEDDLE_INLINE std::string percentages(error_summary const& e) {
     return buffer.data();
 }
 
-HEDDLE_INLINE std::string fit_rows(std::string const& subject, std::string const& model, fit_quality const& q) {
+HEDDLE_INLINE std::string fit_rows(std::string const& subject, std::size_t width, std::string const& model,
+                                   fit_quality const& q) {
     std::array<char, 64> count{};
     std::snprintf(count.data(), count.size(), "%7zu %6zu", q.samples, q.sizes);
     std::string padded = subject;
-    padded.resize(std::max<std::size_t>(padded.size(), 34), ' ');
+    padded.resize(std::max(padded.size(), width), ' ');
     std::string const held_out = q.held_out ? percentages(*q.held_out) : "      -      -      -";
     return padded + count.data() + " " + percentages(q.in_sample) + " " + held_out + "\n    " + model + "\n";
 }
@@ -130,10 +131,17 @@ HEDDLE_INLINE std::vector<std::string> warnings_of(fit_report const& report) {
 }
 
 HEDDLE_INLINE std::string fit_table(fit_report const& report) {
-    std::string text = "                                                        in sample, %         held out, %\n"
-                       "                                  samples  sizes  median   90 %  worst  median   90 %  worst\n";
-    for (auto const& f : report.collectives) text += detail::fit_rows(subject(f), detail::describe(f.model), f.quality);
-    for (auto const& f : report.operators) text += detail::fit_rows(subject(f), detail::describe(f.speed), f.quality);
+    std::size_t width = 34;
+    for (auto const& f : report.collectives) width = std::max(width, subject(f).size());
+    for (auto const& f : report.operators) width = std::max(width, subject(f).size());
+    std::string const margin(width, ' ');
+    std::string text = margin + "                      in sample, %         held out, %\n" + margin +
+                       "samples  sizes  median   90 %  worst  median   90 %  worst\n";
+    auto const add = [&](auto const& f, auto const& model) {
+        text += detail::fit_rows(subject(f), width, detail::describe(model), f.quality);
+    };
+    for (auto const& f : report.collectives) add(f, f.model);
+    for (auto const& f : report.operators) add(f, f.speed);
     return text;
 }
 
