@@ -2,6 +2,7 @@
 #include "support/forms.hpp"
 
 #include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/kernel_sample.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/timeline.hpp>
 
@@ -14,6 +15,7 @@
 #include <cmath>
 #include <optional>
 #include <utility>
+#include <variant>
 
 namespace {
 
@@ -451,6 +453,28 @@ TEST_CASE("a kind of operator may have a speed of its own in each pass, which no
     CHECK(model.price(s, uniform_shares({0.5, 0.25})).backward[0] == 1000.0 / 200 + 2);
     table.by_operator[{"gelu", true}].bandwidth = bytes_per_second(0);
     CHECK_THROWS_AS(validate(c), input_error);
+}
+
+TEST_CASE("a sample of a kernel has the share of what it computes and moves, in the type of the device") {
+    step_work s;
+    s.category = operator_class::elementwise;
+    s.kind = "gelu";
+    s.forward = {flops(1000), bytes(20), bytes(40), true};
+    s.backward = {flops(3000), bytes(0), bytes(80), true, false, {}, {}, {bytes(4), bytes(8)}, 2};
+    auto const forward = sample_of(s, false, "A", element_type::float64, 0.5);
+    CHECK(std::get<operator_class>(forward.what) == operator_class::elementwise);
+    CHECK(forward.device == "A");
+    CHECK(forward.type == element_type::float64);
+    CHECK(forward.work == flops(500));
+    CHECK(forward.size == bytes(80)); // of float32 it is half
+    CHECK(forward.of == operator_pass{"gelu", false});
+    CHECK(forward.kernels_beside == 0);
+    auto const backward = sample_of(s, true, "A", element_type::float32);
+    CHECK(backward.size == bytes(80));
+    CHECK(backward.beside == bytes(12));
+    CHECK(backward.kernels_beside == 2);
+    s.kind = "";
+    CHECK(!sample_of(s, true, "A", element_type::float32).of);
 }
 
 TEST_CASE("small kernels beside copy parts that are not contiguous, and gradients") {
