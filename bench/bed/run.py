@@ -80,7 +80,7 @@ class Runs:
         beside.replace(self.file)
 
     def steadily(self, bed, what):
-        """What a job of a bed returns that the processor was as fast before and after as it ever was; else, of several tries, the last."""
+        """Returns what `what()` does, tried again until the processor is as fast before and after it as it ever was, or tries are used up."""
         for _ in range(self.config["tries"]):
             before, made, after = bed.seconds_of_a_loop(), what(), bed.seconds_of_a_loop()
             least = self.known["loop"] = min(before, after, self.known.get("loop", before))

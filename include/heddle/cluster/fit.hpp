@@ -61,9 +61,9 @@ struct fit_report {
 
 /// Fits a model to each collective on each number of ranks, and to each operator class of each element type and device
 /// type and, where samples tell it, each kind of operator in each pass. Small kernels beside an operator's own are taken
-/// out of its times, as fast as element-wise ones are fitted to be. Repeated measurements of a size count once, with their median. Errors are relative to the measured time, so
-/// that a slow outlier has bounded weight: one that is k times too slow pulls like one that is off by (1 - 1/k) / k,
-/// which is at most a quarter.
+/// out of its times, as fast as element-wise ones are fitted to be. Repeated measurements of a size count once, with
+/// their median. Errors are relative to the measured time, so that a slow outlier has bounded weight: one that is k
+/// times too slow pulls like one that is off by (1 - 1/k) / k, which is at most a quarter.
 /// *Throws* `input_error` if a sample is invalid.
 [[nodiscard]] fit_report fit_samples(std::span<sample const> samples);
 
@@ -176,10 +176,6 @@ HEDDLE_INLINE operator_fit fit_one(std::string device, element_type type, operat
             "the time does not grow with size: there is neither rate nor bandwidth, and it is not written");
     return result;
 }
-
-} // namespace detail
-
-namespace detail {
 
 /// The samples of operators on one type of device with elements of one type.
 class operator_samples {
