@@ -41,15 +41,18 @@ struct pipeline_draft {
 ///
 /// Stages are consecutive devices: equal parts of a machine, or whole machines one after the other, in the order given or
 /// the reverse; machines at the end may stay out. A stage divides samples among its tensor groups as fast as these are.
-/// For each least time of the slowest stage, a dynamic program that keeps one rest for each place and layer assigns layers
-/// and devices for a small sum of all.
-/// *Complexity.* O(d^2 l^2) for d devices and l layers, for each such time.
+/// For each number of stages, on which depends what is in flight, and each time that the slowest one may take, in steps of
+/// 3 %, a dynamic program assigns layers and devices for the least sum of all. Like plans, drafts take what AMP's formula says,
+/// or as long as they run pass by pass.
+/// *Complexity.* O(d^2 l^3) for d devices and l layers, for each such time.
 [[nodiscard]] std::vector<pipeline_draft> draft_pipelines(strategy_problem const& p, std::int64_t micro_batches,
                                                           std::size_t most);
 
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/plan/staged_run.hpp>
 
 namespace heddle::detail {
 
@@ -69,16 +72,25 @@ public:
         sum_up();
     }
 
-    /// Adds what is found to the list.
-    void draft(std::vector<pipeline_draft>& into) {
-        double pace = std::numeric_limits<double>::infinity();
-        for (int round = 0; round < 40; ++round) {
-            auto found = assign(pace);
-            if (!found) return;
-            auto& [draft, slowest] = *found;
-            draft.estimate += static_cast<double>(count_ - 1) * seconds(slowest);
-            into.push_back(std::move(draft));
-            pace = slowest * 0.97;
+    /// With the slot of its slowest stage, and what each does for a micro-batch: a third of a pass is forward.
+    struct timed_draft {
+        pipeline_draft draft;
+        double slowest = 0;
+        std::vector<stage_times> times{};
+    };
+
+    /// Adds what is found to the list, with AMP's formula as estimates.
+    void draft(std::vector<timed_draft>& into) {
+        double const others = static_cast<double>(count_ - 1); // micro-batches that wait for the slowest stage
+        double pace = std::numeric_limits<double>::infinity(), least = pace;
+        for (auto found = assign(pace); !found.empty(); found = assign(pace)) {
+            double most = 0;
+            for (auto& d : found) {
+                d.draft.estimate += others * seconds(d.slowest);
+                least = std::min(least, d.draft.estimate.value), most = std::max(most, d.slowest);
+                into.push_back(std::move(d));
+            }
+            pace = 0.97 * std::min(most, least / others); // at a slower one nothing takes less
         }
     }
 
@@ -234,54 +246,58 @@ private:
                        .value;
     }
 
-    /// Assigns for the least sum of times of a micro-batch, if no stage takes longer than `pace`. Returns the slowest
-    /// too.
-    [[nodiscard]] std::optional<std::pair<pipeline_draft, double>> assign(double pace) {
+    /// Assigns for the least sum of times of a micro-batch, for each number of stages, if no stage takes longer than `pace`. The
+    /// sum is in place of the estimate.
+    [[nodiscard]] std::vector<timed_draft> assign(double pace) {
         std::size_t const layers = problem_.layer_count(), devices = offsets_.back();
         struct label {
-            double sum = std::numeric_limits<double>::infinity(), slowest = 0;
-            std::int64_t stages = 0;
+            double sum = std::numeric_limits<double>::infinity(), slowest = 0, own = 0;
             place const* next = nullptr;
             std::size_t end = 0, tensor = 1;
         };
-        // By first position and layer: the best of what comes from there on.
-        std::vector<std::vector<label>> best(devices + 1, std::vector<label>(layers + 1));
-        for (auto& row : best) row[layers].sum = 0;
-        for (std::size_t at = devices; at-- > 0;)
-            for (std::size_t first = 0; first < layers; ++first) {
-                auto& here = best[at][first];
-                for (auto const& p : places_[at]) {
-                    double const enters = boundary(p, first);
-                    for (auto end = first + 1; end <= layers; ++end) {
-                        auto const& rest = best[p.end][end];
-                        if (rest.sum >= here.sum) continue;
-                        // With more in flight it takes no less, and nor do more layers.
-                        auto const& times = known_times(p, first, end);
-                        if (times.empty() || times.front().seconds + enters > pace) break;
-                        auto const in_flight = std::min(count_, rest.stages + 1);
-                        auto const time = algorithm::find_if(times, [&](auto const& t) { return t.holds(in_flight); });
-                        if (time == times.end()) continue;
-                        double const own = time->seconds;
-                        double const leaves = rest.next ? boundary(*rest.next, end) : 0;
-                        double const slot = own + enters + leaves;
-                        if (slot > pace) continue;
-                        double const sum = own + enters + rest.sum;
-                        if (sum < here.sum)
-                            here = {sum, std::max(slot, rest.slowest), rest.stages + 1, &p, end, time->tensor};
+        // By the number of stages, first position and layer: the best of what comes from there on.
+        std::vector best(layers + 1, std::vector(devices + 1, std::vector<label>(layers + 1)));
+        for (auto& row : best[0]) row[layers].sum = 0;
+        std::vector<timed_draft> found;
+        for (std::size_t stages = 1; stages <= layers; ++stages) {
+            auto const in_flight = std::min(count_, static_cast<std::int64_t>(stages));
+            for (std::size_t at = devices; at-- > 0;)
+                for (std::size_t first = 0; first + stages <= layers; ++first) {
+                    auto& here = best[stages][at][first];
+                    for (auto const& p : places_[at]) {
+                        double const enters = boundary(p, first);
+                        for (auto end = first + 1; end + stages <= layers + 1; ++end) {
+                            auto const& rest = best[stages - 1][p.end][end];
+                            if (rest.sum >= here.sum) continue;
+                            auto const& times = known_times(p, first, end);
+                            if (times.empty() || times.front().seconds + enters > pace) break; // nor do more layers
+                            auto const time =
+                                algorithm::find_if(times, [&](auto const& t) { return t.holds(in_flight); });
+                            if (time == times.end()) break;
+                            double const own = time->seconds;
+                            double const leaves = rest.next ? boundary(*rest.next, end) : 0;
+                            double const slot = own + enters + leaves;
+                            if (slot > pace) continue;
+                            double const sum = own + enters + rest.sum;
+                            if (sum < here.sum) here = {sum, std::max(slot, rest.slowest), own, &p, end, time->tensor};
+                        }
                     }
                 }
+            auto const& whole = best[stages][0][0];
+            if (whole.next == nullptr) continue;
+            auto& [draft, slowest, times] = found.emplace_back();
+            draft.micro_batches = count_;
+            draft.estimate = seconds(whole.sum);
+            slowest = whole.slowest;
+            for (std::size_t left = stages, at = 0, first = 0; left > 0; --left) {
+                auto const& l = best[left][at][first];
+                double const forward = l.own / 3, enters = boundary(*l.next, first) / 2;
+                draft.stages.push_back({first, l.end, l.next->devices, l.tensor});
+                times.push_back({forward, l.own - forward, enters, enters});
+                at = l.next->end, first = l.end;
             }
-        if (best[0][0].next == nullptr) return std::nullopt;
-        pipeline_draft found;
-        found.micro_batches = count_;
-        found.estimate = seconds(best[0][0].sum);
-        double const slowest = best[0][0].slowest;
-        for (std::size_t at = 0, first = 0; first < layers;) {
-            auto const& l = best[at][first];
-            found.stages.push_back({first, l.end, l.next->devices, l.tensor});
-            at = l.next->end, first = l.end;
         }
-        return std::pair(std::move(found), slowest);
+        return found;
     }
 
     strategy_problem const& problem_;
@@ -301,17 +317,22 @@ namespace heddle {
 
 HEDDLE_INLINE std::vector<pipeline_draft> draft_pipelines(strategy_problem const& p, std::int64_t micro_batches,
                                                           std::size_t most) {
-    std::vector<pipeline_draft> all;
+    std::vector<detail::pipeline_drafter::timed_draft> all;
     for (bool const is_reversed : {false, true}) {
         if (is_reversed && p.types.size() == 1) continue;
         detail::pipeline_drafter(p, micro_batches, is_reversed).draft(all);
     }
-    algorithm::sort(all, {}, [](pipeline_draft const& d) { return std::pair(d.estimate, d.stages.size()); });
+    auto const in_order = [](pipeline_draft const& d) { return std::pair(d.estimate, d.stages.size()); };
+    algorithm::sort(all, {}, [&](auto const& d) { return in_order(d.draft); });
     std::vector<pipeline_draft> result;
-    for (auto& d : all) {
-        if (result.size() == most) break;
-        if (algorithm::none_of(result, [&](auto const& other) { return other.stages == d.stages; }))
-            result.push_back(std::move(d));
+    for (auto& [d, slowest, times] : all) {
+        // What is left takes no less than the formula says.
+        if (result.size() == most && (most == 0 || result.back().estimate <= d.estimate)) break;
+        if (algorithm::any_of(result, [&](auto const& other) { return other.stages == d.stages; })) continue;
+        auto const run = run_stages(times, static_cast<int>(micro_batches), 0, false).total;
+        d.estimate = std::max(d.estimate, seconds(run));
+        result.insert(algorithm::upper_bound(result, in_order(d), {}, in_order), std::move(d));
+        if (result.size() > most) result.pop_back();
     }
     return result;
 }
