@@ -227,7 +227,7 @@ private:
             auto const devices = bounds_->devices_of(on);
             if (is_all(devices) || devices.size() == 1) continue;
             // They take as many times their bound as on all devices, about, where shares are of many atoms.
-            if (is_soon_planned(0) || least * turns_longer_ < about * best_.cost())
+            if (is_soon_planned(0) || least * turns_longer_ < best_.cost())
                 plan_on(devices, [&](cluster const& part) { return in_turns(part); });
             return;
         }
@@ -512,8 +512,6 @@ private:
     std::string reason_;
     /// What is cheaper than the best plan by less is not worth planning.
     static constexpr double worth_planning = 0.97;
-    /// How far estimates are off, by which plans are left out.
-    static constexpr double about = 1.2;
     std::optional<stage_bounds> stage_bounds_;
     std::optional<pipeline_bounds> bounds_;
     /// What one stage on all devices takes at least, without turns; and how many times their bound turns took there.
