@@ -70,12 +70,13 @@ hidup_options options_of(hidup_arguments const& arguments, hap_options const& pl
     return options;
 }
 
-joint_options joint_options_of(plan_arguments const& arguments, attended_run& attended) {
+joint_options joint_options_of(plan_arguments const& arguments, attended_run& attended, moving_price const& moving) {
     joint_options options;
     options.stage.training = training_of(arguments);
     options.stage.synthesis.search.limits.labels = 10'000;
     options.sends_beside = arguments.sends_beside;
     options.compares = arguments.compare;
+    options.moving = moving;
     options.limits = {.seconds = arguments.time_limit, .stop = attended.stop()};
     options.progress = shown_by(attended, "joint");
     return options;
@@ -90,13 +91,13 @@ mesh mesh_of(std::string const& text) {
 }
 
 any_plan found_by_planner(plan_arguments const& arguments, plan_input const& input, cluster const& c,
-                          attended_run& attended) {
+                          attended_run& attended, moving_price const& moving) {
     auto const& p = input.model.program;
     if (arguments.planner == "amp") return plan_by_amp(arguments, input, c, attended);
     if (arguments.planner == "ditto") return plan_by_ditto(arguments, input, c, attended);
     chosen_ratio_solver const solver(arguments.hap.solver);
     attended.show(arguments.planner);
-    if (arguments.planner == "joint") return find_plan(p, c, solver, joint_options_of(arguments, attended));
+    if (arguments.planner == "joint") return find_plan(p, c, solver, joint_options_of(arguments, attended, moving));
     auto const options = options_of(arguments, p, attended);
     if (arguments.planner == "hidup") return plan_hidup(p, c, solver, options_of(arguments.hidup, options));
     if (!arguments.hap.mesh.empty()) {
@@ -130,8 +131,9 @@ void add_origin(any_plan& made, plan_input const& input) {
         made);
 }
 
-any_plan make_plan(plan_arguments const& arguments, plan_input const& input, cluster const& c, attended_run& attended) {
-    auto found = found_by_planner(arguments, input, c, attended);
+any_plan make_plan(plan_arguments const& arguments, plan_input const& input, cluster const& c, attended_run& attended,
+                   moving_price const& moving) {
+    auto found = found_by_planner(arguments, input, c, attended, moving);
     add_origin(found, input);
     return found;
 }

@@ -8,15 +8,21 @@
 #include "plan_file.hpp"
 #include "plan_input.hpp"
 
+#include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 
+#include <functional>
+
 namespace heddle::cli {
 
+/// What moving to a plan adds to each of its iterations (`joint_options::moving`).
+using moving_price = std::function<seconds(staged_plan const&)>;
+
 /// Plans a model on a cluster, which need not be the one that was read with it. The plan says where it comes from.
-/// *Throws* what the planner does.
+/// `joint` chooses by costs with their parts of moving, if there is a price on that. *Throws* what the planner does.
 [[nodiscard]] any_plan make_plan(plan_arguments const& arguments, plan_input const& input, cluster const& c,
-                                 attended_run& attended);
+                                 attended_run& attended, moving_price const& moving = {});
 
 /// Adds where a plan of the input comes from.
 void add_origin(any_plan& p, plan_input const& input);

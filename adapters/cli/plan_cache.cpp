@@ -23,6 +23,7 @@ namespace heddle::cli {
 plan_cache::plan_cache(std::filesystem::path const& folder, plan_arguments const& arguments, plan_input const& input)
     : key_("model " + input.from.model_digest + "\ncluster " + input.from.cluster_digest + "\nversion " +
            library_version + "\n") {
+    if (!arguments.from.empty()) key_ += "from " + json::digest(json::read_text(arguments.from)) + '\n';
     for (auto const& option : arguments.planning) key_ += option + '\n';
     std::error_code error;
     std::filesystem::create_directories(folder, error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Plans that were made before, in a folder: of the same model, cluster, options and version.
+/// @brief Plans that were made before, in a folder: of the same model, cluster, plan before, options and version.
 #pragma once
 
 #include "commands.hpp"
@@ -13,7 +13,8 @@
 
 namespace heddle::cli {
 
-/// One place in a folder of plans. An entry is a compressed file of what it is a plan of, and the plan as its own file has it.
+/// One place in a folder of plans. An entry is a compressed file of what it is a plan of, and the plan as its own file
+/// has it.
 class plan_cache {
 public:
     /// *Throws* `file_error` if the folder cannot be made or written to.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "make_plan.hpp"
+#include "plan_before.hpp"
 
 #include <heddle/json/file.hpp>
 
@@ -30,9 +31,9 @@ struct plan_note {
 
 /// Says what training that goes on from a plan has to move, and puts another plan in place of the new one if that takes
 /// less with its part of moving: one that leaves parameters in the forms that they have, or the plan before.
-/// *Precondition:* the plan exists. *Throws* `input_error` if the plan in the file is none of the model.
-[[nodiscard]] plan_note going_on(plan_arguments const& arguments, plan_input const& input, any_plan& p,
-                                 attended_run& attended);
+/// *Precondition:* the plan exists.
+[[nodiscard]] plan_note going_on(plan_before& before, plan_arguments const& arguments, plan_input const& input,
+                                 any_plan& p, attended_run& attended);
 
 /// Says how far each bandwidth, speed and memory of the cluster may change before planning ends with another strategy.
 /// *Precondition:* the plan exists.

@@ -27,9 +27,9 @@ namespace {
 
 /// Returns the options that say which plan is made, as they were given, in the order of the table.
 std::vector<std::string> planning_options_of(CLI::App const& command) {
-    static std::set<std::string> const others{
-        "--model", "--cluster", "--profile", "--out",  "--json",       "--trace", "--html",        "--no-times",
-        "--cache", "--details", "--spare",   "--from", "--iterations", "--sweep", "--sensitivity", "--why-not"};
+    static std::set<std::string> const others{"--model", "--cluster", "--profile",  "--out",         "--json",
+                                              "--trace", "--html",    "--no-times", "--cache",       "--details",
+                                              "--spare", "--from",    "--sweep",    "--sensitivity", "--why-not"};
     std::vector<std::string> texts;
     auto const add = [&](CLI::App const& of) {
         for (auto const* option : of.get_options()) {

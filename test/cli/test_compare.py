@@ -208,6 +208,29 @@ class Compared(CommandLine):
         strategy = self.plan("amp.json", "--planner", "amp", "--model", MODEL, "--cluster", CLUSTER)
         self.refused(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--from", strategy), "strategy of layers")
 
+    def test_what_moves_is_part_of_the_choice(self):
+        vgg = ("--model", VGG, "--cluster", MIXED)
+        before, out, cache = self.plan("before.json", "--planner", "hap", *vgg), self.path / "next.json", self.path / "plans"
+        anew = self.summary(*vgg)
+        free = self.summary(*vgg, "--from", before, "--iterations", 1e12)
+        self.assertEqual((free["cost"], free["status"], free["lower_bound"]), (anew["cost"], anew["status"], anew["lower_bound"]))
+        for iterations in (1e-3, 15, 1000):
+            asked = (*vgg, "--from", before, "--iterations", iterations, "--no-times")
+            found = self.summary(*asked, "--out", out, "--cache", cache)
+            self.assertEqual(self.summary(*asked, "--cache", cache), found)
+            of = found["from"]
+            total = found["cost"] + (0 if of["kept"] else of["seconds_to_move"] / iterations)
+            self.assertLessEqual(total, of["cost_before"] * (1 + 1e-9))
+            self.assertLessEqual(total, (anew["cost"] + free["from"]["seconds_to_move"] / iterations) * (1 + 1e-9))
+            self.assertLessEqual(found["lower_bound"], anew["cost"])
+            self.assertTrue(of["kept"] or iterations > 1)
+            self.assertGreaterEqual(of["cost_anew"], anew["cost"])
+            self.assertLessEqual(of["seconds_to_move"], free["from"]["seconds_to_move"])
+            checked = run("verify", "--plan", out, "--model", VGG, "--cluster", MIXED, "--no-run")
+            self.assertEqual((checked.returncode, checked.stderr), (0, ""), checked.stdout)
+        for wrong in (("--from", before, "--iterations", 0), ("--from", before, "--iterations", "soon"), ("--iterations", 10)):
+            self.assertEqual(run("plan", *vgg, *wrong).returncode, 2)
+
     def test_other_clusters(self):
         cluster = json.loads(pathlib.Path(MIXED).read_text())
         cluster["machines"] = [{"type": "V100", "count": 1}, {"type": "P100", "count": 2}]

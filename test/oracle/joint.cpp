@@ -320,6 +320,36 @@ TEST_CASE("no plan of stages at shares in eighths is below the bound, or cheaper
     CHECK((optimal > 0 || test::sanitized));
 }
 
+TEST_CASE("with a price on moving, the plan that takes least with it is chosen") {
+    constexpr int cases = test::cases(64);
+    int others = 0;
+    for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+        drawn_case given(seed + 150'000);
+        auto& [random, p, c] = given;
+        CAPTURE(seed);
+        INFO(given.description());
+        auto options = options_of_exhaustion();
+        auto const free = find_plan(p, c, clp::ratio_solver{}, options);
+        REQUIRE(free.exists());
+        double each = 0;
+        options.moving = [&](staged_plan const& to) { // to that plan alone
+            return seconds(describe(to) == describe(free) ? each : 0);
+        };
+        CHECK(find_plan(p, c, clp::ratio_solver{}, options).cost() == free.cost());
+        each = random.log_between(0.01, 10.0) * free.cost();
+        auto const chosen = find_plan(p, c, clp::ratio_solver{}, options);
+        REQUIRE(chosen.exists());
+        auto const total = [&](staged_plan const& plan) { return plan.cost() + options.moving(plan).value; };
+        CHECK(total(chosen) <= total(free) * (1 + 1e-9));
+        CHECK(chosen.lower_bound <= free.cost() * (1 + 1e-9));
+        auto const verified = verify_figures(chosen, c);
+        CHECK_MESSAGE(verified, verified.problem);
+        others += chosen.cost() > free.cost() * (1 + 1e-9);
+    }
+    MESSAGE(others << " are others than without it");
+    CHECK(others >= cases / 4);
+}
+
 TEST_CASE("collectives that were measured to take what links say change nothing") {
     constexpr int cases = test::cases(24);
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -38,6 +39,9 @@ struct joint_options {
     std::int64_t most_micro_batches = 128;
     /// Whether the best plan of each family says where its seconds go.
     bool compares = false;
+    /// What moving to a plan adds to each of its iterations, where training goes on from another plan: of the plans that
+    /// are made, the one that takes least with it is returned. It is no part of costs and bounds.
+    std::function<seconds(staged_plan const&)> moving{};
     search::limits limits{};
     progress_function progress{};
 };
@@ -62,7 +66,7 @@ template <single_device_program Program, ratio_solver Solver>
 }
 
 /// Plans a program on a cluster by all that the library knows, and returns the plan that costs least by `evaluate` of a
-/// staged plan.
+/// staged plan, or least with its part of `joint_options::moving`.
 ///
 /// Families of one stage are planned as their planners do: one axis, with well-known strategies beside it, machines as
 /// groups, a mesh of machines and devices, and micro-batches in turn. Meshes and turns are left where a bound says that
@@ -147,6 +151,14 @@ private:
 
     /// Returns the best plan, with what is said of it.
     staged_plan concluded() {
+        if (best_moved_.exists()) {
+            best_ = std::move(best_moved_);
+            for (auto& [name, f] : families_)
+                if (f.cost && *f.cost < best_.cost()) // by itself, which is no choice then
+                    f = {.cost = {},
+                         .seconds = f.seconds,
+                         .reason = "takes " + std::to_string(*f.cost) + " s, without what has to move"};
+        }
         best_.families = std::move(families_);
         best_.device_count = places_.machine.size();
         best_.provenance.cluster = cluster_.name;
@@ -294,6 +306,9 @@ private:
                 result.reason.clear();
                 if (options_.compares) result.terms = terms_of(found, cluster_);
             }
+            if (options_.moving)
+                if (double const total = found.cost() + options_.moving(found).value; total < least_moved_)
+                    best_moved_ = found, least_moved_ = total;
             if (!best_.exists() || found.cost() < best_.cost()) best_ = std::move(found);
         };
         try {
@@ -521,7 +536,9 @@ private:
         double bound = 0;
         std::string space;
     } certificate_;
-    staged_plan best_;
+    /// The cheapest plan, and the one that takes least with its part of moving, and what that is.
+    staged_plan best_, best_moved_;
+    double least_moved_ = std::numeric_limits<double>::infinity();
 };
 
 HEDDLE_INLINE bool is_machine_by_machine(staged_plan const& p, device_places const& places) {
