@@ -159,7 +159,7 @@ iteration predicted(plan const& p, cluster const& c, timeline const& t, seconds 
         if (e.device != 0 || e.transfer || e.when == timeline_event::phase::update) continue;
         auto const& s = p.steps[e.step].step;
         bool const is_backward = e.when != timeline_event::phase::forward;
-        auto const& work = is_backward ? s.backward : s.forward;
+        auto const& work = s.work(is_backward);
         double const share = s.share.is_split() ? shares_of(p)(s.share)[0] : 1;
         double const beside = e.duration * model.beside(work, 0, s.type).at(share) /
                               model.time(work, 0, kernel_of(s, is_backward), s.share.is_split(), share);

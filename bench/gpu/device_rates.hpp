@@ -219,7 +219,7 @@ private:
     }
     void add(precision const& how, step_work const& s, bool is_backward, std::function<void()> const& call) {
         auto one = sample_of(s, is_backward, how.name, how.type);
-        auto const& work = is_backward ? s.backward : s.forward;
+        auto const& work = s.work(is_backward);
         if (!work.launches ||
             !known_.insert({how.name, s.category, s.kind, is_backward, one.work.value, one.size.value}).second)
             return;

@@ -122,7 +122,7 @@ private:
     void add(step_work const& s, bool is_backward, std::function<void()> const& call, double share) {
         constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
         auto one = sample_of(s, is_backward, device_, type, share);
-        auto const& work = is_backward ? s.backward : s.forward;
+        auto const& work = s.work(is_backward);
         if (!work.launches || !known_.insert({s.category, s.kind, is_backward, one.work.value, one.size.value}).second)
             return;
         one.time = seconds(median_seconds(call, arguments_.least_seconds, arguments_.repeats));

@@ -27,7 +27,7 @@ namespace heddle {
 
 HEDDLE_INLINE sample sample_of(step_work const& s, bool is_backward, std::string device, element_type type,
                                double share) {
-    auto const& work = is_backward ? s.backward : s.forward;
+    auto const& work = s.work(is_backward);
     double const scale = is_floating(s.type) ? element_size(type) / element_size(s.type) : 1;
     auto const moved = [&](bytes whole, bytes split) { return (whole + split * share) * scale; };
     sample result{s.category, std::move(device), 0, type, work.operations * share, moved(work.whole, work.split)};

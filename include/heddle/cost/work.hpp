@@ -134,6 +134,8 @@ struct step_work {
     /// Of micro-batches that take turns: kernels wait for the step's transfers, which are statistics of rows or rows that
     /// the data send somewhere, so nothing is computed and nothing else is sent meanwhile.
     bool waits = false;
+    /// Returns the work of one pass.
+    [[nodiscard]] local_work const& work(bool is_backward) const { return is_backward ? backward : forward; }
     /// Tells whether the deferred collectives carry gradients, not their factors.
     [[nodiscard]] bool reduces_gradients() const { return !deferred.launches; }
     friend bool operator==(step_work const&, step_work const&) = default;

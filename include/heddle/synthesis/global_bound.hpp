@@ -171,8 +171,7 @@ HEDDLE_INLINE std::pair<side_weights, bool> least_prices::side_of(cut_space::act
 HEDDLE_INLINE std::pair<double, double> least_prices::seconds_of(step_work const& s, side_weights side, std::size_t k,
                                                                  double share) const {
     auto const least = [&](bool is_backward) {
-        return model_.least_time(is_backward ? s.backward : s.forward, k, kernel_of(s, is_backward), s.share.is_split(),
-                                 share);
+        return model_.least_time(s.work(is_backward), k, kernel_of(s, is_backward), s.share.is_split(), share);
     };
     return {least(false) + model_.time(s.inside_forward, k, share) +
                 side.backward * (least(true) + model_.time(s.inside_backward, k, share)) +
@@ -203,7 +202,7 @@ HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step_work const& 
     std::vector<std::vector<double>> bends(model_.class_count());
     for (std::size_t k = 0; k < bends.size(); ++k)
         for (bool const is_backward : {false, true}) {
-            auto const& work = is_backward ? s.backward : s.forward;
+            auto const& work = s.work(is_backward);
             if (!work.launches) continue;
             auto const lines = model_.lines_below(work, k, kernel_of(s, is_backward));
             for (auto a = lines.begin(); a != lines.end(); ++a)
