@@ -133,7 +133,7 @@ void time_models(extent batch, std::filesystem::path const& samples, std::vector
         return std::string(text.data());
     };
     for (auto const& f : report.operators) {
-        auto const of = f.of ? '`' + f.of->kind + (f.of->is_backward ? "` backward" : "` forward")
+        auto const of = f.of ? '`' + f.of->kind + "` " + f.of->pass()
                              : std::string(json::name_of(json::operator_classes, f.category));
         std::printf("| %s | %s | %zu | %s | %s | %s |", f.device.c_str(), of.c_str(), f.quality.sizes,
                     number(f.speed.rate, 1e9).c_str(), number(f.speed.bandwidth, 1e9).c_str(),

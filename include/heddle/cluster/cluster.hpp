@@ -57,6 +57,8 @@ struct class_speed {
 struct operator_pass {
     std::string kind;
     bool is_backward = false;
+    /// Returns the name of the pass.
+    [[nodiscard]] char const* pass() const { return is_backward ? "backward" : "forward"; }
     friend auto operator<=>(operator_pass const&, operator_pass const&) = default;
 };
 

@@ -114,8 +114,8 @@ HEDDLE_INLINE std::string subject(collective_fit const& f) {
 }
 
 HEDDLE_INLINE std::string subject(operator_fit const& f) {
-    std::string const of = f.of ? printable(f.of->kind, 40) + (f.of->is_backward ? " backward" : " forward")
-                                : std::string(name_of(operator_classes, f.category));
+    std::string const of =
+        f.of ? printable(f.of->kind, 40) + ' ' + f.of->pass() : std::string(name_of(operator_classes, f.category));
     return of + " on " + printable(f.device, 40) + ", " + std::string(name_of(element_types, f.type));
 }
 
@@ -155,7 +155,7 @@ HEDDLE_INLINE std::string fit_summary(fit_report const& report, std::vector<std:
         nlohmann::ordered_json about{{"class", name_of(operator_classes, f.category)},
                                      {"device", f.device},
                                      {"dtype", name_of(element_types, f.type)}};
-        if (f.of) about["operator"] = f.of->kind, about["pass"] = f.of->is_backward ? "backward" : "forward";
+        if (f.of) about["operator"] = f.of->kind, about["pass"] = f.of->pass();
         out["operators"].push_back(detail::fit_entry(std::move(about), detail::to_json(f.speed), f.quality));
     }
     out["warnings"] = warnings;

@@ -217,7 +217,7 @@ HEDDLE_INLINE std::string to_text(std::vector<sample> const& samples) {
         text += "," + (is_operator ? number(s.work.value) : "");
         text += "," + number(s.size.value) + "," + number(s.time.value);
         bool const has_name = s.of && s.of->kind.find_first_of(",\r\n") == std::string::npos;
-        text += has_name ? "," + s.of->kind + (s.of->is_backward ? ",backward" : ",forward") : ",,";
+        text += has_name ? "," + s.of->kind + "," + s.of->pass() : ",,";
         text += s.kernels_beside > 0 ? "," + number(s.beside.value) + "," + std::to_string(s.kernels_beside) : ",,";
     }
     return text + "\n";

@@ -84,9 +84,8 @@ template <class Read>
 void for_each_operator(element const& operators, bool strict, Read&& read) {
     for (auto const& [kind, passes] : operators.fields()) {
         if (strict) passes.allow_only({"forward", "backward"});
-        for (bool const is_backward : {false, true})
-            if (auto const speed = passes.find(is_backward ? "backward" : "forward"))
-                read(operator_pass{kind, is_backward}, *speed);
+        for (auto const& of : {operator_pass{kind, false}, operator_pass{kind, true}})
+            if (auto const speed = passes.find(of.pass())) read(of, *speed);
     }
 }
 
@@ -95,8 +94,7 @@ inline void write_speeds(std::map<operator_class, class_speed> const& by_class,
                          std::map<operator_pass, class_speed> const& by_operator, nlohmann::ordered_json& into) {
     for (auto const& [category, speed] : by_class)
         into[std::string(name_of(operator_classes, category))] = to_json(speed);
-    for (auto const& [name, speed] : by_operator)
-        into["operators"][name.kind][name.is_backward ? "backward" : "forward"] = to_json(speed);
+    for (auto const& [name, speed] : by_operator) into["operators"][name.kind][name.pass()] = to_json(speed);
 }
 
 inline nlohmann::ordered_json to_json(collective_model const& model) {
