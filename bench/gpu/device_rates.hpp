@@ -164,8 +164,7 @@ private:
 class sampler {
 public:
     void run(program const& p) {
-        auto indexed = index_program(p);
-        for (auto& t : indexed.tensors) t.uses = std::min(t.uses, 1u); // no call sums the cotangents of several uses
+        auto const indexed = index_calls(p);
         libtorch::kernels<float> const backend;
         std::map<tensor_id, tensor> values;
         for (auto const& [t, value] : random_sources<float>(p, 1)) values.emplace(t, tensor(value));

@@ -56,8 +56,7 @@ public:
         : backend_(backend), device_(std::move(device)), arguments_(arguments) {}
 
     void measure(program const& p) {
-        auto indexed = index_program(p);
-        for (auto& t : indexed.tensors) t.uses = std::min(t.uses, 1u); // no call sums the cotangents of several uses
+        auto const indexed = index_calls(p);
         std::map<tensor_id, tensor> values;
         std::map<tensor_id, std::size_t> uses;
         for (operator_id o = 0; o < p.operator_count(); ++o)

@@ -475,6 +475,16 @@ TEST_CASE("a sample of a kernel has the share of what it computes and moves, in 
     CHECK(backward.kernels_beside == 2);
     s.kind = "";
     CHECK(!sample_of(s, true, "A", element_type::float32).of);
+
+    program_builder b; // what is used twice has cotangents that no call adds up
+    auto const x = b.apply("exp", "(b k) -> (b k)", {b.parameter("w", {2, 3})}, {});
+    auto const y = b.apply("add", "(b k), (b k) -> (b k); 0 + 1", {x, x}, {});
+    auto const p = b.finish(b.apply("sum", "(b k) -> (); 0", {y}, {.category = operator_class::reduction}));
+    auto const beside = [](indexed_program const& of) {
+        return make_step(of, whole_computation(of, 0), {}).backward.kernels_beside;
+    };
+    CHECK(beside(index_program(p)) == 1);
+    CHECK(beside(index_calls(p)) == 0);
 }
 
 TEST_CASE("small kernels beside copy parts that are not contiguous, and gradients") {
