@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -62,15 +63,22 @@ struct operator_pass {
     friend auto operator<=>(operator_pass const&, operator_pass const&) = default;
 };
 
-/// Achievable arithmetic rates by operator class; `fallback` is used where a class has no rate of its own.
-struct rate_table {
-    flops_per_second fallback;
+/// What operators reach, by their class.
+struct operator_speeds {
     std::map<operator_class, class_speed> by_class{};
     /// What is known of single kinds of operators in one pass takes the place of what their class reaches. A rate or a
     /// bandwidth that is absent does not limit them.
     std::map<operator_pass, class_speed> by_operator{};
 
     [[nodiscard]] class_speed of(operator_class c) const;
+};
+
+/// Achievable arithmetic rates; `fallback` is used where a class has no rate of its own.
+struct rate_table : operator_speeds {
+    flops_per_second fallback;
+
+    rate_table(flops_per_second rate = {}, std::map<operator_class, class_speed> classes = {})
+        : operator_speeds{std::move(classes), {}}, fallback(rate) {}
     [[nodiscard]] flops_per_second at(operator_class c) const { return of(c).rate.value_or(fallback); }
 };
 
@@ -213,7 +221,7 @@ void validate(cluster const& c);
 
 namespace heddle {
 
-HEDDLE_INLINE class_speed rate_table::of(operator_class c) const {
+HEDDLE_INLINE class_speed operator_speeds::of(operator_class c) const {
     auto const found = by_class.find(c);
     return found == by_class.end() ? class_speed{} : found->second;
 }

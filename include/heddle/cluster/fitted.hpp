@@ -16,10 +16,6 @@
 namespace heddle {
 
 struct fitted_models {
-    struct operator_speeds {
-        std::map<operator_class, class_speed> by_class{};
-        std::map<operator_pass, class_speed> by_operator{};
-    };
     using device_speeds = std::map<element_type, operator_speeds>;
 
     /// The number of ranks that the collectives were measured on.

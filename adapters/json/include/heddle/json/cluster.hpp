@@ -110,7 +110,7 @@ private:
     /// Reads into a table that is empty, or a preset's; then what is named is replaced.
     void read_rates(element const& e, rate_table& table) const {
         if (!e.value().is_object()) {
-            table = {flops_per_second(e.rate())};
+            table = flops_per_second(e.rate());
             return;
         }
         bool const is_new = table.fallback == flops_per_second{};

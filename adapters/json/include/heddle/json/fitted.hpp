@@ -90,8 +90,7 @@ HEDDLE_INLINE std::string to_text(fitted_models const& models) {
     auto& rates = root["rates"] = nlohmann::ordered_json::object();
     for (auto const& [device, types] : models.speeds)
         for (auto const& [type, speeds_of_type] : types)
-            detail::write_speeds(speeds_of_type.by_class, speeds_of_type.by_operator,
-                                 rates[device][std::string(name_of(element_types, type))]);
+            detail::write_speeds(speeds_of_type, rates[device][std::string(name_of(element_types, type))]);
     return root.dump(2) + "\n";
 }
 

@@ -90,11 +90,10 @@ void for_each_operator(element const& operators, bool strict, Read&& read) {
 }
 
 /// What a table of rates says of operator classes and, as "operators", of kinds of operators.
-inline void write_speeds(std::map<operator_class, class_speed> const& by_class,
-                         std::map<operator_pass, class_speed> const& by_operator, nlohmann::ordered_json& into) {
-    for (auto const& [category, speed] : by_class)
+inline void write_speeds(operator_speeds const& speeds, nlohmann::ordered_json& into) {
+    for (auto const& [category, speed] : speeds.by_class)
         into[std::string(name_of(operator_classes, category))] = to_json(speed);
-    for (auto const& [name, speed] : by_operator) into["operators"][name.kind][name.pass()] = to_json(speed);
+    for (auto const& [name, speed] : speeds.by_operator) into["operators"][name.kind][name.pass()] = to_json(speed);
 }
 
 inline nlohmann::ordered_json to_json(collective_model const& model) {
@@ -121,7 +120,7 @@ inline nlohmann::ordered_json to_json(device_type const& type) {
     for (auto const& [element, table] : type.rates) {
         auto& rates = result["rates"][std::string(name_of(element_types, element))];
         rates["default"] = table.fallback.value;
-        write_speeds(table.by_class, table.by_operator, rates);
+        write_speeds(table, rates);
     }
     return result;
 }
