@@ -279,21 +279,23 @@ HEDDLE_INLINE step_work step_of(indexed_program const& p, instruction::convert c
     // Each device of a group has another part of the batch.
     bool const moves_batch =
         is_cut_inside && (before.is_split() != after.is_split()) && s.share.factor == tensor.inside;
+    auto const work_of = [&](conversion_half const& half, tensor_form f, tensor_form g) {
+        auto work = local_kernel(half.local, size, samples);
+        pack(tensor, f, g, redistributes ? std::nullopt : half.collective, work);
+        if (samples && work.kernels_beside > 0) work.beside.samples = *samples;
+        return work;
+    };
     auto const move_batch = [&](conversion_half const& half, tensor_form f, tensor_form g, inside_list& list) {
         if (moves_batch && !half.collective)
             list = {inside_of(inside_step::gather, size, f), inside_of(inside_step::scatter, size, g)};
     };
-    s.forward = local_kernel(how->forward.local, size, samples);
-    pack(tensor, from, to, redistributes ? std::nullopt : how->forward.collective, s.forward);
+    s.forward = work_of(how->forward, from, to);
     if (how->forward.collective)
         s.forward_transfers.push_back(
             {*how->forward.collective, size, before, after, {}, to_first, from_first, redistributes});
-    if (samples && s.forward.kernels_beside > 0) s.forward.beside.samples = *samples;
     move_batch(how->forward, from, to, s.inside_forward);
     if (!tensor.has_cotangent) return s;
-    s.backward = local_kernel(how->backward.local, size, samples);
-    pack(tensor, to, from, redistributes ? std::nullopt : how->backward.collective, s.backward);
-    if (samples && s.backward.kernels_beside > 0) s.backward.beside.samples = *samples;
+    s.backward = work_of(how->backward, to, from);
     move_batch(how->backward, to, from, s.inside_backward);
     if (how->backward.collective) {
         bool const is_gradient = tensor.is_parameter();
