@@ -337,16 +337,16 @@ HEDDLE_INLINE seconds shared_gradients(staged_plan const& p, cluster const& c) {
 HEDDLE_INLINE double forward_part(plan const& p, cluster const& c) {
     auto const [alike, model, shares] = plan_devices(p, c);
     std::vector<step_cost> prices;
-    for (auto const& s : p.steps) prices.push_back(model.price(s.step, shares));
+    for (auto const& s : p.steps) {
+        auto& price = prices.emplace_back(model.price(s.step, shares));
+        price.deferred = price.refresh = 0;
+        algorithm::fill(price.update, 0.0);
+    }
     auto const forward = forward_passes(prices);
     serial const clock(model.class_count());
     auto label = clock.initial();
     auto const extended = [&](std::vector<step_cost> const& steps) {
-        for (auto s : steps) {
-            s.deferred = s.refresh = 0;
-            algorithm::fill(s.update, 0.0);
-            clock.extend(label, s);
-        }
+        for (auto const& s : steps) clock.extend(label, s);
         return clock.total(label);
     };
     double const once = extended(forward);
