@@ -183,22 +183,26 @@ std::int64_t micro_batch_of(exported_plan const& whole, degrees const& d) {
     return batch / parts;
 }
 
-degrees same_degrees(exported_plan const& whole) {
-    auto const first = degrees_of(whole, *whole.stages.front());
+/// Returns what all stages have alike. Refuses plans of which a stage has something else, for a reason that names it.
+template <class Property, class Reason>
+auto common_to_stages(exported_plan const& whole, Property const& of, Reason const& reason) {
+    auto const first = of(*whole.stages.front());
     for (std::size_t s = 1; s < whole.stages.size(); ++s)
-        if (degrees_of(whole, *whole.stages[s]) != first)
-            refuse(whole, "stage " + std::to_string(s) + " divides its work in another way than stage 0");
+        if (of(*whole.stages[s]) != first) refuse(whole, reason(std::to_string(s)));
     return first;
+}
+
+degrees same_degrees(exported_plan const& whole) {
+    return common_to_stages(
+        whole, [&](plan const& p) { return degrees_of(whole, p); },
+        [](std::string const& s) { return "stage " + s + " divides its work in another way than stage 0"; });
 }
 
 /// Tells whether all stages recompute their activations. Refuses plans of which some do.
 bool recomputes(exported_plan const& whole) {
-    auto const is_recomputed = [](plan const* p) { return p->provenance.training.recomputes; };
-    bool const first = is_recomputed(whole.stages.front());
-    for (std::size_t s = 1; s < whole.stages.size(); ++s)
-        if (is_recomputed(whole.stages[s]) != first)
-            refuse(whole, "of stages 0 and " + std::to_string(s) + " one recomputes its activations alone");
-    return first;
+    return common_to_stages(
+        whole, [](plan const& p) { return p.provenance.training.recomputes; },
+        [](std::string const& s) { return "of stages 0 and " + s + " one recomputes its activations alone"; });
 }
 
 std::string megatron(exported_plan const& whole) {
