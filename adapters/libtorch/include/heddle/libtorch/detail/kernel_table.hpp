@@ -219,8 +219,8 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
 
 /// Does for each element what `search::mix_bits` does.
 [[nodiscard]] inline at::Tensor mixed_bits(at::Tensor x) {
-    x = (x.bitwise_xor(shifted_right(x, 30))).mul(as_signed(0xbf58476d1ce4e5b9u));
-    x = (x.bitwise_xor(shifted_right(x, 27))).mul(as_signed(0x94d049bb133111ebu));
+    x = (x.bitwise_xor(shifted_right(x, 30))).mul(as_signed(search::mixing_factors[0]));
+    x = (x.bitwise_xor(shifted_right(x, 27))).mul(as_signed(search::mixing_factors[1]));
     return x.bitwise_xor(shifted_right(x, 31));
 }
 
