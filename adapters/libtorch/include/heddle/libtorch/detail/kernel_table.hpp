@@ -312,9 +312,11 @@ private:
     std::uint64_t state_;
     double p_;
     at::Tensor is_kept_;
+#ifdef HEDDLE_LIBTORCH_HAS_CUDA
     /// The number of a place is row * width + column.
     at::Tensor row_, column_;
     std::int64_t width_ = 0;
+#endif
 };
 
 // ---- statistics
