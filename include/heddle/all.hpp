@@ -187,6 +187,7 @@
 #include <heddle/synthesis/mesh_choices.hpp>
 #include <heddle/synthesis/mesh_realise.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
+#include <heddle/synthesis/mesh_search_options.hpp>
 #include <heddle/synthesis/mesh_strategies.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/pipeline_bound.hpp>
