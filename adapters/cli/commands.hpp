@@ -147,7 +147,8 @@ struct train_arguments {
     bool graph = false;
     /// Files of parameters and of inputs; what they lack is random.
     std::string weights, data;
-    /// Folders of checkpoints: to save at the end, or so many steps apart, and to go on from. Their steps are among `steps`.
+    /// Folders of checkpoints: to save at the end, or so many steps apart, and to go on from. Their steps are among
+    /// `steps`.
     std::string save, resume;
     std::optional<std::uint64_t> save_every;
     std::uint64_t steps = 10, accumulate = 1, seed = 1;

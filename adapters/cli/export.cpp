@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle export: a plan as arguments of Megatron-LM, as a configuration of DeepSpeed or torchtitan, as placements of DTensor,
-// or as annotations of Shardy.
+// heddle export: a plan as arguments of Megatron-LM, as a configuration of DeepSpeed or torchtitan, as placements of
+// DTensor, or as annotations of Shardy.
 #include "commands.hpp"
 #include "exported_plan.hpp"
 #include "output.hpp"
@@ -123,7 +123,8 @@ degrees degrees_of(exported_plan const& whole, plan const& p) {
     return d;
 }
 
-/// The number in the name of a parameter of a repeated block: 7 of `layers.7.weight`; with what stands before and after.
+/// The number in the name of a parameter of a repeated block: 7 of `layers.7.weight`; with what stands before and
+/// after.
 struct block_name {
     std::string before, after;
     std::size_t number = 0;
@@ -140,7 +141,8 @@ std::optional<block_name> block_of(std::string const& name) {
     return {};
 }
 
-/// Returns how many blocks each stage has. Refuses models that are no stack of equal blocks, and stages that divide one.
+/// Returns how many blocks each stage has. Refuses models that are no stack of equal blocks, and stages that divide
+/// one.
 std::vector<std::size_t> blocks_by_stage(exported_plan const& whole) {
     std::vector<std::size_t> counts;
     std::map<std::size_t, std::map<std::string, tensor_shape>> contents; // by block and name inside
@@ -376,8 +378,8 @@ std::vector<known_strategy> known_strategies() {
             {"tensor parallel", "tensor parallelism", {"megatron", "torchtitan", "shardy"}}};
 }
 
-/// Returns the cheapest strategy that a framework can do. What was priced on unequal devices has shares by speed, unless
-/// its name says otherwise, which PyTorch's tensors alone can have.
+/// Returns the cheapest strategy that a framework can do. What was priced on unequal devices has shares by speed,
+/// unless its name says otherwise, which PyTorch's tensors alone can have.
 template <class Costs>
 std::optional<priced_strategy> nearest_of(Costs const& costs, std::string const& to, bool are_equal) {
     std::optional<priced_strategy> best;

@@ -13,7 +13,8 @@
 
 namespace heddle::cli {
 
-/// Reads `NAME=FORM` of all that is pinned and forbidden. *Throws* `input_error` for a name or a form that there is not.
+/// Reads `NAME=FORM` of all that is pinned and forbidden. *Throws* `input_error` for a name or a form that there is
+/// not.
 [[nodiscard]] std::vector<pinned_tensor> form_rules_of(program const& p, hap_arguments const& arguments);
 
 /// Reads `NAME=FORM,FORM` of all that is pinned and forbidden on a mesh, by axis, outermost first; `any` is no form.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A plan in the words of PyTorch's DTensor: how tensors are placed, and what modules do to what they are given and make.
+// A plan in the words of PyTorch's DTensor: how tensors are placed, and what modules do to what they are given and
+// make.
 #include "exported_plan.hpp"
 
 #include <heddle/base/algorithm.hpp>
@@ -32,8 +33,8 @@ ordered_json parts_of(atom_class const& c, extent of_atom, std::span<std::size_t
     return out;
 }
 
-/// Returns how an axis has a shard, and what DTensor lacks: the rows of each device, and, if it is not one range of rows,
-/// the rows that a step takes of each of the pieces which lie side by side in the dimension.
+/// Returns how an axis has a shard, and what DTensor lacks: the rows of each device, and, if it is not one range of
+/// rows, the rows that a step takes of each of the pieces which lie side by side in the dimension.
 ordered_json shard(plan const& p, product_form const& f, tensor_id t, std::size_t axis) {
     auto const& tensor = p.tensors[t];
     auto const number = f[static_cast<axis_number>(axis)].factor();
@@ -59,7 +60,8 @@ ordered_json shard(plan const& p, product_form const& f, tensor_id t, std::size_
     return out;
 }
 
-/// Returns a form as placements, by axis. Copies whose gradients are summands of the whole one say so if `has_gradient`.
+/// Returns a form as placements, by axis. Copies whose gradients are summands of the whole one say so if
+/// `has_gradient`.
 ordered_json placements(plan const& p, product_form const& f, tensor_id t, bool has_gradient) {
     ordered_json out = ordered_json::array();
     for (std::size_t axis = 0; axis < f.size(); ++axis) {
@@ -125,8 +127,8 @@ private:
             if (is_of_data(op.operands[k])) wanted_.try_emplace({op.operands[k], a}, i.operands[k]);
     }
 
-    /// Returns the factor of labels that goes with the scores' rows. The rule of an operator that takes a mean has labels
-    /// whole, as some may not count.
+    /// Returns the factor of labels that goes with the scores' rows. The rule of an operator that takes a mean has
+    /// labels whole, as some may not count.
     [[nodiscard]] factor_number labels_of(indexed_operator const& op, split_loop const& loop) const {
         auto const &scores = program_.tensors[op.operands[0]], &labels = program_.tensors[op.operands[1]];
         std::size_t const rank = scores.info.shape.size(), classes = rank > 1 ? 1 : 0;
@@ -201,7 +203,8 @@ public:
     /// Returns the plan with inputs cut where code uses them in parts.
     [[nodiscard]] plan const& planned() const { return plan_; }
 
-    /// Adds the modules that change tensors or have parameters in parts, the form in which the loss is made, and why that is not all of the plan, to a stage.
+    /// Adds the modules that change tensors or have parameters in parts, the form in which the loss is made, and why
+    /// that is not all of the plan, to a stage.
     void add_to(ordered_json& stage) const {
         ordered_json changing = ordered_json::object();
         for (auto const& [name, row] : modules_)

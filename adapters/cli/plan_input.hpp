@@ -42,8 +42,8 @@ bool is_pipeline_plan(std::string const& path, std::string const& text);
 cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings,
                              std::vector<std::string> const& changes = {});
 
-/// Returns the cluster whose devices a plan counts: a mesh's places on its outermost axis, or machines, if each is planned
-/// as one device.
+/// Returns the cluster whose devices a plan counts: a mesh's places on its outermost axis, or machines, if each is
+/// planned as one device.
 template <class Plan>
 cluster counted_by(Plan const& p, cluster c, bool groups_machines) {
     if constexpr (std::is_same_v<Plan, plan>)

@@ -25,7 +25,8 @@ struct plan_note {
 [[nodiscard]] plan_note cost_of_form_rules(plan_arguments const& arguments, plan_input const& input, any_plan const& p,
                                            attended_run& attended);
 
-/// Plans for the loss of machines, to be written beside the plan's own file. *Precondition:* the plan exists and is `joint`'s.
+/// Plans for the loss of machines, to be written beside the plan's own file. *Precondition:* the plan exists and is
+/// `joint`'s.
 [[nodiscard]] plan_note plan_for_losses(plan_arguments const& arguments, plan_input const& input, any_plan const& p,
                                         attended_run& attended, std::vector<json::staged_file>& files);
 

@@ -26,14 +26,16 @@ struct training {
 
     /// Returns the number of processes or threads that run the plan.
     [[nodiscard]] std::size_t ranks() const { return devices.size(); }
-    /// Returns which of so many processes runs each rank: one was started for each device of the cluster, or for each that
-    /// the plan keeps busy. *Throws* `input_error` that names the plan's file if there are neither so many nor so few.
+    /// Returns which of so many processes runs each rank: one was started for each device of the cluster, or for each
+    /// that the plan keeps busy. *Throws* `input_error` that names the plan's file if there are neither so many nor so
+    /// few.
     [[nodiscard]] std::vector<std::size_t> processes(std::size_t count, std::string const& plan) const;
     /// Returns what each rank stores.
     [[nodiscard]] std::vector<stored_parts> stored() const;
 };
 
-/// *Throws* `input_error` if stages of a pipeline send each other whole numbers, for which scalars of 16 bits have too few.
+/// *Throws* `input_error` if stages of a pipeline send each other whole numbers, for which scalars of 16 bits have too
+/// few.
 void require_no_whole_numbers_between_stages(training const& what, std::string const& plan);
 
 /// Reads a plan and its model, and verifies it. *Throws* `error` if it cannot be read or is none of the model.

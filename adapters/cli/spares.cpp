@@ -103,7 +103,8 @@ plan_note note_of(spare_plans const& spares, cluster const& c) {
     return note;
 }
 
-/// Returns a plan that was read, of stages or of one, for these machines. *Throws* `input_error` if it is none of the program.
+/// Returns a plan that was read, of stages or of one, for these machines. *Throws* `input_error` if it is none of the
+/// program.
 staged_plan as_staged(any_plan made, std::string const& path, program const& p, cluster const& c) {
     staged_plan result;
     if (auto* whole = std::get_if<plan>(&made)) result = staged(std::move(*whole), c);

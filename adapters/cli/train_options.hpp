@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The options of `heddle train` and `heddle profile`, which the command and the program that it becomes both read.
+/// @brief The options of `heddle train` and `heddle profile`, which the command and the program that it becomes both
+/// read.
 #pragma once
 
 #include "commands.hpp"

@@ -54,8 +54,8 @@ inline void check_ranks(verify_arguments const& arguments, std::size_t ranks) {
                                               std::to_string(most) + " can be run; see --no-run");
 }
 
-/// What may be run at once, whole or with smaller dimensions: kernels may take twice the memory of tensors, and a core is
-/// given half a minute.
+/// What may be run at once, whole or with smaller dimensions: kernels may take twice the memory of tensors, and a core
+/// is given half a minute.
 inline execution_size most_at_once(verify_arguments const& arguments) {
     return {bytes(arguments.run_memory / 3), flops(2e10)};
 }

@@ -85,8 +85,8 @@ inline double seconds_of(std::function<void()> const& call) {
     return median_of_one(seconds_of(call, 1), 1e9, [&](int times) { return seconds_of(call, times); });
 }
 
-/// Returns the median seconds that a call takes of a device's time. A GPU waits until the host has launched all calls, so
-/// that it waits for none of them.
+/// Returns the median seconds that a call takes of a device's time. A GPU waits until the host has launched all calls,
+/// so that it waits for none of them.
 inline double device_seconds_of(std::function<void()> const& call) {
 #ifdef HEDDLE_LIBTORCH_HAS_CUDA
     if (device.is_cuda()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// What several devices of libtorch do together: collectives, plans beside their predicted times, what micro-batches that
-// take turns hide, and how computation and communication slow each other.
-// Usage: several_gpus cpu|cuda RANKS SEEDS BATCH MODEL...   It prints the parts of a page, and returns 1 if something in
-// them is wrong, 2 if they are not whole. Ranks are threads, on the CPU in a dry run or, built with HEDDLE_HAS_CUDA, each
-// on a GPU of its own. run.sh builds and calls it.
+// What several devices of libtorch do together: collectives, plans beside their predicted times, what micro-batches
+// that take turns hide, and how computation and communication slow each other.
+// Usage: several_gpus cpu|cuda RANKS SEEDS BATCH MODEL...   It prints the parts of a page, and returns 1 if something
+// in them is wrong, 2 if they are not whole. Ranks are threads, on the CPU in a dry run or, built with HEDDLE_HAS_CUDA,
+// each on a GPU of its own. run.sh builds and calls it.
 #include "arithmetic.hpp"
 #include "device_rates.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Predicts AMP's measured strategies on a cluster of V100s and T4s (amp/) from its profiles, calibrated on its two other
-// settings: one has T4s alone, the other V100s and another model.
+// Predicts AMP's measured strategies on a cluster of V100s and T4s (amp/) from its profiles, calibrated on its two
+// other settings: one has T4s alone, the other V100s and another model.
 #include "../amp_data.hpp"
 #include "report.hpp"
 #include "transformer.hpp"
@@ -39,10 +39,10 @@ known_parameter const known[] = {
     {"work at degree 4", {1, 0.1}},
 };
 
-/// AMP measured a layer's forward pass with one sample and took three times that for both passes. With one sample that is
-/// mostly the host's time to queue it, so launches are what was measured, of a backward pass as much: twice the kernels,
-/// which are queued from C++ rather than Python. Work is counted from the layers' shapes. Stages of DeepSpeed send in turn
-/// with computing, each device of a tensor group a part.
+/// AMP measured a layer's forward pass with one sample and took three times that for both passes. With one sample that
+/// is mostly the host's time to queue it, so launches are what was measured, of a backward pass as much: twice the
+/// kernels, which are queued from C++ rather than Python. Work is counted from the layers' shapes. Stages of DeepSpeed
+/// send in turn with computing, each device of a tensor group a part.
 strategy_problem queued(setting const& s, std::span<double const> x) {
     auto p = s.problem;
     p.sends_block = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Predicts published steps of Megatron-Bridge (megatron_bridge/) from models' shapes and data sheets, with one scale for
-// each release. Strategies have no experts and no interleaved stages yet, so stages are priced here.
+// Predicts published steps of Megatron-Bridge (megatron_bridge/) from models' shapes and data sheets, with one scale
+// for each release. Strategies have no experts and no interleaved stages yet, so stages are priced here.
 #include "report.hpp"
 #include "transformer.hpp"
 
@@ -28,8 +28,8 @@ std::map<std::string, model_shape> const shapes{
     {"GPT OSS 120B", {36, 2880, 4096, 512, 2880, 201088, 128, 4}},
 };
 
-/// Peaks by the data sheets, without sparsity: products by precision, memory, links inside a domain of so many devices and
-/// outside, one way.
+/// Peaks by the data sheets, without sparsity: products by precision, memory, links inside a domain of so many devices
+/// and outside, one way.
 struct system_peaks {
     double four_bits, eight_bits, sixteen_bits, memory, inside, outside, domain;
 };
@@ -42,7 +42,8 @@ std::map<std::string, system_peaks> const systems{
     {"GB300", {15000e12, 5000e12, 2500e12, 8e12, 900e9, 100e9, 72}},
 };
 
-// Large kernels reach about 0.62 of the peak of products, half of that in groups of experts, 0.8 of memory's and links'.
+// Large kernels reach about 0.62 of the peak of products, half of that in groups of experts, 0.8 of memory's and
+// links'.
 constexpr double products = 0.62, grouped = 0.5, moved = 0.8;
 
 struct published {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What the programs that compare predictions with measurements share: their arguments, which rows are fitted on, figures
-// of errors, and rows of predictions as CSV.
+// What the programs that compare predictions with measurements share: their arguments, which rows are fitted on,
+// figures of errors, and rows of predictions as CSV.
 #pragma once
 
 #include "../table_file.hpp"

@@ -58,8 +58,8 @@ private:
     std::map<std::tuple<std::string, std::string, std::size_t, std::string, std::size_t>, line> lines_;
 };
 
-/// Products of 32 bits, in TF32 where there is one, and memory by the data sheets, of which large kernels reach about 0.6
-/// and 0.8. Shapes are counted in elements of two bytes, of which these move half as many.
+/// Products of 32 bits, in TF32 where there is one, and memory by the data sheets, of which large kernels reach about
+/// 0.6 and 0.8. Shapes are counted in elements of two bytes, of which these move half as many.
 kernel_rates rates_of(std::string const& device) {
     auto const of = [](double products, double memory) {
         return kernel_rates{flops_per_second(0.6 * products), bytes_per_second(0.8 * memory / 2)};

@@ -27,10 +27,10 @@ struct kernel_rates {
 /// The work of a block's passes over `samples` on each of `tensor` devices, without collectives.
 ///
 /// Products: of flops. Element by element, in tensors read or written, two bytes an element: two norms (read, write),
-/// two of bias, dropout and addition at once (three and a mask), the bias and activation of the perceptron (read, write),
-/// the copy of the context; and of the scores: the product that writes them, mask and softmax (two), dropout (two and a
-/// mask), the product that reads them. Backward twice the products, and per tensor what its kernel reads and writes, the
-/// sums of biases' and norms' gradients, and the joined gradient of queries, keys and values.
+/// two of bias, dropout and addition at once (three and a mask), the bias and activation of the perceptron (read,
+/// write), the copy of the context; and of the scores: the product that writes them, mask and softmax (two), dropout
+/// (two and a mask), the product that reads them. Backward twice the products, and per tensor what its kernel reads and
+/// writes, the sums of biases' and norms' gradients, and the joined gradient of queries, keys and values.
 inline pass_times block_work(transformer_shape const& s, double samples, double tensor, kernel_rates const& r) {
     double const tokens = samples * s.sequence, x = 2 * tokens * s.hidden, wide = 2 * tokens * s.wide / tensor,
                  scores = s.is_fused ? 0 : 2 * samples * s.heads * s.sequence * s.sequence / tensor;

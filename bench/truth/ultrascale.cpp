@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Predicts short pretraining runs of nanotron on nodes of 8 H100 (ultrascale/) from the models' shapes and what collectives
-// reached on the same cluster.
+// Predicts short pretraining runs of nanotron on nodes of 8 H100 (ultrascale/) from the models' shapes and what
+// collectives reached on the same cluster.
 #include "report.hpp"
 #include "transformer.hpp"
 
@@ -45,9 +45,9 @@ struct known_parameter {
     prior_parameter prior;
 };
 
-// An H100 reaches 989 Tflop/s in 16 bits and 3.35 TB/s by its data sheet, of which large kernels reach about 0.55 and 0.8.
-// A block is about 45 kernels forward and twice that backward, of 10 to 30 us on the host. Gradients add up in 32 bits, and
-// the optimiser reads and writes about 60 bytes a parameter.
+// An H100 reaches 989 Tflop/s in 16 bits and 3.35 TB/s by its data sheet, of which large kernels reach about 0.55 and
+// 0.8. A block is about 45 kernels forward and twice that backward, of 10 to 30 us on the host. Gradients add up in 32
+// bits, and the optimiser reads and writes about 60 bytes a parameter.
 known_parameter const known[] = {
     {"products, flop/s", {0.55 * 989e12, 0.2}},
     {"memory, bytes/s", {0.8 * 3.35e12, 0.2}},
@@ -129,11 +129,11 @@ public:
         return pipeline + sync + 60 * parameters / (r.shards_state ? d : 1) / x[11] + x[12];
     }
 
-    /// Returns the memory of the fullest device, in GiB. A parameter has a weight of 16 bits, a gradient, a weight and two
-    /// moments of 32, the last three cut by ZeRO. A block saves 14 tensors of the model's width (norms' inputs and results,
-    /// queries, keys and values before and after rotation, the context and what it is added to) and four of the
-    /// perceptron's, in 16 bits; logits have 16 bits, 32, and gradients of 32. 2.5 GB are the context and collectives'
-    /// buffers.
+    /// Returns the memory of the fullest device, in GiB. A parameter has a weight of 16 bits, a gradient, a weight and
+    /// two moments of 32, the last three cut by ZeRO. A block saves 14 tensors of the model's width (norms' inputs and
+    /// results, queries, keys and values before and after rotation, the context and what it is added to) and four of
+    /// the perceptron's, in 16 bits; logits have 16 bits, 32, and gradients of 32. 2.5 GB are the context and
+    /// collectives' buffers.
     [[nodiscard]] static double memory(run const& r) {
         auto const& [shape, blocks, ties] = shapes.at(r.model);
         double const t = static_cast<double>(r.tensor),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Predicts vTrain's measured iterations of Megatron on A100s (vtrain/) from the models' shapes and its all-reduce tables.
+// Predicts vTrain's measured iterations of Megatron on A100s (vtrain/) from the models' shapes and its all-reduce
+// tables.
 #include "report.hpp"
 #include "transformer.hpp"
 
@@ -91,9 +92,9 @@ struct rates {
 };
 
 // An A100's products of half precision reach 312 Tflop/s and its memory 1.56 TB/s by its data sheet: about four fifths
-// are reached in large kernels. A block is about 60 kernels forward, as many again and 100 backward, of 10 to 20 us on the
-// host each. The optimiser reads and writes about 50 bytes a parameter: gradients in two precisions, unscaled, their
-// norm, two moments, and weights in two precisions.
+// are reached in large kernels. A block is about 60 kernels forward, as many again and 100 backward, of 10 to 20 us on
+// the host each. The optimiser reads and writes about 50 bytes a parameter: gradients in two precisions, unscaled,
+// their norm, two moments, and weights in two precisions.
 std::vector<prior_parameter> const priors{{250e12, 0.2}, {1.25e12, 0.2}, {1.1e-3, 0.4}, {2.3e-3, 0.4}, {1e-5, 1},
                                           {2e-3, 0.5},   {1.25e12, 0.4}, {2e-3, 1},     {1, 0.3},      {1, 0.5}};
 constexpr double layer_deviation = 0.1;

@@ -2,9 +2,9 @@
 /// @file
 /// @brief Every header of Heddle's core, for what composes its parts. Left out: the reference kernels on Eigen
 /// (`execute/eigen_kernels.hpp`), the graph for Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for
-/// readers (`program/operators.hpp`, `program/call_recorder.hpp`, `program/aten_calls.hpp`), fitting (`cluster/fit.hpp`,
-/// `cluster/fit_parameters.hpp`, `pipeline/calibrate.hpp`, on Eigen), and the adapters, each of which has an `all.hpp`
-/// of its own.
+/// readers (`program/operators.hpp`, `program/call_recorder.hpp`, `program/aten_calls.hpp`), fitting
+/// (`cluster/fit.hpp`, `cluster/fit_parameters.hpp`, `pipeline/calibrate.hpp`, on Eigen), and the adapters, each of
+/// which has an `all.hpp` of its own.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>

@@ -1,4 +1,5 @@
-// expect: A program lists what an operator uses: program_access<Program>::operands\(p, o\) is a range of heddle::tensor_id
+// expect: A program lists what an operator uses: program_access<Program>::operands\(p, o\) is a range of
+// heddle::tensor_id
 #include <heddle/program/indexed_program.hpp>
 
 #include <string>

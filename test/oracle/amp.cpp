@@ -130,7 +130,8 @@ struct plain_ring {
     double size = 0;
 };
 
-/// Returns the latency, and the seconds of a byte, of a sum over a ring; so many rings join each machine to another one.
+/// Returns the latency, and the seconds of a byte, of a sum over a ring; so many rings join each machine to another
+/// one.
 std::pair<double, double> plain_line(strategy_problem const& p, machine_list const& machines,
                                      std::vector<double> const& crossing) {
     double bandwidth = infinite, latency = 0;

@@ -132,8 +132,8 @@ struct stage {
 class explicit_schedule {
 public:
     double now = 0;
-    /// Runs a slot: computation beside collectives; what may wait and is ready follows them. Nothing is beside what kernels
-    /// wait for.
+    /// Runs a slot: computation beside collectives; what may wait and is ready follows them. Nothing is beside what
+    /// kernels wait for.
     void slot(double computation, double collectives, double waits = 0) {
         double const length = std::max(computation, collectives);
         now += length + waits;

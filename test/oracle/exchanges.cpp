@@ -22,8 +22,8 @@ namespace {
 using namespace heddle;
 using namespace heddle::test;
 
-/// Tokens through a layer, experts and perhaps another layer. Everything can be cut evenly on 2, 3 or 6 devices, so that no
-/// way to store a parameter has larger shards than another.
+/// Tokens through a layer, experts and perhaps another layer. Everything can be cut evenly on 2, 3 or 6 devices, so
+/// that no way to store a parameter has larger shards than another.
 program with_experts(random_source& random) {
     program_builder b;
     extent const tokens = 6 * random.between(1, 4), width = 6, count = 6, choices = random.between(1, 2),

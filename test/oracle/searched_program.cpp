@@ -36,8 +36,8 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-/// Branches from one input or several that end at one operator, which may sum over an index; what is computed from a mask
-/// alone is used in each.
+/// Branches from one input or several that end at one operator, which may sum over an index; what is computed from a
+/// mask alone is used in each.
 program branches(random_source& random) {
     program_builder b;
     operator_options const matmul{.category = operator_class::matmul, .saved_operands = {{0, 1}}};
@@ -68,8 +68,8 @@ program branches(random_source& random) {
     return b.finish(b.apply("sum", "(" + left + ") -> (); 0", {joined}, {.category = operator_class::reduction}));
 }
 
-/// Blocks that add to one stream, as transformers have them. What is made early is used late: the stream itself, a value
-/// beside it, a mask, weights that blocks share.
+/// Blocks that add to one stream, as transformers have them. What is made early is used late: the stream itself, a
+/// value beside it, a mask, weights that blocks share.
 program streams(random_source& random) {
     program_builder b;
     operator_options const elementwise{.category = operator_class::elementwise};

@@ -41,8 +41,8 @@ struct axis_conversion {
     tensor_form to;
 };
 
-/// Returns a shortest list of conversions, chosen at random among those, from one of the forms that are held to another;
-/// it makes no form that is held or barred. It is empty if there is no such list.
+/// Returns a shortest list of conversions, chosen at random among those, from one of the forms that are held to
+/// another; it makes no form that is held or barred. It is empty if there is no such list.
 [[nodiscard]] inline std::vector<axis_conversion> shortest_way(indexed_tensor const& tensor,
                                                                std::set<product_form> const& held,
                                                                product_form const& f, random_source& random,

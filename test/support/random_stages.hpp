@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Plans of stages that no planner made: a program is cut anywhere, and each part has a random program on ranks of
-/// its own.
+/// @brief Plans of stages that no planner made: a program is cut anywhere, and each part has a random program on ranks
+/// of its own.
 #pragma once
 
 #include <heddle/plan/mesh_program.hpp>
@@ -21,7 +21,8 @@
 
 namespace heddle::test {
 
-/// Returns a random plan of a part on a line of ranks, on a mesh, or on device groups; of as many ranks as this at most.
+/// Returns a random plan of a part on a line of ranks, on a mesh, or on device groups; of as many ranks as this at
+/// most.
 [[nodiscard]] inline plan random_stage(program_part const& part, std::size_t most, training_options const& training,
                                        random_source& random) {
     auto indexed = index_program(part.program);

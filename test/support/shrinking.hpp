@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Properties of instances that a `random_source` draws, checked by RapidCheck: a failure shrinks to a small instance.
+/// @brief Properties of instances that a `random_source` draws, checked by RapidCheck: a failure shrinks to a small
+/// instance.
 #pragma once
 
 #include <support/random_programs.hpp>

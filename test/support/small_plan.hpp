@@ -186,8 +186,8 @@ inline cluster two_machines() {
     return c;
 }
 
-/// Makes a product and its sum: the batch is cut across machines, output features inside each; the weight's optimiser state
-/// is in shards across.
+/// Makes a product and its sum: the batch is cut across machines, output features inside each; the weight's optimiser
+/// state is in shards across.
 inline plan mesh_plan() {
     auto const whole = tensor_form::replicated(), sum = tensor_form::partial(), mirrored = tensor_form::mirrored();
     auto const rows = tensor_form::shard(0), columns = tensor_form::shard(1);

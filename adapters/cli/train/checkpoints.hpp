@@ -24,8 +24,8 @@ namespace heddle::cli {
 /// A rank's view of the checkpoints that are asked for. All ranks make it before any saves.
 class checkpoints {
 public:
-    /// *Throws* `error` if the checkpoint to go on from cannot be read, is of another model or optimiser or has made all
-    /// steps, or if another than that one would be overwritten.
+    /// *Throws* `error` if the checkpoint to go on from cannot be read, is of another model or optimiser or has made
+    /// all steps, or if another than that one would be overwritten.
     checkpoints(train_arguments const& a, training const& what) : arguments_(a) {
         if (a.save.empty() && a.resume.empty()) return;
         ranks_ = what.stored();

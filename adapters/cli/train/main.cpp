@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The command `heddle-train`, which `heddle train` and `heddle profile` become: trains a model as a plan says, in threads
-// of one process or, started by mpirun, as one rank of a job; or measures there.
+// The command `heddle-train`, which `heddle train` and `heddle profile` become: trains a model as a plan says, in
+// threads of one process or, started by mpirun, as one rank of a job; or measures there.
 #include "checkpoints.hpp"
 #include "given_values.hpp"
 #include "profile.hpp"

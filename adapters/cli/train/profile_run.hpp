@@ -75,8 +75,8 @@ public:
     [[nodiscard]] std::vector<sample> const& samples() const { return samples_; }
 
 private:
-    /// Measures an operator on the first half of the places of each loop along which it can be cut without a word to other
-    /// devices, as devices have it that share a layer.
+    /// Measures an operator on the first half of the places of each loop along which it can be cut without a word to
+    /// other devices, as devices have it that share a layer.
     void measure_halves(program const& p, indexed_program const& indexed, operator_id o,
                         std::vector<tensor const*> const& whole) {
         auto const& loops = indexed.operators[o].loops;

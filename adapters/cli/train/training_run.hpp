@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The training loop, for ranks of plans, of stages of plans and of pipelines, and the single device that they are
-/// compared with.
+/// @brief The training loop, for ranks of plans, of stages of plans and of pipelines, and the single device that they
+/// are compared with.
 #pragma once
 
 #include "checkpoints.hpp"
@@ -139,7 +139,8 @@ public:
         });
     }
 
-    /// What a step was: the mean loss of its iterations, and whether it was made or left out, as gradients were too large.
+    /// What a step was: the mean loss of its iterations, and whether it was made or left out, as gradients were too
+    /// large.
     struct outcome {
         double loss = 0;
         bool is_made = true;
@@ -216,8 +217,8 @@ private:
     std::uint64_t seed_, iterations_ = 0;
 };
 
-/// Trains on one rank; the first rank reports, and with `check` is the single device too. `wait_for_all` returns when all
-/// ranks have come there.
+/// Trains on one rank; the first rank reports, and with `check` is the single device too. `wait_for_all` returns when
+/// all ranks have come there.
 template <class Backend, class Rank, class Wait>
 void train(train_arguments const& arguments, training const& what, Backend const& backend, Rank& rank,
            std::size_t number, Wait const& wait_for_all, step_report const& report) {

@@ -16,8 +16,8 @@
 
 namespace heddle::test {
 
-/// A graph under construction. Tensors and arguments are written as in operators.txt: `f(2,3)` is one of float32, `i` of
-/// int64, `j` of int32, `b` of bool, `c` of complex64, `d` of float64.
+/// A graph under construction. Tensors and arguments are written as in operators.txt: `f(2,3)` is one of float32, `i`
+/// of int64, `j` of int32, `b` of bool, `c` of complex64, `d` of float64.
 class exported_graph {
 public:
     using object = nlohmann::json;
@@ -45,8 +45,8 @@ public:
         return source("user_input", tensor, std::move(name));
     }
 
-    /// `aten.add.Tensor self=%x other=2 -> f(2,3)`: adds a node, with `%name` for tensors that are there and `f(2,3)` for
-    /// a new parameter or input; returns the names of the results.
+    /// `aten.add.Tensor self=%x other=2 -> f(2,3)`: adds a node, with `%name` for tensors that are there and `f(2,3)`
+    /// for a new parameter or input; returns the names of the results.
     std::vector<std::string> node(std::string const& line, std::string const& module = {}) {
         auto const arrow = line.find(" ->");
         auto words = split(line.substr(0, arrow), ' ');

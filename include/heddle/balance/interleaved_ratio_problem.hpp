@@ -20,12 +20,13 @@ namespace heddle {
 /// The ratio problem of a program in micro-batches that take turns, near some ratios, of one segment. `model` has one
 /// class per device type, without groups.
 ///
-/// Every slot of `duplex` is a maximum of work and network, so each becomes a stage of the problem. Work with what kernels
-/// wait for in between is a sum of maxima: where it takes longer than the network at `ratios`, each becomes a stage.
-/// At `ratios`, patient collectives may make the network ready last at some stage; up to that stage the problem counts the
-/// network instead of the slots. The objective is never above the recurrence's time, and is equal to it where the network
-/// decides up to the same stage. If that holds at the problem's solution too, no ratios are better. (What is gathered
-/// again at the turn counts at every type's own ratio, which is less than at the largest.)
+/// Every slot of `duplex` is a maximum of work and network, so each becomes a stage of the problem. Work with what
+/// kernels wait for in between is a sum of maxima: where it takes longer than the network at `ratios`, each becomes a
+/// stage.
+/// At `ratios`, patient collectives may make the network ready last at some stage; up to that stage the problem counts
+/// the network instead of the slots. The objective is never above the recurrence's time, and is equal to it where the
+/// network decides up to the same stage. If that holds at the problem's solution too, no ratios are better. (What is
+/// gathered again at the turn counts at every type's own ratio, which is less than at the largest.)
 [[nodiscard]] ratio_problem make_interleaved_ratio_problem(program_steps const& program, cost_model const& model,
                                                            std::vector<double> const& preferred,
                                                            training_options const& training,
@@ -35,15 +36,15 @@ namespace detail {
 
 inline stage_work operator+(stage_work a, stage_work const& b) { return a += b; }
 
-/// Returns the same function of a ratio of [0, 1] as one maximum. *Precondition:* no curves. *Complexity.* Quadratic in the
-/// pieces.
+/// Returns the same function of a ratio of [0, 1] as one maximum. *Precondition:* no curves. *Complexity.* Quadratic in
+/// the pieces.
 convex_pieces as_maximum(stage_work const& work);
 
 /// The work of each type, of which the longest counts.
 using work_by_type = std::vector<stage_work>;
 
-/// One direction of a program in stages. Kernels wait between the parts of the work. The time of the network is the same for
-/// all types: it is taken at the largest ratio.
+/// One direction of a program in stages. Kernels wait between the parts of the work. The time of the network is the
+/// same for all types: it is taken at the largest ratio.
 struct side_curves {
     std::vector<work_by_type> work;
     stage_work transfer, urgent, patient, again;

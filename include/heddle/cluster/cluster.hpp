@@ -177,8 +177,8 @@ private:
 /// *Throws* `input_error` if some machine's devices do not divide into such groups.
 [[nodiscard]] cluster with_groups_of(cluster c, int members);
 
-/// Makes the machines of a cluster parts of one machine, if they are several: they have its links between them, and each
-/// line of devices across them links of its own, as if a part had a network card for each of its devices.
+/// Makes the machines of a cluster parts of one machine, if they are several: they have its links between them, and
+/// each line of devices across them links of its own, as if a part had a network card for each of its devices.
 void join_in_one_machine(cluster& c);
 
 /// Returns how many network cards every machine has at least.
@@ -205,14 +205,14 @@ void validate(cluster const& c);
 [[nodiscard]] collective_model scaled(collective_model const& measured, collective_model::piece const& line,
                                       collective_model::piece const& line_of_measured);
 
-/// Returns collectives on a part of a cluster's devices, or on groups of them, estimated from those that were measured on
-/// all: each is as much slower than links say. A part within one machine of several has none, as what was measured says
-/// nothing of links inside.
+/// Returns collectives on a part of a cluster's devices, or on groups of them, estimated from those that were measured
+/// on all: each is as much slower than links say. A part within one machine of several has none, as what was measured
+/// says nothing of links inside.
 /// *Precondition:* `validate` accepts both.
 [[nodiscard]] std::map<collective, collective_model> measured_on(cluster const& part, cluster const& all);
 
-/// Returns the cluster without measured collectives, its links so much faster that none takes longer than it was measured,
-/// on all devices or, as `measured_on` has it, on a part.
+/// Returns the cluster without measured collectives, its links so much faster that none takes longer than it was
+/// measured, on all devices or, as `measured_on` has it, on a part.
 [[nodiscard]] cluster with_links_within_measured(cluster c);
 
 } // namespace heddle

@@ -60,10 +60,10 @@ struct fit_report {
 [[nodiscard]] error_summary summarise(std::vector<double> errors);
 
 /// Fits a model to each collective on each number of ranks, and to each operator class of each element type and device
-/// type and, where samples tell it, each kind of operator in each pass. Small kernels beside an operator's own are taken
-/// out of its times, as fast as element-wise ones are fitted to be. Repeated measurements of a size count once, with
-/// their median. Errors are relative to the measured time, so that a slow outlier has bounded weight: one that is k
-/// times too slow pulls like one that is off by (1 - 1/k) / k, which is at most a quarter.
+/// type and, where samples tell it, each kind of operator in each pass. Small kernels beside an operator's own are
+/// taken out of its times, as fast as element-wise ones are fitted to be. Repeated measurements of a size count once,
+/// with their median. Errors are relative to the measured time, so that a slow outlier has bounded weight: one that is
+/// k times too slow pulls like one that is off by (1 - 1/k) / k, which is at most a quarter.
 /// *Throws* `input_error` if a sample is invalid.
 [[nodiscard]] fit_report fit_samples(std::span<sample const> samples);
 

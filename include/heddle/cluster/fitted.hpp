@@ -27,8 +27,8 @@ struct fitted_models {
     std::optional<network_link> link{};
 };
 
-/// Replaces models of a cluster; the bandwidth of a device type becomes that of its fastest class. An element type that a
-/// device type lacks starts with the speeds that stand in for it: those of float32, or else the first there are. The
+/// Replaces models of a cluster; the bandwidth of a device type becomes that of its fastest class. An element type that
+/// a device type lacks starts with the speeds that stand in for it: those of float32, or else the first there are. The
 /// first two ranks are the first two devices, of one machine or of two.
 /// *Returns* sentences on what was left out: collectives on another number of ranks, and devices that are not in the
 /// cluster.

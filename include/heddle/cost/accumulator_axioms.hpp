@@ -28,8 +28,8 @@ struct axiom_options {
 
 namespace detail {
 
-/// Makes priced steps as a program may have them: computations, some of which wait for what they exchange, collectives, and
-/// collectives of parameters once for all micro-batches.
+/// Makes priced steps as a program may have them: computations, some of which wait for what they exchange, collectives,
+/// and collectives of parameters once for all micro-batches.
 class random_step_costs {
 public:
     explicit random_step_costs(std::uint64_t seed) : engine_(seed) {}

@@ -27,10 +27,11 @@ namespace heddle {
 /// Factors that are cut at the same points. Device `d` has `counts[d]` of `atoms`; its share of a member is counts[d] *
 /// extent / atoms, and lies after the shares of the devices before it.
 ///
-/// On a mesh, factors are cut on whatever axes, and that is so on the outermost. A slice with `a` of the atoms has a class
-/// of exactly `a`: a member's extent there is `a` times that of an atom, and these have no common divisor. So an axis
-/// divides the atoms that the axes outside left, and how is a function of the axis, of the class and of how many they are,
-/// and of nothing else; else the lines along an axis that does not cut the class would not hold corresponding parts.
+/// On a mesh, factors are cut on whatever axes, and that is so on the outermost. A slice with `a` of the atoms has a
+/// class of exactly `a`: a member's extent there is `a` times that of an atom, and these have no common divisor. So an
+/// axis divides the atoms that the axes outside left, and how is a function of the axis, of the class and of how many
+/// they are, and of nothing else; else the lines along an axis that does not cut the class would not hold corresponding
+/// parts.
 struct atom_class {
     extent atoms = 0;
     std::vector<cut_factor> members;

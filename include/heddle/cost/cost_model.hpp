@@ -68,8 +68,8 @@ template <class Shares>
     return t.how == uneven::grouped && moved_cut(t).is_split();
 }
 
-/// What the speed of a kernel depends on: the type of its elements and its operator class or, where a device has speeds of
-/// single kinds of operators, the kind and the pass.
+/// What the speed of a kernel depends on: the type of its elements and its operator class or, where a device has speeds
+/// of single kinds of operators, the kind and the pass.
 struct kernel_kind {
     element_type type = element_type::float32;
     operator_class category = operator_class::other;

@@ -49,9 +49,9 @@ struct forward_duplex {
 /// not. What is gathered again for the backward pass of a stage comes in the slot before it. At the turn from forward
 /// to backward the last micro-batch computes, then the first, with no barrier.
 ///
-/// A computation may exchange something while it runs, such as statistics of rows. Its kernels wait for that, in the slot of
-/// their micro-batch, and the network has nothing else then; so its time adds to the slots and to the network alike,
-/// whatever runs beside. All devices have done what comes before: c is a sum of maxima over the devices.
+/// A computation may exchange something while it runs, such as statistics of rows. Its kernels wait for that, in the
+/// slot of their micro-batch, and the network has nothing else then; so its time adds to the slots and to the network
+/// alike, whatever runs beside. All devices have done what comes before: c is a sum of maxima over the devices.
 ///
 /// Without p and u, and with one class, this is `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, and the
 /// total is a + c + b.
@@ -120,13 +120,13 @@ public:
     /// either direction the last stage is still to be closed, and its micro-batches have to turn.
     ///
     /// In the mean of a direction slots weigh 1 - q, and the network weighs q, the weight of what may wait. The weights
-    /// n and w, of network and work, sum to 1. A slot of work c and collectives m takes `(1 - q) max(c, m) >= w c + v m` with
-    /// v = n - q, as w and v sum to 1 - q; the network has m at weight q; together this is w c + n m. Let the slots
-    /// so far take T, the network N, and the last computation c; let the first slot of the open stage have the
+    /// n and w, of network and work, sum to 1. A slot of work c and collectives m takes `(1 - q) max(c, m) >= w c + v
+    /// m` with v = n - q, as w and v sum to 1 - q; the network has m at weight q; together this is w c + n m. Let the
+    /// slots so far take T, the network N, and the last computation c; let the first slot of the open stage have the
     /// collectives f, and let p wait. When that slot is over, slots have taken at least `max(T + max(c, f), N + f +
-    /// p)`. For this the mean counts `(1 - q) T + w c + v f`, and the excess of `(1 - q) (N + f + p)` over it, if
-    /// any, which nothing hides any more. Adding to f raises the sum by `(1 - q) - v = w`; adding to p raises it
-    /// by 1 - q, and `close` moves it into the slots. So no step lowers the bound.
+    /// p)`. For this the mean counts `(1 - q) T + w c + v f`, and the excess of `(1 - q) (N + f + p)` over it, if any,
+    /// which nothing hides any more. Adding to f raises the sum by `(1 - q) - v = w`; adding to p raises it by 1 - q,
+    /// and `close` moves it into the slots. So no step lowers the bound.
     [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const;
 
 private:

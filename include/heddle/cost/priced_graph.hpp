@@ -52,7 +52,8 @@ struct bucket_share {
 };
 
 /// What a bucket of some kind costs beyond its gradients' bytes: its latency, which prices have in part, `per_byte` of
-/// their gradients and nothing `first`, or, if it is small, all to be paid with the first. A small one has any capacity.
+/// their gradients and nothing `first`, or, if it is small, all to be paid with the first. A small one has any
+/// capacity.
 struct bucket_charge {
     double latency = 0, first = 0, per_byte = 0, capacity = std::numeric_limits<double>::max();
 };

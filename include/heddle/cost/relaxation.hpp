@@ -47,8 +47,8 @@ struct direction_loads {
     double work = 0, network = 0;
 };
 /// The loads of a path: the seconds of work per class, as `weights` count them, and of updates; its directions; and, if
-/// there are turns, the ends of its backward pass (see `gradient_turns`) beside its own collectives: the end of its work
-/// alone, the end by level, and which of them is last.
+/// there are turns, the ends of its backward pass (see `gradient_turns`) beside its own collectives: the end of its
+/// work alone, the end by level, and which of them is last.
 struct path_loads {
     std::vector<double> clock, update;
     direction_loads forward, backward;

@@ -41,8 +41,8 @@ public:
     /// hold, some continuation is cheaper after `b`.
     [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
-    /// Whatever the weights and the order of steps, the time is no less than the weighted means of the clocks and of the
-    /// updates.
+    /// Whatever the weights and the order of steps, the time is no less than the weighted means of the clocks and of
+    /// the updates.
     [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t);
 
 private:

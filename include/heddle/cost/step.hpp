@@ -54,8 +54,8 @@ struct named_accumulator {
     friend bool operator==(named_accumulator const& a, named_accumulator const& b) { return a.name == b.name; }
 };
 
-/// How gradients are reduced: in buckets of this size, if it is not zero; one run of the program pays a part of that and
-/// of the update.
+/// How gradients are reduced: in buckets of this size, if it is not zero; one run of the program pays a part of that
+/// and of the update.
 struct gradient_reduction {
     bytes bucket{};
     double part = 1;
@@ -74,8 +74,8 @@ struct training_options {
     /// If set, gradients are copied into the buffers of their collectives, scaled there, and copied back before the
     /// update, as trainers do that reduce several at once.
     bool copies_gradients = false;
-    /// If set, of a micro-batch in flight what enters the program is held alone, and its backward pass begins with another
-    /// forward pass.
+    /// If set, of a micro-batch in flight what enters the program is held alone, and its backward pass begins with
+    /// another forward pass.
     bool recomputes = false;
     /// Gradients of one kind are reduced together in buckets of this size. A larger gradient is reduced alone; if the
     /// size is zero, all are.
@@ -154,10 +154,11 @@ void communicate_inside(indexed_program const& p, instruction::compute const& i,
 /// a source that axes inside leave to each device.
 void interleave(indexed_program const& p, instruction const& i, int count, double part, step_work& s);
 
-/// Makes the costs of one micro-batch of those that are added up before an update. Inputs of those in flight are held, and
-/// their activations unless these are recomputed, and sufficient factors of all, which wait for the end. Parameters are gathered once and stay; a gradient
-/// is read twice and written for each that is added, in the form in which it waits for its reduction, and once more as it
-/// is stored. `part` is what axes inside leave to each device, of a source or of what it is converted to.
+/// Makes the costs of one micro-batch of those that are added up before an update. Inputs of those in flight are held,
+/// and their activations unless these are recomputed, and sufficient factors of all, which wait for the end. Parameters
+/// are gathered once and stay; a gradient is read twice and written for each that is added, in the form in which it
+/// waits for its reduction, and once more as it is stored. `part` is what axes inside leave to each device, of a source
+/// or of what it is converted to.
 void accumulate(indexed_program const& p, instruction const& i, training_options const& options, double part,
                 step_work& s);
 

@@ -44,12 +44,12 @@ struct overlap {
 
 [[nodiscard]] overlap overlap_of(timeline const& t, std::size_t device);
 
-/// Runs the steps forward, twice if they are recomputed, their adjoints backward, the deferred collectives and the update, each device on its own
-/// clock. A collective starts when the last device reaches it. Deferred collectives follow the backward pass or, if
-/// gradients overlap, queue on a channel of their own when their step's adjoint is done, and pause for the others.
-/// `model` has one class per device. `gradients` says for each step the seconds of the gradients' collective that is
-/// sent after it; if it is empty, each gradient has its own. The total is that of `serial` or `overlapped` up to
-/// rounding.
+/// Runs the steps forward, twice if they are recomputed, their adjoints backward, the deferred collectives and the
+/// update, each device on its own clock. A collective starts when the last device reaches it. Deferred collectives
+/// follow the backward pass or, if gradients overlap, queue on a channel of their own when their step's adjoint is
+/// done, and pause for the others. `model` has one class per device. `gradients` says for each step the seconds of the
+/// gradients' collective that is sent after it; if it is empty, each gradient has its own. The total is that of
+/// `serial` or `overlapped` up to rounding.
 template <class Shares>
 [[nodiscard]] timeline run_serial(std::span<step_work const> steps, cost_model const& model, Shares const& shares,
                                   bool overlaps_gradients = false, std::span<double const> gradients = {},

@@ -131,8 +131,8 @@ struct step_work {
     bytes transient;
     /// The step belongs to a parameter: it is done once for all micro-batches and needs no activation.
     bool once = false;
-    /// Of micro-batches that take turns: kernels wait for the step's transfers, which are statistics of rows or rows that
-    /// the data send somewhere, so nothing is computed and nothing else is sent meanwhile.
+    /// Of micro-batches that take turns: kernels wait for the step's transfers, which are statistics of rows or rows
+    /// that the data send somewhere, so nothing is computed and nothing else is sent meanwhile.
     bool waits = false;
     /// Returns the work of one pass.
     [[nodiscard]] local_work const& work(bool is_backward) const { return is_backward ? backward : forward; }

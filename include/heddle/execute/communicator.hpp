@@ -121,9 +121,10 @@ private:
 ///
 /// *Axioms.* All ranks make the same calls in the same order, with equal `counts`, `kind`, `root` and reduction;
 /// `send_counts[s]` of rank r equals `receive_counts[r]` of rank s. When a call has returned, this rank's output is
-/// complete and its input may be changed, for all that this rank computes from then on. All ranks get bitwise equal sums. Counts may be zero. `padded` and `grouped` differ in
-/// cost, not in what they compute. The adjoint of `all_gather_v` is `reduce_scatter_v`; `all_reduce` is its own
-/// adjoint; that of `all_to_all_v` is `all_to_all_v` with the counts swapped.
+/// complete and its input may be changed, for all that this rank computes from then on. All ranks get bitwise equal
+/// sums. Counts may be zero. `padded` and `grouped` differ in cost, not in what they compute. The adjoint of
+/// `all_gather_v` is `reduce_scatter_v`; `all_reduce` is its own adjoint; that of `all_to_all_v` is `all_to_all_v` with
+/// the counts swapped.
 ///
 /// *Complexity.* The bytes that `traffic` states, times what links and algorithm make of them.
 template <class Communicator, class Scalar>
@@ -156,8 +157,8 @@ concept point_to_point_of = communicator_of<Communicator, Scalar> &&
                                 { c.group(members) } -> communicator_of<Scalar>;
                             };
 
-/// Returns the communicator of some ranks, if all ranks call it with groups that divide them. One that divides itself by
-/// `c.split(color, key)`, for ranks of one color in the order of their keys, is asked once for all groups.
+/// Returns the communicator of some ranks, if all ranks call it with groups that divide them. One that divides itself
+/// by `c.split(color, key)`, for ranks of one color in the order of their keys, is asked once for all groups.
 template <class Communicator>
 [[nodiscard]] auto divided(Communicator& c, std::vector<std::size_t> const& members) {
     if constexpr (requires { c.split(0, 0); }) {

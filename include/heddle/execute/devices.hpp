@@ -19,8 +19,8 @@
 
 namespace heddle {
 
-/// Calls `work(ranks)` for one rank of a plan, with `world` itself; on a mesh, with the `mesh_communicator` of this rank's
-/// device; or, if the plan has device groups, with its `grouped_communicator`. All ranks call it.
+/// Calls `work(ranks)` for one rank of a plan, with `world` itself; on a mesh, with the `mesh_communicator` of this
+/// rank's device; or, if the plan has device groups, with its `grouped_communicator`. All ranks call it.
 /// *Precondition:* `world` has `ranks_of(what)` ranks.
 template <class Scalar, point_to_point_of<Scalar> Communicator, class Work>
 void on_device(plan const& what, Communicator& world, Work&& work) {

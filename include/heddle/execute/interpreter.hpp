@@ -43,8 +43,9 @@ struct only_stage {
     static constexpr bool is_alone = true;
 };
 
-/// Executes a plan on one rank of a communicator; on one device of a mesh, whose lines a `mesh_communicator` has; on one
-/// of a group, whose communicator is a `grouped_communicator`; or a stage of a plan on one of its ranks (`stage_rank`).
+/// Executes a plan on one rank of a communicator; on one device of a mesh, whose lines a `mesh_communicator` has; on
+/// one of a group, whose communicator is a `grouped_communicator`; or a stage of a plan on one of its ranks
+/// (`stage_rank`).
 ///
 /// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are ranks; every
 /// rank runs the same plan. `indexed` is `index_for(p, what)`. References to all arguments are kept.
@@ -80,8 +81,8 @@ public:
 
     /// Turns whole sources into what this rank keeps between iterations: parameters are in the form in which they are
     /// stored, and so are inputs that are differentiated; other sources are whole. What this rank does not use is left
-    /// out. It can be used for gradients too, which have the same form, and with another type of tensors for weights that
-    /// an optimiser has in more bits.
+    /// out. It can be used for gradients too, which have the same form, and with another type of tensors for weights
+    /// that an optimiser has in more bits.
     template <rank_tensor Placed = tensor>
     [[nodiscard]] tensor_values<Placed> place(source_values<number_type> const& whole) const {
         tensor_values<Placed> mine;
@@ -491,8 +492,8 @@ private:
                 axes.push_back(a);
         return axes;
     }
-    /// Computes gradients of a split operator's parameters from their factors, which are gathered along the axes that have
-    /// the parameters mirrored; the other axes take what comes as the gradient in their dual form.
+    /// Computes gradients of a split operator's parameters from their factors, which are gathered along the axes that
+    /// have the parameters mirrored; the other axes take what comes as the gradient in their dual form.
     void multiply_factors(plan_step const& s, std::span<held const> mine) {
         std::map<std::vector<axis_number>, std::vector<std::size_t>> wanted;
         for (std::size_t k = 0; k < s.computation().operands.size(); ++k)

@@ -129,9 +129,9 @@ void restrict_to_any(kernel_call& call, std::span<kernel_call const> parts);
 /// are pieces of it for a parallel loop, and summands for a reduction. So do the cotangents that `backward` returns:
 /// they are pieces for an operand that has the loop, and summands for one that has not. `backward` is linear in the
 /// cotangents and is the adjoint of the derivative of `forward`. All ranks call `call.combine` for the statistics that
-/// the loop states, each once and in order; it completes what they hold in part, and the above holds with it. So do they
-/// call `call.send` if there is one: rows are computed where the places are that they choose. Otherwise
-/// both are pure; random draws depend only on `call.random` and the place in the whole.
+/// the loop states, each once and in order; it completes what they hold in part, and the above holds with it. So do
+/// they call `call.send` if there is one: rows are computed where the places are that they choose. Otherwise both are
+/// pure; random draws depend only on `call.random` and the place in the whole.
 ///
 /// *Throws* `input_error`, naming the operator, if the backend cannot run it.
 /// *Thread safety.* Const calls may be made from several threads at once.

@@ -20,8 +20,8 @@
 namespace heddle {
 
 /// An optimiser of weights in the wide type of `Tensor`, of which each rank has what it stores; iterations compute with
-/// these rounded. If `Tensor` is its own wide type, the parameters are the weights, and nothing is kept twice. Memory is
-/// what `training_options::state_bytes_per_element` counts. (Micikevicius et al. 2018, section 3.1)
+/// these rounded. If `Tensor` is its own wide type, the parameters are the weights, and nothing is kept twice. Memory
+/// is what `training_options::state_bytes_per_element` counts. (Micikevicius et al. 2018, section 3.1)
 template <rank_tensor Tensor, optimizer_rule<host_number<Tensor>> Rule>
 class master_optimizer {
 public:
@@ -68,9 +68,9 @@ private:
     tensor_values<wide> weights_;
 };
 
-/// The scale of gradients whose scalars have few exponents: as large as goes. If a gradient is no finite number, the step
-/// is left out and the scale halved; after enough steps without, it is doubled. Ranks that update it by the norm of all
-/// gradients, which they have alike, keep it alike. (Micikevicius et al. 2018, section 3.2)
+/// The scale of gradients whose scalars have few exponents: as large as goes. If a gradient is no finite number, the
+/// step is left out and the scale halved; after enough steps without, it is doubled. Ranks that update it by the norm
+/// of all gradients, which they have alike, keep it alike. (Micikevicius et al. 2018, section 3.2)
 struct gradient_scale {
     /// The largest is the largest power of two that float16 has, since the loss's cotangent is one.
     static constexpr double most = 32768, least = 1.0 / 16384;

@@ -162,8 +162,8 @@ private:
 /// Runs every distinct step of a plan, in pieces whose dimensions are as small as their cuts allow (`shrink`): all of
 /// it, if that is small enough, else halves, and so on. Steps that are equal but for data are run once.
 ///
-/// What cannot be run by itself is left out and told; so is what device groups exchange inside, as one step. See `plan_pieces` for what the pieces prove, `prove` for what is
-/// compared.
+/// What cannot be run by itself is left out and told; so is what device groups exchange inside, as one step. See
+/// `plan_pieces` for what the pieces prove, `prove` for what is compared.
 /// *Precondition:* `verify(p, what)`. *Throws* `input_error` if the plan is on a mesh: that is run whole, or smaller.
 template <kernel_backend<double> Backend>
 [[nodiscard]] piecewise_proof prove_in_pieces(program const& p, plan const& what, Backend const& backend,
@@ -178,8 +178,8 @@ template <kernel_backend<double> Backend>
     });
 }
 
-/// Proves the tensor groups of a pipeline plan in pieces. What stages and copies send each other is no part of a piece: each
-/// boundary of stages is a distinct step that is left out, and so are the gradients of copies.
+/// Proves the tensor groups of a pipeline plan in pieces. What stages and copies send each other is no part of a piece:
+/// each boundary of stages is a distinct step that is left out, and so are the gradients of copies.
 template <kernel_backend<double> Backend>
 [[nodiscard]] piecewise_proof prove_in_pieces(program const& p, pipeline_plan const& what, Backend const& backend,
                                               piecewise_options const& options = {}) {
@@ -191,8 +191,9 @@ template <kernel_backend<double> Backend>
     return all;
 }
 
-/// Proves the stages of a plan in pieces, each as a plan of its part of the program for one micro-batch. What stages send
-/// each other is no part of a piece: each boundary is a distinct step that is left out, and so is a stage on a mesh.
+/// Proves the stages of a plan in pieces, each as a plan of its part of the program for one micro-batch. What stages
+/// send each other is no part of a piece: each boundary is a distinct step that is left out, and so is a stage on a
+/// mesh.
 template <kernel_backend<double> Backend>
 [[nodiscard]] piecewise_proof prove_in_pieces(program const& p, staged_plan const& what, Backend const& backend,
                                               piecewise_options options = {}) {

@@ -76,11 +76,12 @@ private:
     std::mutex lock_;
 };
 
-/// Runs one iteration of a plan, on a thread for each device of each stage, and of the program on a single device, on the
-/// same random data in double precision.
+/// Runs one iteration of a plan, on a thread for each device of each stage, and of the program on a single device, on
+/// the same random data in double precision.
 ///
-/// Errors are measured as by `prove` of a plan. A plan is proven false by an error above the tolerance, a missing gradient,
-/// a value that is not finite, or a stage that holds activations of more micro-batches than its schedule says.
+/// Errors are measured as by `prove` of a plan. A plan is proven false by an error above the tolerance, a missing
+/// gradient, a value that is not finite, or a stage that holds activations of more micro-batches than its schedule
+/// says.
 /// *Precondition:* `verify(p, what)`. *Throws* as `prove` of a plan does, and as `staged_layout`.
 template <kernel_backend<double> Backend>
 [[nodiscard]] proof prove(program const& p, staged_plan const& what, Backend const& backend,

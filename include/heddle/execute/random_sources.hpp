@@ -99,8 +99,8 @@ template <class Scalar>
     return random_sources<Scalar>(p, seed, [](tensor_id) { return true; });
 }
 
-/// Runs `run_single_device` on random sources of the program, and brings what it gives to the host. *Throws* `input_error` as it does, and says where data
-/// left to chance may be the cause.
+/// Runs `run_single_device` on random sources of the program, and brings what it gives to the host. *Throws*
+/// `input_error` as it does, and says where data left to chance may be the cause.
 template <class Scalar, kernel_backend<Scalar> Backend>
 [[nodiscard]] iteration_result<Scalar> run_on_random_sources(program const& p, source_values<Scalar> const& sources,
                                                              Backend const& backend, std::uint64_t seed = 0) {

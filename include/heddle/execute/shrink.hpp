@@ -28,8 +28,8 @@ struct planned_program {
 };
 
 struct shrink_options {
-    /// If the planned atoms make it larger than this, the finest cuts are made coarser, until it is a quarter of it: there
-    /// is nothing more to lose then, and kernels need memory too.
+    /// If the planned atoms make it larger than this, the finest cuts are made coarser, until it is a quarter of it:
+    /// there is nothing more to lose then, and kernels need memory too.
     bytes memory{2e8};
 };
 

@@ -47,7 +47,8 @@ struct rank_result {
 };
 
 /// Runs one iteration on one device. Returns the loss and the whole gradient of every trained parameter by which it is
-/// differentiated, times `scale`; see `indexed_tensor::has_cotangent`. *Throws* `input_error` if the backend cannot run an operator.
+/// differentiated, times `scale`; see `indexed_tensor::has_cotangent`. *Throws* `input_error` if the backend cannot run
+/// an operator.
 template <class Backend>
     requires kernel_backend<Backend, typename Backend::tensor::scalar_type>
 [[nodiscard]] iteration_result<host_number<typename Backend::tensor>, typename Backend::tensor> run_single_device(

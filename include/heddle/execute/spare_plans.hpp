@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Plans for all sets of machines that may be lost, so that after a failure the next plan is looked up, with what has
-/// to move.
+/// @brief Plans for all sets of machines that may be lost, so that after a failure the next plan is looked up, with
+/// what has to move.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -46,8 +46,8 @@ struct spare_plan {
 
 /// A plan for every set of machines that may be lost, and what the state of training has to do with one another.
 ///
-/// Machines of a group are alike, so plans are told apart by how many of each group are lost. Which of those left takes which
-/// place in the plan is chosen so that devices keep most of what they have.
+/// Machines of a group are alike, so plans are told apart by how many of each group are lost. Which of those left takes
+/// which place in the plan is chosen so that devices keep most of what they have.
 /// Ditto keeps a library of pipeline templates for this (`template_library`); here plans are of any stages.
 class spare_plans {
 public:
@@ -57,22 +57,23 @@ public:
         staged_plan plan;
     };
 
-    /// Plans for the loss of up to `most` machines by `plan(cluster)`, which returns a `staged_plan` for a part of the cluster.
-    /// `running` is the plan for all of it.
-    /// *Precondition:* `verify` accepts the plans. *Throws* `input_error` for device groups, for a plan of another number of
-    /// devices, and what `plan` throws.
-    /// *Complexity.* A plan for each set of lost machines by group; and for each two of them, of which one loses more, O(devices^2
-    /// parameters).
+    /// Plans for the loss of up to `most` machines by `plan(cluster)`, which returns a `staged_plan` for a part of the
+    /// cluster. `running` is the plan for all of it.
+    /// *Precondition:* `verify` accepts the plans. *Throws* `input_error` for device groups, for a plan of another
+    /// number of devices, and what `plan` throws.
+    /// *Complexity.* A plan for each set of lost machines by group; and for each two of them, of which one loses more,
+    /// O(devices^2 parameters).
     template <std::invocable<cluster const&> Plan>
     spare_plans(program const& p, cluster const& c, staged_plan running, int most, Plan&& plan)
         : spare_plans(p, c, std::move(running), planned(c, most, plan)) {}
 
     /// Takes plans that were made before. `running` is the plan for all machines.
-    /// *Precondition:* `verify` accepts the plans. *Throws* `input_error` for device groups, for losses of machines that there are
-    /// not, and for a plan of another number of devices.
+    /// *Precondition:* `verify` accepts the plans. *Throws* `input_error` for device groups, for losses of machines
+    /// that there are not, and for a plan of another number of devices.
     spare_plans(program const& p, cluster const& c, staged_plan running, std::vector<entry> spares);
 
-    /// Returns how many machines of each group these are. *Throws* `input_error` for machines that there are not, or named twice.
+    /// Returns how many machines of each group these are. *Throws* `input_error` for machines that there are not, or
+    /// named twice.
     [[nodiscard]] static std::vector<int> numbers_of(cluster const& c, std::span<std::size_t const> machines) {
         return numbers_of(counts_of(c), machines);
     }
@@ -83,17 +84,18 @@ public:
     /// The first one has lost nothing.
     [[nodiscard]] std::vector<entry> const& entries() const { return entries_; }
 
-    /// Returns the plan to go on with where these machines are lost, of which some may have been lost before: training went on
-    /// with what was found for those. If there is none, it is the reason that `plan` has.
-    /// *Throws* `input_error` for machines that there are not, or more than the library is for. *Complexity.* O(machines^3), and
-    /// no planning. *Thread safety.* Concurrent calls are safe.
+    /// Returns the plan to go on with where these machines are lost, of which some may have been lost before: training
+    /// went on with what was found for those. If there is none, it is the reason that `plan` has.
+    /// *Throws* `input_error` for machines that there are not, or more than the library is for. *Complexity.*
+    /// O(machines^3), and no planning. *Thread safety.* Concurrent calls are safe.
     [[nodiscard]] spare_plan find(std::span<std::size_t const> lost,
                                   std::span<std::size_t const> lost_before = {}) const;
 
 private:
     /// The bytes of the model that just these machines of a plan have.
     using held_bytes_by_machines = std::map<std::vector<std::size_t>, double>;
-    /// What is stored under a plan: by device, and by machine the group and the first device; then all bytes, and who has them.
+    /// What is stored under a plan: by device, and by machine the group and the first device; then all bytes, and who
+    /// has them.
     struct layout {
         std::vector<stored_parts> parts;
         std::vector<std::size_t> group, first_device;
@@ -143,8 +145,10 @@ private:
 
 namespace heddle::detail {
 
-/// Returns for each row the column that it is given, each once, for the largest sum. *Precondition:* as many columns as rows.
-/// *Complexity.* O(n^3). *Reference.* Kuhn, "The Hungarian method for the assignment problem" (1955), by shortest augmenting paths.
+/// Returns for each row the column that it is given, each once, for the largest sum. *Precondition:* as many columns as
+/// rows.
+/// *Complexity.* O(n^3). *Reference.* Kuhn, "The Hungarian method for the assignment problem" (1955), by shortest
+/// augmenting paths.
 [[nodiscard]] std::vector<std::size_t> best_assignment(std::vector<std::vector<double>> const& gains);
 
 HEDDLE_INLINE std::vector<std::size_t> best_assignment(std::vector<std::vector<double>> const& gains) {

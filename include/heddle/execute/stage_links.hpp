@@ -29,7 +29,8 @@ struct common_part {
     /// The ranges of each dimension of what this rank holds; empty if it is all of it.
     std::vector<std::vector<place_range>> ranges{};
 };
-/// What passes between this rank and others, by tensor. Messages of two ranks follow each other in the order of tensors.
+/// What passes between this rank and others, by tensor. Messages of two ranks follow each other in the order of
+/// tensors.
 using common_parts = std::map<tensor_id, std::vector<common_part>>;
 
 /// A rank's ties to the ranks of other stages and of other copies of its stage.
@@ -48,17 +49,17 @@ struct stage_links {
     std::vector<std::size_t> copies;
     /// Of each trained parameter that several stages use: all ranks of these stages.
     std::map<tensor_id, std::vector<std::size_t>> shared{};
-    /// Tells whether this is the first rank of its stage, which speaks for it, and of which parameters it is the stage that
-    /// counts.
+    /// Tells whether this is the first rank of its stage, which speaks for it, and of which parameters it is the stage
+    /// that counts.
     bool is_first = true;
     std::vector<bool> counts_here;
 };
 
 namespace detail {
 
-/// Calls `visit(sender, receiver)`, both positions in the lists, for each message that brings every receiver its part of a
-/// tensor of which each sender has a part. Those that have the same part serve receivers in turn. Ranks without a part
-/// take no part.
+/// Calls `visit(sender, receiver)`, both positions in the lists, for each message that brings every receiver its part
+/// of a tensor of which each sender has a part. Those that have the same part serve receivers in turn. Ranks without a
+/// part take no part.
 template <class Visit>
 void for_each_message(std::span<std::optional<tensor_part> const> senders,
                       std::span<std::optional<tensor_part> const> receivers, Visit&& visit) {
@@ -124,8 +125,8 @@ template <rank_tensor Tensor>
     links.counts_here.assign(p.tensors.size(), true);
     return links;
 }
-/// Returns the links of a rank of a pipeline plan, whose stages hand values on mirrored. `p` is the program that the layout
-/// is of.
+/// Returns the links of a rank of a pipeline plan, whose stages hand values on mirrored. `p` is the program that the
+/// layout is of.
 [[nodiscard]] stage_links links_of(indexed_program const& p, pipeline_layout const& layout, std::size_t rank);
 
 } // namespace heddle

@@ -44,12 +44,12 @@ namespace detail {
 
 } // namespace detail
 
-/// One rank's place in a plan of stages: what `interpreter` runs there, the ranks that share its stage, and its ways to the
-/// other stages and to other copies of its own.
+/// One rank's place in a plan of stages: what `interpreter` runs there, the ranks that share its stage, and its ways to
+/// the other stages and to other copies of its own.
 ///
 /// In a pipeline plan, a tensor is held in two ways at once: a micro-batch holds a form of it in the batch
-/// (`batch_split`), and a device holds a form of that in a tensor group (`stage_program`). Both are forms of the theory,
-/// but over other devices and of other factors, so each conversion acts on what the other leaves.
+/// (`batch_split`), and a device holds a form of that in a tensor group (`stage_program`). Both are forms of the
+/// theory, but over other devices and of other factors, so each conversion acts on what the other leaves.
 ///
 /// `Ranks` are those that share a stage: a communicator, or what `on_device` makes of one for meshes and device groups.
 /// *Preconditions.* All ranks of `world` make this, each with its part of the same plan.
@@ -96,7 +96,8 @@ public:
     [[nodiscard]] bytes activations() const { return sent_bytes_[0]; }
     [[nodiscard]] bytes cotangents() const { return sent_bytes_[1]; }
 
-    /// Sends a tensor that is held in this form, or its cotangent in the dual form, to the stages that use it or made it.
+    /// Sends a tensor that is held in this form, or its cotangent in the dual form, to the stages that use it or made
+    /// it.
     void send(tensors& here, tensor_id t, product_form const& f, detail::held<Tensor> mine, way w) {
         mine = here.collected(t, f, std::move(mine));
         if (!here.inside.is_first()) return;
@@ -123,8 +124,8 @@ public:
         return here.spread(t, f, std::move(all));
     }
 
-    /// Waits until all is sent, so that others come as far, and sums gradients over copies, and over the stages that use
-    /// a parameter.
+    /// Waits until all is sent, so that others come as far, and sums gradients over copies, and over the stages that
+    /// use a parameter.
     void finish(gradients_of<Tensor>& gradients, tensors& of) {
         for (auto& s : sent_) s.second.wait();
         sent_.clear();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A plan of stages in the numbers of the program that it is of: which rank runs what, and what it exchanges with
-/// the ranks of other stages.
+/// @brief A plan of stages in the numbers of the program that it is of: which rank runs what, and what it exchanges
+/// with the ranks of other stages.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -30,12 +30,13 @@ namespace heddle {
 /// The stages of a plan as parts of a program.
 ///
 /// Ranks are numbered by stage, then as the stage's plan has its devices. A value goes from the stage that makes it to
-/// each stage that uses it, and cotangents go back the same way; what a device has to get of them, one device sends that
-/// has it. In a device group that is the first, which gives the others their parts. Micro-batches pass one forward, one
-/// backward.
+/// each stage that uses it, and cotangents go back the same way; what a device has to get of them, one device sends
+/// that has it. In a device group that is the first, which gives the others their parts. Micro-batches pass one
+/// forward, one backward.
 class staged_layout {
 public:
-    /// *Precondition:* `verify(p, what)`. *Throws* `input_error` if the batch is in pieces that micro-batches would divide.
+    /// *Precondition:* `verify(p, what)`. *Throws* `input_error` if the batch is in pieces that micro-batches would
+    /// divide.
     staged_layout(program const& p, staged_plan const& what);
 
     [[nodiscard]] std::size_t stages() const { return stages_.size(); }

@@ -77,7 +77,8 @@ template <class Scalar>
     return dense_tensor<Scalar>({}, std::inner_product(x.data.begin(), x.data.end(), x.data.begin(), Scalar{0}));
 }
 
-/// Calls `f(y[n], x[n]...)` for every place n of `y`. The others have its shape, or are a single element for all places.
+/// Calls `f(y[n], x[n]...)` for every place n of `y`. The others have its shape, or are a single element for all
+/// places.
 template <class Function, class Scalar, class... Others>
 void for_each_element(Function&& f, dense_tensor<Scalar>& y, Others&... x) {
     [[maybe_unused]] auto const at = [](auto& of, extent n) -> auto& { return of[of.elements() == 1 ? 0 : n]; };
@@ -115,9 +116,9 @@ using host_number = typename wide_of<Tensor>::scalar_type;
 /// *Valid expressions.*
 /// - `Tensor(dims)` is zero and `Tensor(dims, s)` is `s` everywhere, in the memory in which the calling thread works;
 ///   `Tensor(host)` is brought there, and `x.on_host()` is a dense tensor of the same numbers.
-/// - `Tensor(w)` and `wide_of<Tensor>(x)` convert. A type with a wide type has `Tensor(host, type)` and `Tensor(w, type)`
-///   too, for elements of a program's type: whole numbers, which its scalars cannot hold, are held exactly then, and have
-///   no `flat()`.
+/// - `Tensor(w)` and `wide_of<Tensor>(x)` convert. A type with a wide type has `Tensor(host, type)` and `Tensor(w,
+///   type)` too, for elements of a program's type: whole numbers, which its scalars cannot hold, are held exactly then,
+///   and have no `flat()`.
 /// - `x.shape()` and `x.elements()` are the shape and the number of elements.
 /// - `x.flat()` is the storage: all elements, row-major. It may be memory of a device, which the host must not read.
 /// - `x.number()` is the only element of a tensor of one; the host waits for it.
@@ -126,10 +127,10 @@ using host_number = typename wide_of<Tensor>::scalar_type;
 ///   shape `part_shape(x.shape(), f, count)`; `put(y, f, begin, count, from)` writes such a span to those places.
 /// - `Tensor::copy(from, to)` copies elements between storages of tensors of this type.
 /// - `sum_of_squares(x)` is a tensor of a single number.
-/// - `for_each_element(f, y, x...)` calls `f` with the elements of `y`, which it may change, and of tensors `x`, changed
-///   too if they are not const, that have its shape or a single element. `f` is generic: it is called once for each
-///   place with numbers, or once for all with values that have `+`, `-`, `*`, `/`, `sqrt` and `min`, and are made of
-///   numbers of type double. A device may call a copy of it later, so `f` refers to nothing that may change or end.
+/// - `for_each_element(f, y, x...)` calls `f` with the elements of `y`, which it may change, and of tensors `x`,
+///   changed too if they are not const, that have its shape or a single element. `f` is generic: it is called once for
+///   each place with numbers, or once for all with values that have `+`, `-`, `*`, `/`, `sqrt` and `min`, and are made
+///   of numbers of type double. A device may call a copy of it later, so `f` refers to nothing that may change or end.
 ///
 /// *Axioms.* Storage stays where it is while a tensor lives, also when the tensor is moved. Tensors of a thread are
 /// computed in the order of its calls, though the host may be ahead of a device; only `number` and `on_host` wait.

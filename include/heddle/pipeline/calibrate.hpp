@@ -33,8 +33,8 @@ struct calibration_set {
 };
 
 struct calibration_options {
-    /// How far, as the logarithm of a factor, a scale, a speed or the launches of a profile are expected to be off, and a
-    /// prediction off a measurement. What trials do not determine stays as profiled.
+    /// How far, as the logarithm of a factor, a scale, a speed or the launches of a profile are expected to be off, and
+    /// a prediction off a measurement. What trials do not determine stays as profiled.
     double prior_deviation = 0.7, noise = 0.05;
     int iterations = 40;
 };

@@ -52,12 +52,13 @@ struct strategy_cost {
 /// With g micro-batches, a copy whose stages take t_i and whose boundaries take e_i per micro-batch takes (g - 1)
 /// max(t_i, e_i) + sum t_i + sum e_i. This is AMP's eq. (5), in which a sender goes on while it sends and a receiver
 /// waits (section 6.1), so that a boundary slower than every stage sets the pace. If sends block, a stage exchanges
-/// values and cotangents with each neighbour between its passes, both ways at once over a full-duplex link: a copy takes
-/// (g - 1) max(e_{i-1} + t_i + e_i) + sum t_i + 2 sum e_i, and what leaves or enters a machine for one boundary shares
-/// its link. A stage is as slow as its own device, not as a blend of types. The iteration ends with the slowest copy and
-/// the slowest all-reduce of gradients (eq. (4)), which is 2 (n - 1) / n of the gradients over the slowest link of a ring
-/// that visits machines one by one (eq. (3)); rings that leave a machine at the same time share its link. Then stages
-/// with copies of one parameter sum its gradients likewise, one parameter at a time, and optimisers step, all at once.
+/// values and cotangents with each neighbour between its passes, both ways at once over a full-duplex link: a copy
+/// takes (g - 1) max(e_{i-1} + t_i + e_i) + sum t_i + 2 sum e_i, and what leaves or enters a machine for one boundary
+/// shares its link. A stage is as slow as its own device, not as a blend of types. The iteration ends with the slowest
+/// copy and the slowest all-reduce of gradients (eq. (4)), which is 2 (n - 1) / n of the gradients over the slowest
+/// link of a ring that visits machines one by one (eq. (3)); rings that leave a machine at the same time share its
+/// link. Then stages with copies of one parameter sum its gradients likewise, one parameter at a time, and optimisers
+/// step, all at once.
 class strategy_model {
 public:
     explicit strategy_model(strategy_problem const& p);
@@ -122,8 +123,8 @@ private:
     /// Returns the time of the slowest of all-reduces at the same time. A ring that spans machines enters and leaves
     /// each of them once.
     [[nodiscard]] seconds all_reduce(std::vector<ring> rings) const;
-    /// Returns the time of an all-reduce over devices, ascending, as it follows from their links. So many rings leave each
-    /// machine.
+    /// Returns the time of an all-reduce over devices, ascending, as it follows from their links. So many rings leave
+    /// each machine.
     [[nodiscard]] collective_model::piece line_of_ring(std::vector<std::size_t> const& devices,
                                                        std::vector<std::size_t> const& leaving) const;
     [[nodiscard]] bool is_across_machines(std::vector<std::size_t> const& devices) const {

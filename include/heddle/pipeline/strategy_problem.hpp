@@ -103,8 +103,8 @@ struct strategy_problem {
     /// The bandwidths between each two devices, in place of those of the machines' links; zero if there is no link. If
     /// empty, the machines' links are used.
     std::vector<std::vector<bytes_per_second>> bandwidths;
-    /// What an all-reduce over all devices was measured to take, if it was. Those of fewer devices, unless of one machine
-    /// of several, are as much slower than links say.
+    /// What an all-reduce over all devices was measured to take, if it was. Those of fewer devices, unless of one
+    /// machine of several, are as much slower than links say.
     std::optional<collective_model> all_reduce;
     std::int64_t global_batch = 1;
     /// Whether stages wait while they send to each other, as Megatron's and DeepSpeed's do.

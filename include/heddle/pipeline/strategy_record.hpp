@@ -37,7 +37,8 @@ struct ranking_statistics {
     double seconds = 0;
 };
 
-/// What a search for strategies returns. The bound is one on every strategy's predicted time, whatever its placement and layers.
+/// What a search for strategies returns. The bound is one on every strategy's predicted time, whatever its placement
+/// and layers.
 struct strategy_ranking : search::outcome<seconds> {
     /// Best first by predicted time; equal ones by shape.
     std::vector<ranked_strategy> record;

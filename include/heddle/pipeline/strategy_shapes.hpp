@@ -62,8 +62,8 @@ struct shapes_by_bound {
 /// no degrees multiply to the devices.
 [[nodiscard]] std::vector<parallel_shape> shapes_of(strategy_problem const& p, shape_options const& o);
 
-/// Bounds of all of them by `bound_shape`; once the budget is spent, of the rest by layers in equal parts on the fastest
-/// type. *Throws* `input_error` as `shapes_of`.
+/// Bounds of all of them by `bound_shape`; once the budget is spent, of the rest by layers in equal parts on the
+/// fastest type. *Throws* `input_error` as `shapes_of`.
 [[nodiscard]] shapes_by_bound bound_shapes(strategy_model const& model, shape_options const& o, search::budget& left);
 
 } // namespace heddle

@@ -35,8 +35,8 @@ struct mesh_program {
 /// Returns what a plan's devices do, without what it says of cost.
 [[nodiscard]] mesh_program program_on_mesh(plan const& p);
 
-/// Returns a plan of a program for devices without names, which is not priced. Ratios are even: cuts say what each place
-/// has. *Precondition:* `program` has the segments of `what`.
+/// Returns a plan of a program for devices without names, which is not priced. Ratios are even: cuts say what each
+/// place has. *Precondition:* `program` has the segments of `what`.
 [[nodiscard]] plan plan_on_mesh(indexed_program const& program, mesh_program const& what,
                                 training_options const& training = {});
 

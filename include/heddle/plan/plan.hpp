@@ -38,8 +38,8 @@ struct plan_tensor {
     [[nodiscard]] bytes size() const { return tensor_info{name, shape, type, role, trainable}.size(); }
 };
 
-/// One device, or several equal ones: a group, or the devices of a mesh that share this place on its outermost axis. Then
-/// memory is that of each.
+/// One device, or several equal ones: a group, or the devices of a mesh that share this place on its outermost axis.
+/// Then memory is that of each.
 struct plan_device {
     std::string type;
     bytes memory_limit;
@@ -150,8 +150,8 @@ struct plan : search::outcome<> {
     std::vector<segment_number> segments;
     ratio_table ratios;
     std::vector<atom_class> cuts;
-    /// The sizes of a mesh's axes inside the outermost, whose places are the devices; and how these axes divide what they
-    /// cut. Both are empty on one axis.
+    /// The sizes of a mesh's axes inside the outermost, whose places are the devices; and how these axes divide what
+    /// they cut. Both are empty on one axis.
     std::vector<std::size_t> inner_sizes;
     std::vector<ratio_table> inner_ratios;
 

@@ -49,10 +49,10 @@ namespace detail {
 /// The simulation of one iteration.
 ///
 /// Devices and the network each have their jobs in the order of the slots of `duplex`. The computation of a micro-batch
-/// in a stage needs its collectives there; in the stage after, the collectives need the computation. What kernels wait for
-/// has its place in the work: the network takes it when all devices have come to it, and what else it does gives way.
-/// Parameters to gather and gradients to reduce run when the network is free, and give way to others; only a parameter that
-/// its stage would have to wait for has a place in the order.
+/// in a stage needs its collectives there; in the stage after, the collectives need the computation. What kernels wait
+/// for has its place in the work: the network takes it when all devices have come to it, and what else it does gives
+/// way. Parameters to gather and gradients to reduce run when the network is free, and give way to others; only a
+/// parameter that its stage would have to wait for has a place in the order.
 class interleaved_run {
 public:
     interleaved_run(std::size_t devices, int count, double turn, simulation_options const& options)
@@ -112,7 +112,8 @@ private:
     void lay_out(std::vector<stage> const& stages);
 
     [[nodiscard]] bool is_ready(job const& j) const;
-    /// Returns what the network does now: what kernels wait for, or else the next job in its order, or one that may wait.
+    /// Returns what the network does now: what kernels wait for, or else the next job in its order, or one that may
+    /// wait.
     job* network_job();
 
     void record(job const& j, std::size_t device, double start, double end);
@@ -154,8 +155,8 @@ private:
 /// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
 [[nodiscard]] timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {});
 
-/// Returns the events of one iteration of any plan: with turns, those of `simulate`, where slots begin together if turning
-/// takes time; otherwise those of `run_serial`.
+/// Returns the events of one iteration of any plan: with turns, those of `simulate`, where slots begin together if
+/// turning takes time; otherwise those of `run_serial`.
 [[nodiscard]] timeline timeline_of(plan const& p, cluster const& c);
 
 } // namespace heddle

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A plan of stages, each of which has a program of its own on devices of its own, and its price. One stage is the
-/// plain case.
+/// @brief A plan of stages, each of which has a program of its own on devices of its own, and its price. One stage is
+/// the plain case.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -32,8 +32,8 @@ struct planned_stage {
     operator_id first = 0, end = 0;
     /// The cluster's devices, machine by machine; each of the plan's has the next ones, as many as it stands for.
     std::vector<std::size_t> devices;
-    /// How they compute a micro-batch of `part_of` the program. Its costs are those of one micro-batch, with its part of
-    /// the reduction of gradients and of the update.
+    /// How they compute a micro-batch of `part_of` the program. Its costs are those of one micro-batch, with its part
+    /// of the reduction of gradients and of the update.
     heddle::plan plan;
     /// The time in which a micro-batch comes from the stage before, and its cotangents go back.
     seconds boundary;
@@ -46,13 +46,14 @@ struct staged_times {
     seconds pipeline;
     /// The sum of the gradients of parameters that several stages use.
     seconds shared;
-    /// The reduction of gradients, the update, and what gathers updated parameters, of the stage for which they take longest.
+    /// The reduction of gradients, the update, and what gathers updated parameters, of the stage for which they take
+    /// longest.
     seconds gradients, update, parameters;
     [[nodiscard]] seconds total() const { return pipeline + shared + gradients + update + parameters; }
 };
 
-/// The seconds of an iteration as the slowest stage passes them; the terms add up. Then the memory of the device that is
-/// fullest, and its limit.
+/// The seconds of an iteration as the slowest stage passes them; the terms add up. Then the memory of the device that
+/// is fullest, and its limit.
 struct staged_terms {
     /// The stage's own work, and its collectives on the outermost axis and inside it: on other axes, in device groups.
     seconds compute, outer, inner;
@@ -129,17 +130,17 @@ struct staged_cost {
 
 /// Prices a plan on the cluster that it is for or on another one with as many devices, from what the plan says alone.
 ///
-/// With m micro-batches, an iteration takes `(m - 1) * max + sum`, as AMP's eq. (5) has it: of one micro-batch's time in
-/// the stages and, in the sum, between them. A stage that blocks is as long as its own time and that of sending and
-/// receiving at both ends; one that does not is as long as the longest of these. Where stages hold each other up, so that
-/// the iteration takes longer pass by pass (`simulate`), it takes that. A value that crosses is sent once to
-/// each machine that has a part of it, and then spread inside; its cotangent goes back the same way. A value that a later
+/// With m micro-batches, an iteration takes `(m - 1) * max + sum`, as AMP's eq. (5) has it: of one micro-batch's time
+/// in the stages and, in the sum, between them. A stage that blocks is as long as its own time and that of sending and
+/// receiving at both ends; one that does not is as long as the longest of these. Where stages hold each other up, so
+/// that the iteration takes longer pass by pass (`simulate`), it takes that. A value that crosses is sent once to each
+/// machine that has a part of it, and then spread inside; its cotangent goes back the same way. A value that a later
 /// stage uses is handed on by each stage between, whose devices hold it in equal parts.
 /// What no stage before sends is the program's own. *Throws* `input_error` as `cluster_of` and `evaluate` of a plan do.
 [[nodiscard]] staged_cost evaluate(staged_plan const& p, cluster const& c);
 
-/// Returns the events of an iteration, pass by pass (`run_stages`), which takes no longer than the plan costs: stages that
-/// are done early reduce their gradients early. *Throws* as `evaluate` does.
+/// Returns the events of an iteration, pass by pass (`run_stages`), which takes no longer than the plan costs: stages
+/// that are done early reduce their gradients early. *Throws* as `evaluate` does.
 [[nodiscard]] staged_timeline simulate(staged_plan const& p, cluster const& c);
 
 /// A plan of one stage, on all devices of a cluster or on some of them.
@@ -271,8 +272,8 @@ public:
 private:
     static constexpr double equal_parts = 1e-9;
 
-    /// What the devices of a machine have of a tensor, from the first to the last of it; what they have counted together,
-    /// and the most that one of them has.
+    /// What the devices of a machine have of a tensor, from the first to the last of it; what they have counted
+    /// together, and the most that one of them has.
     struct machine_part {
         double begin = 1, end = 0, size = 0, on_devices = 0, most = 0;
     };
@@ -313,8 +314,8 @@ private:
     device_places places_;
 };
 
-/// The time to add up the gradients of parameters that several stages use: each stage sends its sum to the next one that
-/// uses it, and the last sends all back, as a ring does.
+/// The time to add up the gradients of parameters that several stages use: each stage sends its sum to the next one
+/// that uses it, and the last sends all back, as a ring does.
 HEDDLE_INLINE seconds shared_gradients(staged_plan const& p, cluster const& c) {
     std::map<std::string, std::pair<std::size_t, bytes>> users;
     for (auto const& s : p.stages)
@@ -333,7 +334,8 @@ HEDDLE_INLINE seconds shared_gradients(staged_plan const& p, cluster const& c) {
     return sum;
 }
 
-/// Returns the part of a micro-batch's passes through a stage that is the forward pass, if nothing runs beside anything.
+/// Returns the part of a micro-batch's passes through a stage that is the forward pass, if nothing runs beside
+/// anything.
 HEDDLE_INLINE double forward_part(plan const& p, cluster const& c) {
     auto const [alike, model, shares] = plan_devices(p, c);
     std::vector<step_cost> prices;

@@ -17,8 +17,8 @@
 
 namespace heddle {
 
-/// The seconds of what a stage does for each micro-batch; of what comes from the stage before and goes back; and of what it
-/// does once for all of them.
+/// The seconds of what a stage does for each micro-batch; of what comes from the stage before and goes back; and of
+/// what it does once for all of them.
 struct stage_times {
     double forward = 0, backward = 0;
     double values = 0, cotangents = 0;
@@ -46,7 +46,8 @@ struct staged_timeline {
 /// together the reduction of gradients and the update. `shared` is the seconds to add up gradients of several stages.
 ///
 /// A pass starts when its input is there and the stage is free. If sends block, a transfer occupies both stages, and
-/// starts when both are in no pass; the stage that sends goes on behind it. Otherwise it occupies the link between them.
+/// starts when both are in no pass; the stage that sends goes on behind it. Otherwise it occupies the link between
+/// them.
 /// *Precondition:* there is a stage and a micro-batch. *Complexity.* O(s^2 m) for s stages and m micro-batches.
 [[nodiscard]] staged_timeline run_stages(std::vector<stage_times> const& stages, int micro_batches, double shared,
                                          bool sends_beside);
@@ -163,7 +164,8 @@ private:
         (a.is_values ? to.values : to.cotangents)[static_cast<std::size_t>(m)] = end;
     }
 
-    /// Each stage reduces its gradients when its passes are done; those that several stages have are added up when all are.
+    /// Each stage reduces its gradients when its passes are done; those that several stages have are added up when all
+    /// are.
     void finish() {
         for (std::size_t s = 0; s < stages_.size(); ++s) add(s, kind::gradients, stages_[s].times.gradients);
         if (shared_ > 0) {

@@ -19,8 +19,8 @@
 
 namespace heddle {
 
-/// Prints a plan as a report of at most 80 columns. Of a plan of one stage, the stage is printed too, in details that of
-/// a plan of its own.
+/// Prints a plan as a report of at most 80 columns. Of a plan of one stage, the stage is printed too, in details that
+/// of a plan of its own.
 void print(std::ostream& out, staged_plan const& p, table_options const& options = {});
 
 } // namespace heddle

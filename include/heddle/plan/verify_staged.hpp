@@ -20,12 +20,12 @@ namespace heddle {
 /// Returns the program of each stage, of one micro-batch. *Throws* `input_error` if the plan is none of the program.
 [[nodiscard]] std::vector<program_part> parts_of(program const& p, staged_plan const& what);
 
-/// Checks that stages have every operator once, in order, on devices of their own, each stage's plan against the part of
-/// the program that it is of, and that the losses of micro-batches add up to the program's.
+/// Checks that stages have every operator once, in order, on devices of their own, each stage's plan against the part
+/// of the program that it is of, and that the losses of micro-batches add up to the program's.
 [[nodiscard]] verification verify(program const& p, staged_plan const& what);
 
-/// Checks whether the figures of a plan agree with its stages and with each other, as `verify_figures` of a plan does of
-/// each stage, and that no family costs less. *Precondition.* `verify` or a reader has accepted the plan.
+/// Checks whether the figures of a plan agree with its stages and with each other, as `verify_figures` of a plan does
+/// of each stage, and that no family costs less. *Precondition.* `verify` or a reader has accepted the plan.
 [[nodiscard]] verification verify_figures(staged_plan const& p);
 
 /// As above, and checks that all that the plan says of time and memory is as `evaluate` says, to 1e-9.

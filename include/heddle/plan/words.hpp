@@ -19,7 +19,8 @@
 
 namespace heddle {
 
-/// One thing that a plan does, for example `FSDP` and `34 parameters, 0.295 GB: in shards, gathered where they are used`.
+/// One thing that a plan does, for example `FSDP` and `34 parameters, 0.295 GB: in shards, gathered where they are
+/// used`.
 struct plan_word {
     std::string label, text;
 };
@@ -27,7 +28,8 @@ struct plan_word {
 /// Returns what a plan does: who takes how much, and how parameters are held, by kind.
 [[nodiscard]] std::vector<plan_word> words_of(plan const& p);
 
-/// Returns what a plan does: its stages and micro-batches, and what each stage does. That of one stage is said as a plan.
+/// Returns what a plan does: its stages and micro-batches, and what each stage does. That of one stage is said as a
+/// plan.
 [[nodiscard]] std::vector<plan_word> words_of(staged_plan const& p);
 
 /// Returns the usual name of how a plan holds a parameter, by axis, outermost first, such as `data | tensor parallel`.
@@ -115,8 +117,8 @@ HEDDLE_INLINE std::string shares_text(plan const& p) {
     return text;
 }
 
-/// Tells of each axis whether samples are cut along their sequence: the second dimension of what has three, or of inputs,
-/// where no parameter is cut with it.
+/// Tells of each axis whether samples are cut along their sequence: the second dimension of what has three, or of
+/// inputs, where no parameter is cut with it.
 HEDDLE_INLINE std::vector<bool> axes_of_sequence(plan const& p) {
     std::set<std::pair<tensor_id, factor_number>> sequence;
     for (auto const& c : p.cuts) {
@@ -138,7 +140,8 @@ HEDDLE_INLINE std::vector<bool> axes_of_sequence(plan const& p) {
     return axes;
 }
 
-/// Says where samples are cut along their sequence: context parallelism, or what tensor parallelism does between layers.
+/// Says where samples are cut along their sequence: context parallelism, or what tensor parallelism does between
+/// layers.
 HEDDLE_INLINE void add_sequence_words(std::vector<plan_word>& words, plan const& p) {
     auto const axes = axes_of_sequence(p);
     auto const uses = parameter_uses(p);

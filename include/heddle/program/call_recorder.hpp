@@ -61,8 +61,8 @@ public:
         return std::move(added.results);
     }
 
-    /// Returns the program with this loss, as the builder does. Slices that tile a dimension are one operator in it; see
-    /// `detail::join_slices`. The recorder must not be used afterwards.
+    /// Returns the program with this loss, as the builder does. Slices that tile a dimension are one operator in it;
+    /// see `detail::join_slices`. The recorder must not be used afterwards.
     [[nodiscard]] program finish(tensor_id loss) {
         detail::join_slices(builder, loss);
         return std::move(builder).finish(loss);

@@ -22,8 +22,8 @@ struct factor {
     /// The number of elements of the dimension that one step of the factor spans.
     heddle::extent stride = 1;
     segment_number segment = 0;
-    /// If the dimension is made of pieces that lie side by side, how many elements of each piece one step spans: a shard
-    /// is the same share of every piece. The stride is their sum, and the factor is all of the dimension.
+    /// If the dimension is made of pieces that lie side by side, how many elements of each piece one step spans: a
+    /// shard is the same share of every piece. The stride is their sum, and the factor is all of the dimension.
     std::vector<heddle::extent> widths{};
     friend bool operator==(factor const&, factor const&) = default;
 };

@@ -18,9 +18,10 @@
 /// - After `;` the result is a sum of products of those operands (by number) in which it is linear. Operands that
 ///   are not named there enter non-linearly. A term `_` is what these make by themselves, linear in nothing: an
 ///   affine operator is `(i), (j) -> (j); _ + 1`.
-/// - After another `;` stands that rows may be exchanged: with `(t k c) @ e -> (t k d)` the operator may be cut along `t`
-///   and operands along `e` at once. For each place of `t` and `k` the `c` numbers are brought to where the operands have
-///   a place of `e`, which the data choose, and `d` numbers are brought back. Tokens and their experts are so.
+/// - After another `;` stands that rows may be exchanged: with `(t k c) @ e -> (t k d)` the operator may be cut along
+///   `t` and operands along `e` at once. For each place of `t` and `k` the `c` numbers are brought to where the
+///   operands have a place of `e`, which the data choose, and `d` numbers are brought back. Tokens and their experts
+///   are so.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -62,7 +63,8 @@ using indexed_dimension = std::vector<std::uint16_t>;
 /// Holds one entry per dimension of an operand or result.
 using indexed_access = std::vector<indexed_dimension>;
 
-/// Rows that devices may send to where the places of an index are, and get an answer of; all of the first operand's type.
+/// Rows that devices may send to where the places of an index are, and get an answer of; all of the first operand's
+/// type.
 struct row_exchange {
     /// The index of the rows, which devices hold in parts, and the one whose places they are sent to.
     std::uint16_t rows = 0, places = 0;

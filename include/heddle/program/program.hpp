@@ -131,8 +131,8 @@ public:
     std::vector<tensor_id> apply_multi(std::string_view kind, index_rule rule, std::vector<tensor_id> operands,
                                        operator_options options = {});
 
-    /// Makes one operator of several of the same operands, each with one result: it has their results in this order, and
-    /// is where the first of them was. The others have nothing left to do, so `finish` leaves them out.
+    /// Makes one operator of several of the same operands, each with one result: it has their results in this order,
+    /// and is where the first of them was. The others have nothing left to do, so `finish` leaves them out.
     void merge(std::vector<std::size_t> const& which, std::string_view kind, index_rule rule, operator_options options);
 
     [[nodiscard]] tensor_info const& tensor(tensor_id t) const { return program_.tensors_.at(t); }

@@ -154,9 +154,9 @@ public:
     }
 
     /// Explores the levels that are not. At most `width()` states of a level are kept, those found first;
-    /// `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend on
-    /// the time that is left. Once states were left out, at most `width_after` are kept of the levels that follow; if
-    /// that is none, exploration ends there.
+    /// `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend
+    /// on the time that is left. Once states were left out, at most `width_after` are kept of the levels that follow;
+    /// if that is none, exploration ends there.
     /// *Complexity.* Linear in states and links of levels that are not alike, expected, and in levels.
     template <std::invocable Width>
     void go_on(Width&& width, std::size_t width_after = std::numeric_limits<std::size_t>::max()) {

@@ -23,8 +23,8 @@ namespace heddle {
 /// the places to which another sends rows.
 [[nodiscard]] bool goes_together(indexed_program const& p, mesh_instruction const& i);
 
-/// Tells whether the axes of a mesh may read a tensor in these forms together: they exist, and whole copies of what is in
-/// shards can be made from inside out.
+/// Tells whether the axes of a mesh may read a tensor in these forms together: they exist, and whole copies of what is
+/// in shards can be made from inside out.
 [[nodiscard]] bool is_read_together(indexed_tensor const& tensor, mesh_instruction const& read);
 
 /// A searched program on one axis of a mesh of two, as a program of its own.

@@ -65,8 +65,8 @@ public:
     void restore(std::vector<restoration> const& list);
 
     /// Takes note that the program has changed from an operator on, with what kinds its operators are of, what restores
-    /// and what is allowed. What leads over operators before it is kept, under its numbers. *Preconditions:* there is one
-    /// order; operators are as many, and those before are as they were.
+    /// and what is allowed. What leads over operators before it is kept, under its numbers. *Preconditions:* there is
+    /// one order; operators are as many, and those before are as they were.
     void change_from(std::size_t op, std::vector<operator_id> kinds, std::vector<restoration> const& restored,
                      instruction_filter allowed);
 

@@ -47,8 +47,8 @@ private:
     std::vector<bool> holds_;
 };
 
-/// Returns the factors that a loop is in, which are cut at the same points. Of an exchange, these are where rows are sent
-/// to: the rows themselves are cut as by another loop.
+/// Returns the factors that a loop is in, which are cut at the same points. Of an exchange, these are where rows are
+/// sent to: the rows themselves are cut as by another loop.
 [[nodiscard]] std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop);
 
 /// Tells whether a loop is in some of these factors.
@@ -117,8 +117,8 @@ HEDDLE_INLINE std::vector<cut_factor> factors_of(indexed_operator const& op, spl
 }
 
 HEDDLE_INLINE factor_set tied_factors(indexed_program const& p, factor_set factors) {
-    // Operators are in topological order: a pass forward reaches what is computed from a factor, one backward what it is
-    // computed from, such as the rows of a table that is expanded to the batch.
+    // Operators are in topological order: a pass forward reaches what is computed from a factor, one backward what it
+    // is computed from, such as the rows of a table that is expanded to the batch.
     bool is_grown = true;
     auto const tie = [&](indexed_operator const& op) {
         for (auto const& loop : op.loops) {

@@ -28,12 +28,12 @@ namespace heddle {
 /// the other kind pays for a link is then nothing or less. So a relaxation with these prices holds for it, whatever the
 /// potentials are.
 ///
-/// For every program of the other kind there is one of the loosened kind with the same instructions, which restores each
-/// tensor in the forms in which it was given up. Its moves cost what the other's do, except that what late uses save for
-/// the backward pass takes no memory; in whatever order moves are added up, that is no more. Where all forms stand for
-/// those in which it was given up (see `restorations`), it lacks conversions to what is there, and costs less. It is among those of the
-/// space where that is restricted by `loosened_program::as_loosened` of what restricts the other, and where operators
-/// of one kind are of one kind in both programs.
+/// For every program of the other kind there is one of the loosened kind with the same instructions, which restores
+/// each tensor in the forms in which it was given up. Its moves cost what the other's do, except that what late uses
+/// save for the backward pass takes no memory; in whatever order moves are added up, that is no more. Where all forms
+/// stand for those in which it was given up (see `restorations`), it lacks conversions to what is there, and costs
+/// less. It is among those of the space where that is restricted by `loosened_program::as_loosened` of what restricts
+/// the other, and where operators of one kind are of one kind in both programs.
 class loose_links {
 public:
     /// What a move has of a group: the forms in which the tensor is given up or restored, ascending.

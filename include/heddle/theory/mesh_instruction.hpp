@@ -71,8 +71,8 @@ private:
     indexed_program const& program_;
     std::set<kept_tensor> saved_;
     std::map<tensor_id, product_form> stored_;
-    /// What unshards have made to stay; and, of parameters of the next computation that are not to stay as they are then,
-    /// what does.
+    /// What unshards have made to stay; and, of parameters of the next computation that are not to stay as they are
+    /// then, what does.
     std::map<tensor_id, product_form> staying_;
     std::map<tensor_id, std::optional<product_form>> resharded_;
 };

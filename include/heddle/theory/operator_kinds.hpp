@@ -43,10 +43,10 @@ void for_each_tensor(indexed_operator const& op, Visit&& visit) {
     return from == to ? t : tensor_at(p.operators[to], position_of(p.operators[from], t));
 }
 
-/// Returns for each operator the first operator of its kind. Operators of a kind compute the same, have equal work and loops, and their
-/// tensors are equal, position by position, in role, type, extents, and in whether they have a cotangent or another
-/// use. Programs and prices of one are those of the other, with other tensors. Without `by_use`, it does not matter
-/// where a tensor comes from and what else uses it, unless it is a parameter.
+/// Returns for each operator the first operator of its kind. Operators of a kind compute the same, have equal work and
+/// loops, and their tensors are equal, position by position, in role, type, extents, and in whether they have a
+/// cotangent or another use. Programs and prices of one are those of the other, with other tensors. Without `by_use`,
+/// it does not matter where a tensor comes from and what else uses it, unless it is a parameter.
 /// *Complexity.* Linear in the program, expected.
 [[nodiscard]] std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use = true);
 

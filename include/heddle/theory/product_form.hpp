@@ -91,8 +91,8 @@ private:
 [[nodiscard]] bool may_change_cut(product_form const& f, axis_number axis, factor_number cut,
                                   indexed_tensor const& tensor);
 
-/// Returns what turns a form into one that differs from it on one axis alone; nothing if no instruction does. Both forms
-/// must exist, and axes inside may be in the way (`may_change_cut`).
+/// Returns what turns a form into one that differs from it on one axis alone; nothing if no instruction does. Both
+/// forms must exist, and axes inside may be in the way (`may_change_cut`).
 [[nodiscard]] std::optional<conversion> find_conversion(product_form const& from, axis_number axis, tensor_form to,
                                                         indexed_tensor const& tensor);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What steps of random programs on meshes cost: by the one-axis theory where one axis has a single place, and by a count
-// of what each device holds, computes and sends where all have several.
+// What steps of random programs on meshes cost: by the one-axis theory where one axis has a single place, and by a
+// count of what each device holds, computes and sends where all have several.
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/mesh_step.hpp>
 #include <support/catalogue_programs.hpp>
@@ -121,7 +121,8 @@ struct device_count {
     }
 };
 
-/// What a step says that the devices send, at the outermost axis's share. The axes inside are told apart by their sizes.
+/// What a step says that the devices send, at the outermost axis's share. The axes inside are told apart by their
+/// sizes.
 device_count::sent sent_by(mesh const& m, std::vector<transfer_list const*> const& across,
                            std::vector<inside_list const*> const& inside, double share) {
     static std::map<inside_step, collective> const kinds{{inside_step::all_reduce, collective::all_reduce},

@@ -21,8 +21,9 @@ namespace heddle::test {
 /// As above; what is carried is compared if that is asked for, of a mesh of several axes.
 [[nodiscard]] proof emulate(program const& p, mesh_program const& what, std::uint64_t seed, bool counts_bytes = false);
 
-/// Tells whether a single device itself gives other results of this seed's data if these are rounded differently, so that
-/// an error says nothing of a plan: a maximum of equal numbers, the norm of a constant row, a loss whose terms cancel.
+/// Tells whether a single device itself gives other results of this seed's data if these are rounded differently, so
+/// that an error says nothing of a plan: a maximum of equal numbers, the norm of a constant row, a loss whose terms
+/// cancel.
 [[nodiscard]] bool is_unstable(program const& p, std::uint64_t seed);
 
 /// A plan's instructions, one a line.

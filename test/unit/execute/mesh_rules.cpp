@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The rules of meshes one by one: what keeps to one is accepted and right; what breaks it is refused, and would be wrong.
+// The rules of meshes one by one: what keeps to one is accepted and right; what breaks it is refused, and would be
+// wrong.
 #include "kernels.hpp"
 #include "trap.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Programs that are cut anywhere, whose parts run as random programs on ranks of their own, compute what the single device
-// computes from the whole batch; damaged ones do not.
+// Programs that are cut anywhere, whose parts run as random programs on ranks of their own, compute what the single
+// device computes from the whole batch; damaged ones do not.
 #include "kernels.hpp"
 
 #include <heddle/execute/prove_stages.hpp>

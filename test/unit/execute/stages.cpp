@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Plans of one planner for all: what they cost, what their files say, and that their stages compute what the program does.
+// Plans of one planner for all: what they cost, what their files say, and that their stages compute what the program
+// does.
 #include "kernels.hpp"
 #include "support/block_programs.hpp"
 #include "support/cases.hpp"
@@ -42,8 +43,8 @@ cluster slow_network(bool are_unlike, double memory = 1e9) {
     return c;
 }
 
-/// Two linear operators, the cheap operators between and behind them, and what is between normalised over the batch if so
-/// asked.
+/// Two linear operators, the cheap operators between and behind them, and what is between normalised over the batch if
+/// so asked.
 program two_linears(bool is_normalised, bool input_is_differentiated = false) {
     program_builder b;
     char const* const linear = "(b k), (n k) -> (b n); 0*1";

@@ -396,7 +396,8 @@ TEST_CASE(
         auto const best = synthesise<duplex>(at.priced, {.engine = search_engine::pareto_dp, .search = {}});
         REQUIRE(best.path);
         CHECK(found.lower_bound <= best.cost.seconds * (1 + 1e-9));
-        // Labels do not see what gradients wait for in their buckets, so an exact search need not prove its program best.
+        // Labels do not see what gradients wait for in their buckets, so an exact search need not prove its program
+        // best.
         if (best.status != search::status::optimal) continue;
         ++proven;
         CHECK(found.cost() >= best.cost.seconds * (1 - 1e-9));

@@ -16,13 +16,14 @@
 
 namespace heddle::cli {
 
-/// Runs the first iteration as `Rank` does: ranks meet, and libtorch's libraries take what they need. The second is recorded,
-/// with the collectives in it; it and all others are then launched by one call, on sources that are copied to where the
-/// first ones were. The optimiser is not part of it, as what it does depends on the number of the step.
+/// Runs the first iteration as `Rank` does: ranks meet, and libtorch's libraries take what they need. The second is
+/// recorded, with the collectives in it; it and all others are then launched by one call, on sources that are copied to
+/// where the first ones were. The optimiser is not part of it, as what it does depends on the number of the step.
 ///
-/// Not recorded are kernels that draw random numbers and those whose sizes follow from values, such as of experts: those
-/// *throw* `input_error`; and whatever else waits for the device, of which libtorch says what it was.
-/// References to all arguments are kept. The thread's current stream of libtorch is the communicator's computation stream.
+/// Not recorded are kernels that draw random numbers and those whose sizes follow from values, such as of experts:
+/// those *throw* `input_error`; and whatever else waits for the device, of which libtorch says what it was.
+/// References to all arguments are kept. The thread's current stream of libtorch is the communicator's computation
+/// stream.
 template <class Tensor, class Rank>
 class recorded_rank {
 public:

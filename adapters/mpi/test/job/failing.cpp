@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A job that fails in the way its argument says, on its last rank: dies, hangs, throws, memory, disagrees, another-call,
-// early, never-there.
+// A job that fails in the way its argument says, on its last rank: dies, hangs, throws, memory, disagrees,
+// another-call, early, never-there.
 #include <heddle/mpi/all.hpp>
 
 #include <unistd.h>

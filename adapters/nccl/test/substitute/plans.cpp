@@ -44,7 +44,8 @@ public:
         for (auto const& [t, gradient] : expected_.gradients) gradients_.emplace(t, gradient.second);
     }
 
-    /// Runs two iterations: when ranks have met, hosts need not wait, and a graph could record it. Then compares the second.
+    /// Runs two iterations: when ranks have met, hosts need not wait, and a graph could record it. Then compares the
+    /// second.
     template <class Rank>
     void run(Rank& rank) {
         auto const placed = rank.place(sources);

@@ -44,9 +44,10 @@ public:
     ~iteration();
 };
 
-/// While an object is there, what its rank enqueues on a stream is as if it were recorded as a CUDA graph, though it is also
-/// done: streams join by waiting for events of the recording, nothing is enqueued on others, memory is taken on those that
-/// have joined, and the host neither waits nor asks. `end` makes sure that all streams are waited for in the end.
+/// While an object is there, what its rank enqueues on a stream is as if it were recorded as a CUDA graph, though it is
+/// also done: streams join by waiting for events of the recording, nothing is enqueued on others, memory is taken on
+/// those that have joined, and the host neither waits nor asks. `end` makes sure that all streams are waited for in the
+/// end.
 class recording {
 public:
     explicit recording(cudaStream_t origin);

@@ -36,7 +36,8 @@ struct attention_head {
         if (kept.size() > 0) weights.array() *= kept.array();
         return weights * v;
     }
-    /// Replaces q, k, v and the scores by their cotangents, given that of the result. *Precondition:* `forward` has run.
+    /// Replaces q, k, v and the scores by their cotangents, given that of the result. *Precondition:* `forward` has
+    /// run.
     void backward(matrix<Scalar> const& result) {
         matrix<Scalar> scores = result * v.transpose();
         if (kept.size() > 0) scores.array() *= kept.array();

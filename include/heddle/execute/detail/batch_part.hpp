@@ -14,7 +14,8 @@
 
 namespace heddle::detail {
 
-/// The operands of a micro-batch on one device. `whole` is the program of the whole batch, `layout` that of its tensors.
+/// The operands of a micro-batch on one device. `whole` is the program of the whole batch, `layout` that of its
+/// tensors.
 class batch_part {
 public:
     batch_part(indexed_program const& whole, rank_program const& what, mesh_layout const& layout,

@@ -26,7 +26,8 @@ using const_matrix_map = Eigen::Map<matrix<Scalar> const>;
 /// it.
 ///
 /// A shard names one factor, on a mesh one for each axis, so what is held of a dimension is the product of what is held
-/// of its indices. If nothing is held of a dimension, those of its indices of which nothing is held elsewhere are empty.
+/// of its indices. If nothing is held of a dimension, those of its indices of which nothing is held elsewhere are
+/// empty.
 [[nodiscard]] inline std::vector<std::vector<extent>> held_values(kernel_call const& call) {
     auto const& rule = *call.rule;
     std::vector<std::vector<extent>> values(rule.indices.size());

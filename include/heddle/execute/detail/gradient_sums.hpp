@@ -108,7 +108,8 @@ public:
     void clear() { reduced_.clear(); }
 
 private:
-    /// Tells whether the outermost axis adds up the gradient of what was read once the axes inside have done their part.
+    /// Tells whether the outermost axis adds up the gradient of what was read once the axes inside have done their
+    /// part.
     [[nodiscard]] static bool is_added_last(plan_step const& s) {
         return s.instruction.template is<instruction::read>() && s.from()[0] == s.to()[0];
     }

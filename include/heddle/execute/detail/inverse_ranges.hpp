@@ -62,8 +62,8 @@ struct backward_step {
 /// operand will do.
 using inverse_range = std::optional<number_range> (*)(number_range const&, backward_step const&);
 /// The inverses by kind. An operator's result is in a range if all its operands are in their inverses. These are the
-/// largest possible, with three exceptions: the operands of a sum have even parts of the range if neither is known, `remainder` has one
-/// period, and `abs` has the positive half if there must be a choice.
+/// largest possible, with three exceptions: the operands of a sum have even parts of the range if neither is known,
+/// `remainder` has one period, and `abs` has the positive half if there must be a choice.
 [[nodiscard]] std::map<std::string_view, inverse_range> const& inverse_ranges();
 
 /// Tells whether an operator's results have the elements of its operands.

@@ -71,8 +71,8 @@ public:
         return result;
     }
 
-    /// Returns the call that runs an operator on what is held once factors are gathered along some axes: all of the batch's
-    /// part on these; and of a loop that another axis cuts too, the places of all devices of their lines.
+    /// Returns the call that runs an operator on what is held once factors are gathered along some axes: all of the
+    /// batch's part on these; and of a loop that another axis cuts too, the places of all devices of their lines.
     [[nodiscard]] tensor_call<Tensor> of_factors(plan_step const& s, std::vector<axis_number> const& axes,
                                                  std::uint64_t seed) const {
         operator_id const o = s.computation().op;
@@ -168,8 +168,8 @@ private:
         };
     }
 
-    /// Combines the statistics of rows over all that hold parts of the rows, along the axes that cut them. In a group, the
-    /// first device combines across groups the statistics of its own rows and of the others'.
+    /// Combines the statistics of rows over all that hold parts of the rows, along the axes that cut them. In a group,
+    /// the first device combines across groups the statistics of its own rows and of the others'.
     void combine(plan_step const& s, std::vector<axis_number> const& axes, reduction how, wide& mine) const {
         operator_id const o = s.computation().op;
         auto& inside = here_.inside;

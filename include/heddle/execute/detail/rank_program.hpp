@@ -69,8 +69,8 @@ struct rank_program {
     std::vector<gradient_bucket> buckets{};
     std::vector<std::size_t> bucket_of_step;
 
-    /// Takes the buckets of a plan whose first step is the program's step number `first`; those of a single gradient are
-    /// none, and neither are those of which a step is not `taken`.
+    /// Takes the buckets of a plan whose first step is the program's step number `first`; those of a single gradient
+    /// are none, and neither are those of which a step is not `taken`.
     template <class Taken>
     void take_buckets(plan const& of, std::size_t first, Taken&& taken);
     [[nodiscard]] form_change const* change(std::size_t step) const {

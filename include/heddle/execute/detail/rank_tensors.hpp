@@ -66,8 +66,8 @@ private:
 public:
     inside_exchange<Tensor, inner> inside;
 
-    /// Gives parameters, and what kernels wait for, lanes of their own where the plan is priced as if values' collectives did
-    /// not hold them up, nor they those. All ranks call it.
+    /// Gives parameters, and what kernels wait for, lanes of their own where the plan is priced as if values'
+    /// collectives did not hold them up, nor they those. All ranks call it.
     void open_lanes(plan const& what) {
         auto const& training = what.provenance.training;
         if (!training.interleaves() && !training.overlaps_gradients) return;
@@ -129,8 +129,8 @@ public:
         return turned(t, to[0], from[0], std::move(cotangent),
                       find_conversion(from[0], to[0])->backward.collective.has_value(), turn);
     }
-    /// Turns what a device keeps of a source into what it reads: whole copies are made from inside out, and those that are
-    /// to be summands are scaled.
+    /// Turns what a device keeps of a source into what it reads: whole copies are made from inside out, and those that
+    /// are to be summands are scaled.
     [[nodiscard]] arriving_tensor read(tensor_id t, product_form form, product_form const& to, tensor kept,
                                        uneven how) {
         arriving_tensor result(std::move(kept));
@@ -139,9 +139,9 @@ public:
             else if (to[a] == tensor_form::partial()) result = on(a).over.scaled(std::move(result.get()));
         return result;
     }
-    /// Turns the cotangent of what was read of a parameter into the gradient of what is kept of it: axes that cut it do so
-    /// from outside in, and the summands of others are added up from inside out, so that it is the outermost axis's that are
-    /// under way when this returns.
+    /// Turns the cotangent of what was read of a parameter into the gradient of what is kept of it: axes that cut it do
+    /// so from outside in, and the summands of others are added up from inside out, so that it is the outermost axis's
+    /// that are under way when this returns.
     [[nodiscard]] arriving_tensor gradient(tensor_id t, product_form const& kept, product_form form, tensor cotangent,
                                            uneven how) {
         if (kept[0] != form[0]) {
@@ -224,7 +224,8 @@ public:
         outermost().over.count_as(t);
         return inside.reduced(std::move(cotangent));
     }
-    /// Returns the sum of tensors along the axes on which a form is partial, of which the devices of a group have the same.
+    /// Returns the sum of tensors along the axes on which a form is partial, of which the devices of a group have the
+    /// same.
     template <rank_tensor Any>
     [[nodiscard]] Any total(Any mine, product_form const& f) {
         for (axis_number a = 0; a < f.size(); ++a)

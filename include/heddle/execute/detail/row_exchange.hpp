@@ -14,8 +14,8 @@
 
 namespace heddle::detail {
 
-/// Restricts a call that sends rows along an axis to the rows and the places that a device holds, and notes which rank of
-/// its line has which place.
+/// Restricts a call that sends rows along an axis to the rows and the places that a device holds, and notes which rank
+/// of its line has which place.
 void split_exchange(kernel_call& call, program const& p, indexed_program const& indexed, plan_step const& s,
                     axis_number axis, mesh_layout const& layout);
 

@@ -20,8 +20,8 @@
 namespace heddle::detail {
 
 /// One rank's end of the collectives on tensors, which are views of the layout; the shards of a factor travel one after
-/// the other. Collectives are started; what they bring is waited for where it is used. It keeps references to what it is
-/// given.
+/// the other. Collectives are started; what they bring is waited for where it is used. It keeps references to what it
+/// is given.
 template <rank_tensor Tensor, communicator_of<typename Tensor::scalar_type> Communicator>
 class tensor_exchange {
 public:

@@ -16,8 +16,9 @@
 
 namespace heddle::detail {
 
-/// `multi_head_attention_forward` as PyTorch computes it: products with the packed weight, one for operands that are the
-/// same tensor, attention head by head, and a product with the output weight. Operands are (sequence, batch, features).
+/// `multi_head_attention_forward` as PyTorch computes it: products with the packed weight, one for operands that are
+/// the same tensor, attention head by head, and a product with the output weight. Operands are (sequence, batch,
+/// features).
 class composed_attention : public composer {
 public:
     explicit composed_attention(composer const& c) : composer(c) {}

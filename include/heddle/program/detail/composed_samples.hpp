@@ -134,9 +134,9 @@ public:
     }
 
 private:
-    /// Returns how number `p` of pair `j` acts on number `q` of pair `k`, for a matrix of shape (j, p, k, q): the cosine
-    /// of j k / period turns, with a quarter of a turn between the numbers of a pair. Where the result is real, the half
-    /// of the pairs that is given stands for the other half too.
+    /// Returns how number `p` of pair `j` acts on number `q` of pair `k`, for a matrix of shape (j, p, k, q): the
+    /// cosine of j k / period turns, with a quarter of a turn between the numbers of a pair. Where the result is real,
+    /// the half of the pairs that is given stands for the other half too.
     tensor_id roots_of_unity(tensor_shape const& dims, extent period, bool forward, bool is_half) {
         auto const type = result().type;
         auto const j = counted({dims[0], 1, 1, 1}), k = counted({dims[2], 1}), p = counted({dims[1], 1, 1}),

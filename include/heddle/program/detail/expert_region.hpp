@@ -19,8 +19,9 @@
 namespace heddle::detail {
 
 /// Recognises the last step of experts as they are written for one device: choices are sorted, tokens are taken in that
-/// order, go through products whose runs end where counts say, to which rows of their experts may be added, are weighted,
-/// brought back and summed over choices. What lies before, how choices are made and weights normalised, does not matter.
+/// order, go through products whose runs end where counts say, to which rows of their experts may be added, are
+/// weighted, brought back and summed over choices. What lies before, how choices are made and weights normalised, does
+/// not matter.
 ///
 /// What is written otherwise stays as it is; so do values of the region that something else uses, too.
 class expert_region {

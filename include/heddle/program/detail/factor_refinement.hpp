@@ -196,8 +196,8 @@ private:
         }
     }
 
-    /// Freezes every dimension whose strides are no chain at the least stride all of them divide; indices forget theirs,
-    /// to have those of the dimensions as they are now.
+    /// Freezes every dimension whose strides are no chain at the least stride all of them divide; indices forget
+    /// theirs, to have those of the dimensions as they are now.
     bool resolve_conflicts() {
         bool any = false;
         for (auto& dimension : dimensions_) {
@@ -245,8 +245,8 @@ inline std::vector<factor> factors_of(tensor_shape const& dims, auto&& strides_o
 factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
                           segment_number segment, std::size_t index, extent low, extent high, bool& whole);
 
-/// Returns the factor along which an access is cut if an index is cut into shares of its pieces, or `no_factor` if it has
-/// neither the index nor a piece of it. Clears `whole` if such shares are no factor of it.
+/// Returns the factor along which an access is cut if an index is cut into shares of its pieces, or `no_factor` if it
+/// has neither the index nor a piece of it. Clears `whole` if such shares are no factor of it.
 factor_number find_shares(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
                           segment_number segment, std::size_t index, piece_shares const& shares, bool& whole);
 

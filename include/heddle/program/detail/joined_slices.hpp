@@ -76,9 +76,9 @@ struct taken_run {
 }
 
 /// Makes one `split` of slices that together are all of a dimension, if there is a number that divides their lengths,
-/// and one `unbind` of its places, unless these are used in turn. As pieces of one operator they are cut in the same shares, as `qkv[..., :a]`,
-/// `qkv[..., a:b]` and `qkv[..., b:]` have to be for attention by groups of heads, and the gradient of what they are taken
-/// from is put together once. Slices that the loss does not depend on do not count.
+/// and one `unbind` of its places, unless these are used in turn. As pieces of one operator they are cut in the same
+/// shares, as `qkv[..., :a]`, `qkv[..., a:b]` and `qkv[..., b:]` have to be for attention by groups of heads, and the
+/// gradient of what they are taken from is put together once. Slices that the loss does not depend on do not count.
 /// *Complexity.* Linear in the operators but for sorting, for each dimension of which all places are taken.
 inline void join_slices(program_builder& builder, tensor_id loss) {
     auto const counts = operators_behind(builder.operators(), loss);

@@ -17,8 +17,8 @@ inline extent common_divisor(std::vector<extent> const& lengths) {
     return std::accumulate(lengths.begin(), lengths.end(), extent{0}, std::gcd<extent, extent>);
 }
 
-/// Both sides of an axis that is put together of pieces, or taken apart. Equal pieces are cut at the same places, others
-/// in the same shares, if there is a number that divides all of them.
+/// Both sides of an axis that is put together of pieces, or taken apart. Equal pieces are cut at the same places,
+/// others in the same shares, if there is a number that divides all of them.
 struct pieced_axis {
     entries whole;
     std::vector<entries> pieces;
@@ -129,8 +129,8 @@ inline description divide(call_view const& c) {
 }
 
 /// What integers and slices take of a tensor, dimension by dimension: one that is taken whole keeps its index. One of
-/// equal pieces, or every place that is alike in steps that divide the dimension, is cut as all of these are. A run is cut
-/// in the shares of what lies before and after it. Any other is blocked.
+/// equal pieces, or every place that is alike in steps that divide the dimension, is cut as all of these are. A run is
+/// cut in the shares of what lies before and after it. Any other is blocked.
 class slicing {
 public:
     slicing(call_view const& c, tensor_id x) : call_(c), x_(x), dims_(c.shape_of(x)), indices_(numbered(dims_)) {}

@@ -54,8 +54,8 @@ private:
 /// Minimises `sum of all parts + (largest_weight + k) * (part k) + sum of the parts from k on + costs of all cuts`,
 /// where part k is the largest, the last of equal ones.
 ///
-/// Branches on the interval of the largest part's size, see `branch_on_largest`. Relaxed it is a shortest path over cuts
-/// and whether the chosen part has passed, O(parts * items) with windows as in `partition`.
+/// Branches on the interval of the largest part's size, see `branch_on_largest`. Relaxed it is a shortest path over
+/// cuts and whether the chosen part has passed, O(parts * items) with windows as in `partition`.
 /// *Returns* as `partition`; of equally cheap partitions the first met, the same every time.
 /// *Complexity.* O(parts * items) an interval; as many intervals as sizes in the worst case, tens as a rule.
 [[nodiscard]] inline partition_result partition_with_tail(partition_problem const& p, partition_options const& o = {}) {

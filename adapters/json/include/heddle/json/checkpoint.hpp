@@ -47,7 +47,8 @@ struct checkpoint {
     using rank_parts = std::map<std::string, tensor_part>;
 
     std::string model;
-    /// Where training was: steps made, iterations made, of which a step may have several, and the seed of what is random.
+    /// Where training was: steps made, iterations made, of which a step may have several, and the seed of what is
+    /// random.
     std::uint64_t step = 0, iterations = 0, seed = 0;
     std::string optimizer;
     std::size_t moments = 0;
@@ -80,8 +81,8 @@ void require_fit(checkpoint const& c, std::string const& place, program const& p
 [[nodiscard]] checkpoint parse_checkpoint(std::string_view text, std::string const& file);
 [[nodiscard]] std::string to_text(checkpoint const& c);
 
-/// The kinds of numbers that a checkpoint has of a tensor: those of the tensor itself, and the optimiser's moments, from
-/// 1.
+/// The kinds of numbers that a checkpoint has of a tensor: those of the tensor itself, and the optimiser's moments,
+/// from 1.
 using checkpoint_kind = std::size_t;
 
 /// Where the index of a folder's checkpoint is. Without it there is none.

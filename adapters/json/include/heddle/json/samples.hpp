@@ -23,8 +23,8 @@ using heddle::sample;
 /// *Throws* `file_error` if it cannot be read, `input_error` naming line and column if it is wrong.
 [[nodiscard]] std::vector<sample> read_samples(std::filesystem::path const& path);
 
-/// Returns samples as a file has them. There is no quoting: of a kind of operator whose name has a comma or a line end the
-/// name is left out, and the sample is of its class alone.
+/// Returns samples as a file has them. There is no quoting: of a kind of operator whose name has a comma or a line end
+/// the name is left out, and the sample is of its class alone.
 [[nodiscard]] std::string to_text(std::vector<sample> const& samples);
 
 } // namespace heddle::json

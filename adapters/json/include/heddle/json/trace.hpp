@@ -18,7 +18,8 @@ namespace heddle::json {
 /// *Precondition:* the timeline is of this plan.
 [[nodiscard]] std::string write_trace(plan const& p, timeline const& events);
 
-/// Writes an iteration of a plan of stages, with a thread for each stage and, if sends run beside, one for what it sends.
+/// Writes an iteration of a plan of stages, with a thread for each stage and, if sends run beside, one for what it
+/// sends.
 /// *Precondition:* the timeline is of this plan.
 [[nodiscard]] std::string write_trace(staged_plan const& p, staged_timeline const& events);
 

@@ -38,14 +38,15 @@ inline void take_16_bits(kernel_table& table) {
 
 } // namespace detail
 
-/// Holds kernels on tensors of libtorch by the kind of an operator. A kind without a kernel is computed from its rule if
-/// the rule is the sum of products of all operands. It models `kernel_backend`.
+/// Holds kernels on tensors of libtorch by the kind of an operator. A kind without a kernel is computed from its rule
+/// if the rule is the sum of products of all operands. It models `kernel_backend`.
 ///
-/// Results are on the operands' device, those of sources on that of the thread's `device_scope`. Kernels enqueue work and
-/// do not wait for it, except that `grouped_mm` reads on the host where runs end, and that a part with scattered
-/// positions sends them to the device. Places out of range are errors of libtorch where all places are held, and nothing
-/// elsewhere. Results may share memory with operands, until one of them is changed. If `Scalar` has 16 bits, each
-/// operator computes in float, and what it makes is rounded; on a GPU attention rounds its scores too, and its weights.
+/// Results are on the operands' device, those of sources on that of the thread's `device_scope`. Kernels enqueue work
+/// and do not wait for it, except that `grouped_mm` reads on the host where runs end, and that a part with scattered
+/// positions sends them to the device. Places out of range are errors of libtorch where all places are held, and
+/// nothing elsewhere. Results may share memory with operands, until one of them is changed. If `Scalar` has 16 bits,
+/// each operator computes in float, and what it makes is rounded; on a GPU attention rounds its scores too, and its
+/// weights.
 ///
 /// *Throws* `input_error`, naming the operator, for an operator without a kernel, for tensors of wrong shapes, and for
 /// errors of libtorch.

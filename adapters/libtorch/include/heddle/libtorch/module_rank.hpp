@@ -54,8 +54,8 @@ public:
     }
 
     /// Runs one iteration on inputs, by name, which are whole on every rank. Returns the loss, and leaves in each
-    /// parameter the gradient of what the rank stores of it. All ranks call it. *Throws* `input_error` for an input that
-    /// the program lacks, and what `interpreter::run` throws.
+    /// parameter the gradient of what the rank stores of it. All ranks call it. *Throws* `input_error` for an input
+    /// that the program lacks, and what `interpreter::run` throws.
     Scalar run(std::vector<std::pair<std::string, at::Tensor>> const& inputs) {
         auto sources = buffers_;
         for (auto const& [name, value] : inputs) {

@@ -44,8 +44,8 @@ private:
     at::Device before_;
 };
 
-/// While it lives, what the calling thread computes is recorded, to be computed again of other values in the same memory.
-/// Kernels refuse to draw random numbers, which would be the same again, and sizes that follow from values.
+/// While it lives, what the calling thread computes is recorded, to be computed again of other values in the same
+/// memory. Kernels refuse to draw random numbers, which would be the same again, and sizes that follow from values.
 class recording_scope {
 public:
     recording_scope() : before_(std::exchange(detail::thread_records(), true)) {}

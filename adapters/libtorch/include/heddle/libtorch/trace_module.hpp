@@ -31,8 +31,8 @@ namespace detail {
 } // namespace detail
 
 /// Returns the training program of a module and its loss, for inputs of these names and shapes. `loss` takes the inputs
-/// as a list, and returns a scalar; it is called once, with these tensors, and recorded: what it does with numbers, such
-/// as branches and loops, is not part of the program. Parameters have the names of `module.named_parameters()`.
+/// as a list, and returns a scalar; it is called once, with these tensors, and recorded: what it does with numbers,
+/// such as branches and loops, is not part of the program. Parameters have the names of `module.named_parameters()`.
 /// *Throws* as `trace` of a TorchScript module does.
 template <class Loss>
 [[nodiscard]] traced_model trace(torch::nn::Module const& module,

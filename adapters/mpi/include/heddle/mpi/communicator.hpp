@@ -29,7 +29,8 @@ namespace heddle::mpi {
 
 namespace detail {
 
-/// The elements of the ranks' pieces and where they begin, as MPI counts: one after the other, or all at the same place.
+/// The elements of the ranks' pieces and where they begin, as MPI counts: one after the other, or all at the same
+/// place.
 struct pieces {
     std::vector<int> counts, begins;
 
@@ -100,9 +101,9 @@ private:
 /// compared as they are; it models
 /// `asynchronous_communicator_of` and `point_to_point_of`.
 ///
-/// Shards are sent as large as they are: `padded` and `grouped` differ in what is counted, not in what is sent. Gathers and
-/// scatters are exchanges of pieces between each two ranks, both ways at once: Open MPI's own gathers use a link one way
-/// at a time, and its scatters reduce all of it on one rank first.
+/// Shards are sent as large as they are: `padded` and `grouped` differ in what is counted, not in what is sent. Gathers
+/// and scatters are exchanges of pieces between each two ranks, both ways at once: Open MPI's own gathers use a link
+/// one way at a time, and its scatters reduce all of it on one rank first.
 /// *Throws* `error`, which names the rank and the operation, if MPI reports an error, and if an operation does not end
 /// in time, because another rank has died, hangs or makes another call. MPI gives no way back from that: buffers may
 /// still be written to, so the job has to end, as `run_job` sees to.
@@ -126,8 +127,8 @@ public:
     /// ranks.
     [[nodiscard]] communicator group(std::vector<std::size_t> const& members);
 
-    /// Two or three ranks give each other all they have, and each adds. More of them leave that to MPI; from a copy, since
-    /// Open MPI does it in place by a tree, and otherwise round a ring.
+    /// Two or three ranks give each other all they have, and each adds. More of them leave that to MPI; from a copy,
+    /// since Open MPI does it in place by a tree, and otherwise round a ring.
     template <class Scalar>
     [[nodiscard]] request start_all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
         auto result = next("all-reduce", data.size());

@@ -45,7 +45,8 @@ namespace heddle::nccl {
     return version >= first && !(enabled && std::string_view(enabled) == "0");
 }
 
-/// An operation that was started. An object that goes without a wait leaves nothing undone, but nothing may use the data.
+/// An operation that was started. An object that goes without a wait leaves nothing undone, but nothing may use the
+/// data.
 class request {
 public:
     request() = default;
@@ -81,18 +82,17 @@ struct communicator_options {
 /// *Device memory.* Spans are of device memory, which is never read or written by the host.
 /// *Order.* Where a communicator of host memory returns once something holds, here it holds for what is enqueued on the
 /// computation stream afterwards. A collective that was started runs on the communicator's own stream, after what was
-/// enqueued on the computation stream before, and after what was started before it through the same lane; `request::wait`
-/// lets what comes after wait for it. Until then its output
-/// may not be used, nor its input changed. The host waits in `synchronise`, and where ranks meet for the first time: in
-/// constructors, `group`, `split`, `open`, a message between two ranks that is their first, and a collective that is the first
-/// of its kind.
+/// enqueued on the computation stream before, and after what was started before it through the same lane;
+/// `request::wait` lets what comes after wait for it. Until then its output may not be used, nor its input changed. The
+/// host waits in `synchronise`, and where ranks meet for the first time: in constructors, `group`, `split`, `open`, a
+/// message between two ranks that is their first, and a collective that is the first of its kind.
 /// *Recording.* Once ranks have met, what a CUDA graph records of the computation stream may have operations of this
-/// communicator, if each is waited for before the recording ends. They are not looked after when the graph runs; `watch`
-/// does that.
+/// communicator, if each is waited for before the recording ends. They are not looked after when the graph runs;
+/// `watch` does that.
 /// *Throws* `error`, which names the rank and the operation, if CUDA or NCCL report an error, at once or by the next
 /// call, and if ranks do not come in time. The communicator is aborted then, and so are those that an exception
-/// destroys, so that no stream is stuck. While the host does something else, a thread looks for errors and for operations
-/// that take longer than the time-out on the device, and aborts; the next call throws.
+/// destroys, so that no stream is stuck. While the host does something else, a thread looks for errors and for
+/// operations that take longer than the time-out on the device, and aborts; the next call throws.
 /// *Thread safety.* One thread per rank, whose current device is the rank's.
 class communicator : public waits_at_once<communicator>, public counts_traffic {
 public:
@@ -110,8 +110,8 @@ public:
     /// Returns the communicator of some ranks of this one, among which this rank must be; their order gives their new
     /// ranks. They alone call it.
     [[nodiscard]] communicator group(std::vector<std::size_t> const& members);
-    /// Divides the ranks, which all call it: those of the same color, which is not negative, form a communicator, in the
-    /// order of their keys; a rank without a color has none. NCCL makes them faster than groups.
+    /// Divides the ranks, which all call it: those of the same color, which is not negative, form a communicator, in
+    /// the order of their keys; a rank without a color has none. NCCL makes them faster than groups.
     [[nodiscard]] std::optional<communicator> split(std::optional<int> color, int key);
 
     /// Gives a lane a stream and a communicator of NCCL of its own. Without that, it is that of values.
@@ -138,8 +138,8 @@ public:
         });
     }
 
-    /// Padded shards go through device memory taken for it, unless they are equal; grouped ones are broadcast where they
-    /// are.
+    /// Padded shards go through device memory taken for it, unless they are equal; grouped ones are broadcast where
+    /// they are.
     template <class Scalar>
     [[nodiscard]] request start_all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts,
                                              uneven how) {
@@ -233,7 +233,8 @@ public:
         });
     }
 
-    /// Starts to send to a rank. Messages to another rank are on a stream of their own, so that they wait for no others.
+    /// Starts to send to a rank. Messages to another rank are on a stream of their own, so that they wait for no
+    /// others.
     template <class Scalar>
     [[nodiscard]] request start_send(std::span<Scalar const> data, std::size_t to) {
         return start_message(next("a message", data.size()), rank(), to, [data](ncclComm_t comm, cudaStream_t on) {
@@ -262,10 +263,11 @@ public:
         });
     }
 
-    /// Sees to it that what is enqueued on the computation stream by now ends in time, such as a graph; see *Recording*.
+    /// Sees to it that what is enqueued on the computation stream by now ends in time, such as a graph; see
+    /// *Recording*.
     void watch(std::string_view name);
-    /// Waits on the host until all is done that was enqueued on the computation stream and on this communicator's. To be
-    /// called before the host reads results by means that know no time-out.
+    /// Waits on the host until all is done that was enqueued on the computation stream and on this communicator's. To
+    /// be called before the host reads results by means that know no time-out.
     void synchronise();
 
 private:
@@ -313,8 +315,8 @@ private:
         return {name, elements, static_cast<int>(rank()), static_cast<int>(size()), ++state_->operations};
     }
 
-    /// Calls `work(rank, shard)`, which returns NCCL's result, up to the first that fails. An empty shard is no call, on
-    /// any rank.
+    /// Calls `work(rank, shard)`, which returns NCCL's result, up to the first that fails. An empty shard is no call,
+    /// on any rank.
     template <class Element, class Work>
     static ncclResult_t for_each_shard(std::span<Element> whole, shard_counts counts, Work&& work) {
         auto code = ncclSuccess;

@@ -53,8 +53,8 @@ inline std::size_t number_from_environment(std::initializer_list<char const*> na
 
 } // namespace detail
 
-/// Returns what `torchrun` or Open MPI's `mpirun` has told this process by environment variables. *Throws* `input_error`
-/// naming the variable that is missing or wrong.
+/// Returns what `torchrun` or Open MPI's `mpirun` has told this process by environment variables. *Throws*
+/// `input_error` naming the variable that is missing or wrong.
 [[nodiscard]] inline placement placement_from_environment() {
     constexpr auto most = static_cast<std::size_t>(std::numeric_limits<int>::max());
     placement const p{detail::number_from_environment({"RANK", "OMPI_COMM_WORLD_RANK"}, most),
@@ -78,8 +78,8 @@ inline std::size_t number_from_environment(std::initializer_list<char const*> na
     return std::make_unique<tcp_store>(host, port, time_out);
 }
 
-/// Returns a store for the ranks of a communicator of host memory, such as MPI's: rank 0 keeps it, and broadcasts where.
-/// All ranks call it.
+/// Returns a store for the ranks of a communicator of host memory, such as MPI's: rank 0 keeps it, and broadcasts
+/// where. All ranks call it.
 template <communicator_of<double> Communicator>
 [[nodiscard]] std::unique_ptr<store> store_beside(Communicator& hosts, seconds time_out = seconds(300)) {
     std::array<char, 256> host{};

@@ -175,8 +175,8 @@ private:
 
 /// Values that one rank keeps for all, in a thread of its own.
 ///
-/// The rank that keeps them waits in its destructor, no longer than the time-out, until the others have come and are done
-/// with theirs.
+/// The rank that keeps them waits in its destructor, no longer than the time-out, until the others have come and are
+/// done with theirs.
 class tcp_store : public store {
 public:
     /// Keeps the values, for this rank and others, of whom at least `ranks` in all come. Port 0 takes one that is free.

@@ -476,8 +476,8 @@ private:
         return t;
     }
 
-    /// Reads the instructions of the inner axes, which do the same as the outermost to one tensor or operator, or keep what
-    /// another axis converts.
+    /// Reads the instructions of the inner axes, which do the same as the outermost to one tensor or operator, or keep
+    /// what another axis converts.
     std::vector<instruction> read_inside(element const& e, instruction const& outermost) const {
         std::vector<instruction> result;
         auto const* const compute = outermost.as<instruction::compute>();

@@ -187,8 +187,8 @@ inline void refuse_recording(kernel_call const& call, std::string const& problem
 // ---- random draws, by integers: a number depends on its key alone, see heddle/execute/random.hpp
 
 #ifdef HEDDLE_LIBTORCH_HAS_CUDA
-/// Runs a kernel that may call `unit_bits(number, state)`, which does what `unit_bits` below does. libtorch compiles it when
-/// it is first called, and computes in the type that all tensors can be converted to.
+/// Runs a kernel that may call `unit_bits(number, state)`, which does what `unit_bits` below does. libtorch compiles it
+/// when it is first called, and computes in the type that all tensors can be converted to.
 [[nodiscard]] inline at::Tensor drawn_on_cuda(std::string const& code, char const* name,
                                               c10::SmallVector<at::Tensor> const& x,
                                               c10::SmallVector<at::Scalar> const& numbers) {

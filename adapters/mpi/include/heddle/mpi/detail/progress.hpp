@@ -16,8 +16,9 @@ namespace heddle::mpi::detail {
 /// How many operations of this process are under way.
 inline std::atomic<int> under_way{0};
 
-/// A thread that calls MPI from time to time while operations are under way. MPI moves data in its own calls alone, beyond
-/// what the system keeps for its connections: without the thread what is sent beside computation waits for its end.
+/// A thread that calls MPI from time to time while operations are under way. MPI moves data in its own calls alone,
+/// beyond what the system keeps for its connections: without the thread what is sent beside computation waits for its
+/// end.
 /// *Precondition:* MPI is initialised with MPI_THREAD_MULTIPLE, and is finalised after this object is gone.
 class progress {
 public:

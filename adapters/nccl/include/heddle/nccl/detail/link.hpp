@@ -56,9 +56,9 @@ struct started {
     bool is_enqueued = false;
 };
 
-/// NCCL is asked not to block: a call that is not done at once is asked for again, no longer than the time-out. After an
-/// error nothing is left of the communicator on the device. The watchdog aborts it too if NCCL reports an error or an
-/// operation is not done in time, while the host does something else; the next call says so.
+/// NCCL is asked not to block: a call that is not done at once is asked for again, no longer than the time-out. After
+/// an error nothing is left of the communicator on the device. The watchdog aborts it too if NCCL reports an error or
+/// an operation is not done in time, while the host does something else; the next call says so.
 class link : public watched {
 public:
     /// Begins to join ranks by what `new_id` gave one of them; see `is_ready`.
@@ -144,8 +144,8 @@ public:
         }
         settle(what);
     }
-    /// Notes that what was enqueued ends here; the watchdog sees to it that this is in time. What is recorded as a graph runs
-    /// whenever the graph does.
+    /// Notes that what was enqueued ends here; the watchdog sees to it that this is in time. What is recorded as a
+    /// graph runs whenever the graph does.
     void watch(operation const& what, std::shared_ptr<started> own) { watch(what, std::move(own), stream()); }
     void watch(operation const& what, std::shared_ptr<started> own, cudaStream_t on) {
         own->done.record(on);

@@ -225,7 +225,8 @@ private:
         return std::vector<std::optional<tensor_id>>(ids.begin(), ids.end());
     }
 
-    /// A Fourier transform as it is called, `rfft` or `ifft2`, of some dimensions, or of as much of them as is asked for.
+    /// A Fourier transform as it is called, `rfft` or `ifft2`, of some dimensions, or of as much of them as is asked
+    /// for.
     result_ids transform(std::string_view name) {
         bool const inverse = name.starts_with('i');
         if (inverse) name.remove_prefix(1);
