@@ -72,7 +72,8 @@ public:
                  multipliers const& weights)
         : space_(space), steps_(steps), model_(model), weights_(weights),
           even_(share_vector(model.class_count(), 1.0 / model.ranks())), none_(share_vector(model.class_count(), 0.0)),
-          moves_(weights.time.part_count()), instructions_(weights.time.part_count()) {}
+          moves_(weights.time.part_count()), instructions_(2 * weights.time.part_count()),
+          prices_memory_(algorithm::any_of(weights.memory, [](double w) { return w > 0; })) {}
 
     [[nodiscard]] double operator()(std::size_t level, cut_space::action a) const;
     [[nodiscard]] std::uint64_t alike(std::size_t level) const { return weights_.time.part_of(level); }
@@ -105,8 +106,10 @@ private:
         std::vector<double> numbers;
         double& at(std::size_t n, std::size_t size);
     };
-    /// The numbers of moves and of instructions, by part of the program.
+    /// The numbers of moves, by part of the program, and of instructions, by part and by whether the weights are those
+    /// of the level.
     mutable std::vector<number_list> moves_, instructions_;
+    bool prices_memory_;
 };
 
 } // namespace detail
@@ -136,12 +139,13 @@ HEDDLE_INLINE double least_prices::operator()(std::size_t level, cut_space::acti
         known = 0;
         auto const [side, is_usual] = side_of(a, weights_.time.of_part(part));
         for (auto i : space_.moves()[a].instructions) {
-            double& usual = instructions_[part].at(i, steps_.size());
-            if (is_usual && std::isnan(usual)) usual = of(steps_[i], side).first;
-            known += is_usual ? usual : of(steps_[i], side).first;
+            double& price = instructions_[2 * part + std::size_t{is_usual}].at(i, steps_.size());
+            if (std::isnan(price)) price = of(steps_[i], side).first;
+            known += price;
         }
-        for (auto const& [t, f] : space_.moves()[a].saved)
-            known += of(held_bytes(space_.program().tensors[t], f), f.is_shard());
+        if (prices_memory_)
+            for (auto const& [t, f] : space_.moves()[a].saved)
+                known += of(held_bytes(space_.program().tensors[t], f), f.is_shard());
     }
     return known;
 }
