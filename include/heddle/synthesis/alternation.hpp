@@ -32,6 +32,8 @@ public:
     /// Alternates from each start in turn; if memory binds, among all programs and from more starts; then around the
     /// best found.
     void search_from(std::vector<starting_point> const& starts);
+    /// Alternates once more, among other programs at hand than before: from the best ratios, and from each start.
+    void search_again();
 
     /// Returns the best ratios of a program whose shards move in the way that is best at `ratios`.
     [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios);
@@ -72,6 +74,7 @@ private:
     ratio_balancer const& balance_;
     /// For the types; if several ratios are best, one near these is taken.
     std::vector<double> preferred_;
+    std::vector<starting_point> starts_;
     std::vector<ratio_table> searched_;
     /// Is set if ratios are balanced with efficiencies as they are, not with lines below them.
     bool follows_curves_ = false;
@@ -99,6 +102,7 @@ void move_atoms_of_candidates(plan_record& record, stage_programs const& program
 namespace heddle {
 
 HEDDLE_INLINE void alternation::search_from(std::vector<starting_point> const& starts) {
+    starts_ = starts;
     record_.tell("programs");
     programs_.take_fastest();
     for (auto const& s : starts) alternate(s.name, s.ratios);
@@ -107,6 +111,12 @@ HEDDLE_INLINE void alternation::search_from(std::vector<starting_point> const& s
     if (!record_.is_empty()) look_around();
     bool const may_pay = search_pays_ || !run_.memory_binds || record_.is_empty();
     if (!run_.search_proves() && run_.which_limit != search::limit_kind::none && may_pay) search_longer();
+}
+
+HEDDLE_INLINE void alternation::search_again() {
+    searched_.clear();
+    alternate("best ratios, other programs", record_.ratios());
+    for (auto const& s : starts_) alternate(s.name + ", other programs", s.ratios);
 }
 
 HEDDLE_INLINE std::optional<ratio_table> alternation::balance_at(move_list const& path, ratio_table const& ratios) {

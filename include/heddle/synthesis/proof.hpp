@@ -248,6 +248,7 @@ HEDDLE_INLINE void prove(stage_run& run, alternation& by) {
         record.take(origin, std::move(p), *found.path, ratio_table(record.ratios()));
         if (auto const balanced = by.balance_at(record.path(), record.ratios()))
             record.consider(origin + ", ratios", record.path(), *balanced);
+        if (is_reduced) by.search_again(); // the programs at hand have led on once, so they may from elsewhere
         move_atoms_of_candidates(record, programs, run.until);
         auto const& best = record.best();
         at_equal_shares = is_reduced && are_equal(programs.program(), at.shares,

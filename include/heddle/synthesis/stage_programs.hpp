@@ -188,8 +188,9 @@ private:
     [[nodiscard]] std::unique_ptr<bounding_programs> loosen(instruction_filter const& allowed);
     /// Adds the forms in which tensors are cut along the batch.
     void add_batch_forms(form_table& forms) const;
-    /// Some forms of tensors, and those in which the fastest and the smallest of the bounding programs have them.
-    [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table forms);
+    /// Returns a few forms of tensors, and those in which the fastest and the smallest of the bounding programs have
+    /// them. If the few are none, they become those of the fastest and, where memory may matter, of the smallest.
+    [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table& few);
     /// The costs of an instruction of the searched program, or of the bounding programs, for a given program.
     [[nodiscard]] step_work step_of(instruction const& i, indexed_program const& given,
                                     training_options const& training, gradients where = gradients::as_computed) const;
@@ -340,14 +341,12 @@ HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
         graph_ = explore(converting_before_views(program(), in_forms(program(), all, kept, is_kept)), width_after);
         return graph_.is_complete;
     };
-    constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
-    bool const is_asked = !forms.empty();
     auto const most = forms_of(*bounding_, forms);
-    if (!take(most, false, 0) && !take(most, true, is_asked ? 0 : unlimited) && is_asked) {
+    if (!take(most, false, 0) && !take(most, true, 0)) {
         // A few good programs, and all that have their forms, rather than some of very many.
         add_batch_forms(forms);
         join_by_whole_copies(forms);
-        if (!take(forms, true, 0)) take(most, true, unlimited);
+        if (!take(forms, true, 0)) take(most, true, std::numeric_limits<std::size_t>::max());
     }
     space_.restrict_to(all); // what was there is not referred to any more
 }
@@ -400,8 +399,9 @@ HEDDLE_INLINE void stage_programs::add_batch_forms(form_table& forms) const {
         if (auto const f = batch.first_of(t); f != no_factor) forms[t].insert(tensor_form::shard(f).code());
 }
 
-HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bounding, form_table forms) {
+HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bounding, form_table& few) {
     auto const& loose = bounding.program;
+    auto forms = few;
     add_batch_forms(forms);
     auto const ratios = types_.per_device(compute_proportional_ratios());
     largest_shares const shares(integral_shares(loose.program(), ratios), types_.of_device);
@@ -431,7 +431,9 @@ HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bound
              improve_links(priced, *bounding.links, std::move(start), potentials_, most, rounds, until_).last)
             add_forms(bounding, path, forms);
     }
+    if (few.empty() && !has_all_) few = forms;
     take(smallest);
+    if (few.empty()) few = forms;
     if (has_all_ && smallest.to_goal() > 0)
         for (double const part : {0.1, 0.3, 1.0, 3.0}) { // and some between
             double const price = part * fastest.to_goal() / smallest.to_goal();
