@@ -66,7 +66,10 @@ HEDDLE_INLINE plan run_hap(timed_searches const& by, std::optional<timed_searche
     }
     if (!run.record.is_empty()) {
         move_atoms_of_candidates(run.record, run.programs, run.until);
-        if (options.compares_and_proves) prove(run, pairs);
+        if (options.compares_and_proves) {
+            prove(run, pairs);
+            widen(run, pairs);
+        }
     }
     plan result = std::move(run).concluded();
     result.provenance.planner = "hap";

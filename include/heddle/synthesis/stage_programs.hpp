@@ -110,6 +110,9 @@ public:
     bool take_only(computation_set useful);
     /// Takes all of it again.
     void take_again();
+    /// Where there are bounding programs, takes all of it again, bounded by programs with wider cuts. Returns whether
+    /// that is not so already.
+    bool widen_bounds();
     /// Where there are bounding programs, takes the programs that do with these forms and with those that bounding
     /// programs need, or with these alone where that is too many.
     void keep_to_forms(form_table forms);
@@ -214,6 +217,7 @@ private:
     instruction_filter taken_ = instruction_filter::everything();
     std::optional<computation_set> useful_;
     bool has_all_ = false;
+    bool bounds_are_wide_ = false;
 };
 
 } // namespace heddle
@@ -311,6 +315,12 @@ HEDDLE_INLINE void stage_programs::take_again() {
     graph_ = std::move(graph_all_);
 }
 
+HEDDLE_INLINE bool stage_programs::widen_bounds() {
+    if (!bounding_ || std::exchange(bounds_are_wide_, true)) return false;
+    take(taken_);
+    return true;
+}
+
 HEDDLE_INLINE instruction_filter stage_programs::taken() const {
     auto all = searched_.as_searched(with_pins(given(), options_.pinned, taken_));
     if (useful_)
@@ -354,7 +364,8 @@ HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
 HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruction_filter const& allowed) {
     constexpr std::size_t least = 8; // states of a cut at which nothing is left to be loosened are fewer
     auto result = std::make_unique<bounding_programs>(program());
-    if (!loosen_until_narrow(*result, converting_before_views(program(), allowed), std::max(least, options_.width / 5),
+    std::size_t const width = std::max(least, options_.width / (bounds_are_wide_ ? 1 : 5));
+    if (!loosen_until_narrow(*result, converting_before_views(program(), allowed), width,
                              options_.training.interleaves(), until_))
         return nullptr;
     auto const& loose = result->program;
