@@ -1,6 +1,6 @@
 """Machines of the bed: network namespaces with a link of limited rate each, and a share of one processor for each rank.
 
-All ranks run on the last processor, one at a time: on processors of their own they would slow each other down where these are threads of one core. Everything else runs on the others. A rank sleeps after it has computed until it has taken as long as with its share (`rank.cpp`): a quota of the
+All ranks compute on the last processor, one at a time: on processors of their own they would slow each other down where these are threads of one core. Everything else, MPI's calls too, runs on the others. A rank sleeps after it has computed until it has taken as long as with its share (`rank.cpp`): a quota of the
 scheduler's would stop it for the rest of a period of milliseconds, at every step of a collective too, as no slow device does. Everything that is made is named after this process, and is removed when a `Bed` is left.
 """
 import contextlib
@@ -99,7 +99,7 @@ exec nsenter --net=/run/netns/{self.name}n$k unshare --uts sh -c "hostname {self
         self.rank = self.script("rank", f'''set -e
 set_share() {{ shift $OMPI_COMM_WORLD_RANK; export BED_SHARE=$1; }}
 set_share {" ".join(map(str, self.cores))}
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 BED_LIMITED={self.limited} LD_PRELOAD={self.library}
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 BED_LIMITED={self.limited} BED_NETWORK={self.others[0]} LD_PRELOAD={self.library}
 exec taskset -c {self.processor} env $BED_ENVIRONMENT "$@"''')
 
     def seconds_of_a_loop(self):

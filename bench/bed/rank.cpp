@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 // A library to be loaded before MPI's. It makes a rank as slow as one with $BED_SHARE of a processor, once there is a file
-// $BED_LIMITED: at each call of MPI it sleeps until what was computed since the last one has taken as long. And it writes
-// when each rank started and ended which operation, and when it only waited, as events of Chrome's trace viewer; the time
-// between is computation. The file is $HEDDLE_TRACE.RANK.
+// $BED_LIMITED: at each call of MPI it sleeps until what was computed since the last one has taken as long. What MPI and
+// the network do is no computation: they run on processor $BED_NETWORK, and so do the timers of a link that they start.
+// And it writes when each rank started and ended which operation, and when it only waited, as events of Chrome's trace
+// viewer; the time between is computation. The file is $HEDDLE_TRACE.RANK.
 #include <mpi.h>
 
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,17 +44,38 @@ double computed() {
     return 1e6 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_nsec);
 }
 
+/// Has this thread run on a processor from now on.
+void move_to(int processor) {
+    if (processor < 0 || processor == sched_getcpu()) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+int network_processor() {
+    static char const* const given = std::getenv("BED_NETWORK");
+    static int const processor = given ? std::atoi(given) : -1;
+    return processor;
+}
+
 /// A call of MPI, before which the computation since the last one takes as long as on the slower rank.
 class call {
 public:
     call() {
         if (is_limited()) sleep(last_computed_, last_);
         begin_ = now();
+        if (sched_getcpu() != network_processor()) computes_on_ = sched_getcpu(), move_to(network_processor());
     }
-    ~call() { last_ = now(), last_computed_ = computed(); }
+    ~call() {
+        if (!waits_on_) move_to(computes_on_);
+        last_ = now(), last_computed_ = computed();
+    }
     call(call const&) = delete;
     call& operator=(call const&) = delete;
     [[nodiscard]] double begin() const { return begin_; }
+    /// Says that the rank has nothing to compute before its next call.
+    void waits_on() { waits_on_ = true, left_ = 0; }
 
     int starts(char const* name, int code, MPI_Request* request) const {
         if (code == MPI_SUCCESS) under_way[*request] = {name, begin_};
@@ -66,17 +89,23 @@ private:
         if (!limited && file && last_ > 0) limited = access(file, F_OK) == 0;
         return limited;
     }
+    /// Sleeps until what was computed has taken as long as with the share. What is slept too long, or was waited for the
+    /// processor, is slept less the next time, until the rank has to wait for others.
     static void sleep(double computed_before, double before) {
         static char const* const share = std::getenv("BED_SHARE");
         static double const slowdown = share ? 1 / std::atof(share) : 1;
-        double const left = (computed() - computed_before) * slowdown - (now() - before);
-        if (left <= 0) return;
-        timespec const rest{static_cast<time_t>(left * 1e-6), static_cast<long>(std::fmod(left, 1e6) * 1e3)};
+        left_ += (computed() - computed_before) * slowdown - (now() - before);
+        if (left_ <= 0) return;
+        timespec const rest{static_cast<time_t>(left_ * 1e-6), static_cast<long>(std::fmod(left_, 1e6) * 1e3)};
+        double const begin = now();
         nanosleep(&rest, nullptr);
+        left_ -= now() - begin;
     }
 
-    inline static double last_ = 0, last_computed_ = 0;
+    inline static double last_ = 0, last_computed_ = 0, left_ = 0;
+    inline static int computes_on_ = -1;
     double begin_ = 0;
+    bool waits_on_ = false;
 };
 
 } // namespace
@@ -121,7 +150,7 @@ int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_C
 }
 
 int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
-    call const here;
+    call here;
     auto const found = under_way.find(*request);
     if (found != under_way.end() && found->second.first_test == 0) found->second.first_test = here.begin();
     int const code = PMPI_Test(request, done, status);
@@ -131,7 +160,14 @@ int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
         events.push_back({"waits", found->second.first_test, end, true});
         under_way.erase(found);
     }
+    if (code == MPI_SUCCESS && *done == 0) here.waits_on();
     return code;
+}
+
+/// What the thread that has MPI go on calls, while its rank computes.
+int MPI_Iprobe(int from, int tag, MPI_Comm comm, int* is_there, MPI_Status* status) {
+    if (gettid() != getpid()) move_to(network_processor());
+    return PMPI_Iprobe(from, tag, comm, is_there, status);
 }
 
 int MPI_Finalize() {
