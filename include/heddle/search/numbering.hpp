@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <ranges>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -42,22 +43,27 @@ public:
     numbering() = default;
     numbering(numbering&&) = default;
     numbering& operator=(numbering&&) = default;
-    // A copy would refer to the values of the original.
-    numbering(numbering const&) = delete;
-    numbering& operator=(numbering const&) = delete;
+    numbering(numbering const& other) {
+        for (auto const* value : other.values_) insert(*value); // those of its own map
+    }
+    numbering& operator=(numbering const& other) { return *this = numbering(other); }
 
-    /// Returns the number of a value, and whether it is new.
+    /// Returns the number of a value, which is copied or moved if it is new, and whether it is.
     /// *Complexity.* Constant, expected and amortised.
-    std::pair<std::uint32_t, bool> insert(Value value) {
-        auto const [slot, is_new] = numbers_.try_emplace(std::move(value), static_cast<std::uint32_t>(values_.size()));
+    template <class Given = Value>
+        requires std::same_as<std::remove_cvref_t<Given>, Value>
+    std::pair<std::uint32_t, bool> insert(Given&& value) {
+        auto const [slot, is_new] =
+            numbers_.try_emplace(std::forward<Given>(value), static_cast<std::uint32_t>(values_.size()));
         if (is_new) values_.push_back(&slot->first);
         return {slot->second, is_new};
     }
     [[nodiscard]] Value const& operator[](std::uint32_t number) const { return *values_[number]; }
     [[nodiscard]] std::size_t size() const { return values_.size(); }
     /// Forgets values of this number and above.
+    /// *Complexity.* Linear in what is forgotten, expected.
     void cut_back(std::size_t size) {
-        std::erase_if(numbers_, [&](auto const& slot) { return slot.second >= size; });
+        for (std::size_t n = size; n < values_.size(); ++n) numbers_.erase(numbers_.find(*values_[n]));
         values_.resize(size);
     }
 

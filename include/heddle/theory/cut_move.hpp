@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -59,11 +58,11 @@ public:
     void cut_back(std::size_t instructions, std::size_t moves);
 
 private:
-    using numbers = std::unordered_map<std::vector<std::uint32_t>, std::uint32_t, search::list_hash<std::uint32_t>>;
+    using numbers = search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>>;
 
     std::vector<instruction> instructions_;
     std::vector<cut_move> moves_;
-    numbers number_of_instruction_, number_of_move_;
+    numbers instruction_numbers_, move_numbers_;
     std::vector<std::uint32_t> key_; // kept for its memory
 };
 
@@ -83,8 +82,8 @@ HEDDLE_INLINE instruction counterpart(indexed_program const& p, instruction cons
 }
 
 HEDDLE_INLINE void move_table::cut_back(std::size_t instructions, std::size_t moves) {
-    std::erase_if(number_of_instruction_, [&](auto const& slot) { return slot.second >= instructions; });
-    std::erase_if(number_of_move_, [&](auto const& slot) { return slot.second >= moves; });
+    instruction_numbers_.cut_back(instructions);
+    move_numbers_.cut_back(moves);
     instructions_.erase(instructions_.begin() + static_cast<std::ptrdiff_t>(instructions), instructions_.end());
     moves_.erase(moves_.begin() + static_cast<std::ptrdiff_t>(moves), moves_.end());
 }
@@ -101,10 +100,9 @@ HEDDLE_INLINE std::uint32_t move_table::intern(operator_id kind, instruction i) 
         for (auto const* forms : {&compute.operands, &compute.results})
             for (tensor_form f : *forms) add({f.code()});
     }
-    auto const [slot, is_new] =
-        number_of_instruction_.try_emplace(key_, static_cast<std::uint32_t>(instructions_.size()));
+    auto const [number, is_new] = instruction_numbers_.insert(key_);
     if (is_new) instructions_.push_back(std::move(i));
-    return slot->second;
+    return number;
 }
 
 HEDDLE_INLINE std::uint32_t move_table::intern(cut_move const& move) {
@@ -115,9 +113,9 @@ HEDDLE_INLINE std::uint32_t move_table::intern(cut_move const& move) {
         add({static_cast<std::uint32_t>(list->size())});
         for (auto const& [t, f] : *list) add({t, f.code()});
     }
-    auto const [slot, is_new] = number_of_move_.try_emplace(key_, static_cast<std::uint32_t>(moves_.size()));
+    auto const [number, is_new] = move_numbers_.insert(key_);
     if (is_new) moves_.push_back(move);
-    return slot->second;
+    return number;
 }
 
 } // namespace heddle
