@@ -265,14 +265,14 @@ HEDDLE_INLINE void prove(stage_run& run, alternation& by) {
 
 HEDDLE_INLINE void widen(stage_run& run, alternation& by) {
     constexpr double near = 0.01;
-    auto const before = run.record.best();
-    if (before.lower_bound >= (1 - near) * before.cost() || run.until.is_over() || !run.programs.widen_bounds()) return;
+    double const cost = run.record.best().cost(), bound = run.record.best().lower_bound;
+    if (bound >= (1 - near) * cost || run.until.is_over() || !run.programs.widen_bounds()) return;
+    auto const ratios = run.record.best().ratios;
     by.search_again();
     move_atoms_of_candidates(run.record, run.programs, run.until);
     prove(run, by);
     auto& best = run.record.best();
-    if (best.ratios == before.ratios && best.cost() == before.cost())
-        best.lower_bound = std::max(best.lower_bound, before.lower_bound);
+    if (best.ratios == ratios && best.cost() == cost) best.lower_bound = std::max(best.lower_bound, bound);
 }
 
 HEDDLE_INLINE void prove_by_search(stage_run& run) {
