@@ -6,6 +6,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/cluster/detail/device_places.hpp>
 #include <heddle/execute/spare_plans.hpp>
+#include <heddle/execute/stored_parts.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/plan/verify_staged.hpp>
 
@@ -149,14 +150,7 @@ plan_before::plan_before(plan_arguments const& arguments, plan_input const& inpu
     had_.resize(types_.size());
     for (std::size_t d = 0; d < types_.size(); ++d)
         if (before[d]) had_[d] = std::move(stored[*before[d]]);
-    auto const training = training_of(arguments);
-    auto const& p = input.model.program;
-    for (tensor_id t = 0; t < p.tensor_count(); ++t) {
-        auto const& info = p.tensor(t);
-        bool const is_trained = info.role == tensor_role::parameter && info.trainable;
-        bytes_per_element_.push_back(element_size(info.type) +
-                                     (is_trained ? training.state_bytes_per_element(info.type) : 0));
-    }
+    bytes_per_element_ = stored_bytes_per_element(input.model.program, training_of(arguments));
 }
 
 bool plan_before::has_same_devices() const { return are_same_devices(types_, types_before_); }

@@ -202,13 +202,7 @@ HEDDLE_INLINE spare_plans::spare_plans(program const& p, cluster const& c, stage
                                        std::vector<entry> spares)
     : counts_(counts_of(c)) {
     for (auto const& m : c.machines) devices_.push_back(m.devices);
-    auto const& training = running.provenance.training;
-    for (tensor_id t = 0; t < p.tensor_count(); ++t) {
-        auto const& info = p.tensor(t);
-        bool const is_trained = info.role == tensor_role::parameter && info.trainable;
-        bytes_per_element_.push_back(element_size(info.type) +
-                                     (is_trained ? training.state_bytes_per_element(info.type) : 0));
-    }
+    bytes_per_element_ = stored_bytes_per_element(p, running.provenance.training);
     add(p, {std::vector<int>(counts_.size()), std::move(running)});
     for (auto& e : spares) {
         (void)without(c, e.lost);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/definitions.hpp>
+#include <heddle/cost/step.hpp>
 #include <heddle/execute/tensor_part.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/plan.hpp>
@@ -27,6 +28,9 @@ using stored_parts = std::map<tensor_id, tensor_part>;
 [[nodiscard]] std::vector<stored_parts> stored_parts_of(program const& p, pipeline_plan const& what);
 /// As above; see `staged_layout`. *Precondition:* `verify` accepts the plan.
 [[nodiscard]] std::vector<stored_parts> stored_parts_of(program const& p, staged_plan const& what);
+
+/// Returns, by tensor, the bytes stored for each element: of its value and, if it is trained, of the optimizer's state.
+[[nodiscard]] std::vector<double> stored_bytes_per_element(program const& p, training_options const& training);
 
 } // namespace heddle
 
@@ -101,6 +105,16 @@ HEDDLE_INLINE std::vector<stored_parts> stored_parts_of(program const& p, pipeli
         ranks.push_back(detail::parts_read(p, reads, devices));
     }
     return ranks;
+}
+
+HEDDLE_INLINE std::vector<double> stored_bytes_per_element(program const& p, training_options const& training) {
+    std::vector<double> result;
+    for (tensor_id t = 0; t < p.tensor_count(); ++t) {
+        auto const& info = p.tensor(t);
+        bool const is_trained = info.role == tensor_role::parameter && info.trainable;
+        result.push_back(element_size(info.type) + (is_trained ? training.state_bytes_per_element(info.type) : 0));
+    }
+    return result;
 }
 
 } // namespace heddle
