@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// A library to be loaded before MPI's. It makes a rank as slow as one with $BED_SHARE of a processor, once there is a file
-// $BED_LIMITED: at each call of MPI it sleeps until what was computed since the last one has taken as long. What MPI and
-// the network do is no computation: they run on processor $BED_NETWORK, and so do the timers of a link that they start.
-// And it writes when each rank started and ended which operation, and when it only waited, as events of Chrome's trace
-// viewer; the time between is computation. The file is $HEDDLE_TRACE.RANK.
+// A library to be loaded before MPI's. It makes a rank as slow as one with $BED_SHARE of a processor, once there is a
+// file $BED_LIMITED: at each call of MPI it sleeps until what was computed since the last one has taken as long. What
+// MPI and the network do is no computation: they run on processor $BED_NETWORK, and so do the timers of a link that
+// they start. And it writes when each rank started and ended which operation, and when it only waited, as events of
+// Chrome's trace viewer; the time between is computation. The file is $HEDDLE_TRACE.RANK.
 #include <mpi.h>
 
 #include <sched.h>
@@ -89,8 +89,8 @@ private:
         if (!limited && file && last_ > 0) limited = access(file, F_OK) == 0;
         return limited;
     }
-    /// Sleeps until what was computed has taken as long as with the share. What is slept too long, or was waited for the
-    /// processor, is slept less the next time, until the rank has to wait for others.
+    /// Sleeps until what was computed has taken as long as with the share. What is slept too long, or was waited for
+    /// the processor, is slept less the next time, until the rank has to wait for others.
     static void sleep(double computed_before, double before) {
         static char const* const share = std::getenv("BED_SHARE");
         static double const slowdown = share ? 1 / std::atof(share) : 1;

@@ -406,7 +406,8 @@ TEST_CASE("more bandwidth, memory, devices that may stay out, and choices never 
         for (auto& type : tight.types) type.memory = bytes(most * random.between(0.5, 1.0));
         auto roomier = tight;
         for (auto& type : roomier.types) type.memory = random.between(1.0, 2.0) * type.memory;
-        // Where memory binds, programs and shares alternate from more starts, and whole atoms are moved from other shares.
+        // Where memory binds, programs and shares alternate from more starts, and whole atoms are moved from other
+        // shares.
         check("memory", planned(tight, options), planned(roomier, options), 1.05);
         auto more = c;
         more.machines.push_back({.type = random.below(c.types.size())});

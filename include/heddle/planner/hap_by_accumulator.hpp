@@ -24,9 +24,9 @@ namespace detail {
 
 } // namespace detail
 
-/// Plans a program as `plan_hap` does, timed by an accumulator of the user's own. Ratios are those that are best if nothing overlaps; shares are
-/// then moved by the accumulator's time. There are bounds if the accumulator has a relaxation, and if a search comes to
-/// its end.
+/// Plans a program as `plan_hap` does, timed by an accumulator of the user's own. Ratios are those that are best if
+/// nothing overlaps; shares are then moved by the accumulator's time. There are bounds if the accumulator has a
+/// relaxation, and if a search comes to its end.
 template <time_accumulator Accumulator, single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, planning_options options = {}) {
     options.training.accumulator = accumulator_of<Accumulator>();

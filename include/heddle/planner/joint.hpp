@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief One planner of all: of one stage or several, on one axis or meshes, with even and uneven shares, in turns or not;
-/// and one price by which they are compared.
+/// @brief One planner of all: of one stage or several, on one axis or meshes, with even and uneven shares, in turns or
+/// not; and one price by which they are compared.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -39,8 +39,8 @@ struct joint_options {
     std::int64_t most_micro_batches = 128;
     /// Whether the best plan of each family says where its seconds go.
     bool compares = false;
-    /// What moving to a plan adds to each of its iterations, where training goes on from another plan: of the plans that
-    /// are made, the one that takes least with it is returned. It is no part of costs and bounds.
+    /// What moving to a plan adds to each of its iterations, where training goes on from another plan: of the plans
+    /// that are made, the one that takes least with it is returned. It is no part of costs and bounds.
     std::function<seconds(staged_plan const&)> moving{};
     search::limits limits{};
     progress_function progress{};
@@ -71,12 +71,12 @@ template <single_device_program Program, ratio_solver Solver>
 /// Families of one stage are planned as their planners do: one axis, with well-known strategies beside it, machines as
 /// groups, a mesh of machines and devices, and micro-batches in turn. Meshes and turns are left where a bound says that
 /// they cannot be better; turns are proven where searches find them near (`hidup_options::worth_below`). Pipelines are
-/// AMP's and Ditto's, with each stage planned in full, and drafts of stages of any numbers of layers on parts of machines
-/// or several machines (`draft_pipelines`), of which the best are planned in full: a stage is a program of its own, with
-/// uneven shares and sharded parameters like any other.
+/// AMP's and Ditto's, with each stage planned in full, and drafts of stages of any numbers of layers on parts of
+/// machines or several machines (`draft_pipelines`), of which the best are planned in full: a stage is a program of its
+/// own, with uneven shares and sharded parameters like any other.
 /// *Returns* the best plan, what each family has, and a bound of the space that it names: of plans of stages of whole
-/// layers at any shares (`pipeline_bound`), or of all plans, from work alone (`work_bound`). *Throws* `input_error` before
-/// work starts, for a cluster that `validate` refuses, or device groups.
+/// layers at any shares (`pipeline_bound`), or of all plans, from work alone (`work_bound`). *Throws* `input_error`
+/// before work starts, for a cluster that `validate` refuses, or device groups.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] staged_plan find_plan(Program const& program, cluster const& c, Solver&& solver,
                                     joint_options const& options = {}) {
@@ -179,8 +179,8 @@ private:
         return std::move(best_);
     }
 
-    /// Bounds stages, if that was not done, there is a plan, nothing was asked for that makes others cheaper, and time is
-    /// left.
+    /// Bounds stages, if that was not done, there is a plan, nothing was asked for that makes others cheaper, and time
+    /// is left.
     void find_bounds() {
         if (stage_bounds_) return;
         auto const& training = options_.stage.training;
@@ -204,8 +204,8 @@ private:
         return devices.size() == places_.machine.size();
     }
 
-    /// Bounds all plans of one stage and, if pipelines were looked for, all of whole layers on whole machines or in one,
-    /// where the best plan is one of these.
+    /// Bounds all plans of one stage and, if pipelines were looked for, all of whole layers on whole machines or in
+    /// one, where the best plan is one of these.
     void certify() {
         if (!bounds_ || !is_machine_by_machine(best_, places_) || until_.is_over()) return;
         double const bound = std::min(bounds_->least(best_.cost()), in_turns_->nth(0, best_.cost()).least);
@@ -214,8 +214,8 @@ private:
                                                   : "plans of one stage"};
     }
 
-    /// Tells whether one more plan of the whole program is worth making after so many where bounds leave any gain: if they
-    /// have few operators together, so that of a small program all that matter are.
+    /// Tells whether one more plan of the whole program is worth making after so many where bounds leave any gain: if
+    /// they have few operators together, so that of a small program all that matter are.
     [[nodiscard]] bool is_soon_planned(std::size_t planned) const {
         constexpr std::size_t operators = 250;
         return (planned + 1) * indexed_.operators.size() <= operators;
@@ -252,8 +252,8 @@ private:
         });
     }
 
-    /// Plans the pipelines that the bound is of, knowing what stages planned before take, and the best of them in full. Of
-    /// a small program all are planned whose bounds are below the best plan.
+    /// Plans the pipelines that the bound is of, knowing what stages planned before take, and the best of them in full.
+    /// Of a small program all are planned whose bounds are below the best plan.
     void plan_what_bounds_draft() {
         if (!bounds_ || layers_.size() < 2 || certificate_.bound == 0) return;
         consider("pipeline", [&](auto const& note) {

@@ -39,11 +39,11 @@ struct pipeline_draft {
 
 /// Drafts pipelines for one number of micro-batches, best first, no two alike.
 ///
-/// Stages are consecutive devices: equal parts of a machine, or whole machines one after the other, in the order given or
-/// the reverse; machines at the end may stay out. A stage divides samples among its tensor groups as fast as these are.
-/// For each number of stages, on which depends what is in flight, and each time that the slowest one may take, in steps of
-/// 3 %, a dynamic program assigns layers and devices for the least sum of all. Like plans, drafts take what AMP's formula says,
-/// or as long as they run pass by pass.
+/// Stages are consecutive devices: equal parts of a machine, or whole machines one after the other, in the order given
+/// or the reverse; machines at the end may stay out. A stage divides samples among its tensor groups as fast as these
+/// are. For each number of stages, on which depends what is in flight, and each time that the slowest one may take, in
+/// steps of 3 %, a dynamic program assigns layers and devices for the least sum of all. Like plans, drafts take what
+/// AMP's formula says, or as long as they run pass by pass.
 /// *Complexity.* O(d^2 l^3) for d devices and l layers, for each such time.
 [[nodiscard]] std::vector<pipeline_draft> draft_pipelines(strategy_problem const& p, std::int64_t micro_batches,
                                                           std::size_t most);
@@ -95,16 +95,16 @@ public:
     }
 
 private:
-    /// The seconds of a micro-batch in a stage, its part of gradients and update included, with a tensor degree; and what
-    /// devices hold for each that is in flight, of the bytes that they have left.
+    /// The seconds of a micro-batch in a stage, its part of gradients and update included, with a tensor degree; and
+    /// what devices hold for each that is in flight, of the bytes that they have left.
     struct stage_time {
         double seconds = 0;
         std::size_t tensor = 1;
         bytes in_flight{}, left{};
         [[nodiscard]] bool holds(std::int64_t count) const { return static_cast<double>(count) * in_flight <= left; }
     };
-    /// Devices that are alike: the machines of one such stage with how many they have, and its times by first layer and by
-    /// the last, the shortest first.
+    /// Devices that are alike: the machines of one such stage with how many they have, and its times by first layer and
+    /// by the last, the shortest first.
     struct place_kind {
         std::vector<std::pair<std::size_t, std::size_t>> machines;
         std::vector<std::vector<std::optional<std::vector<stage_time>>>> times{};
@@ -229,8 +229,8 @@ private:
         return times;
     }
 
-    /// Returns the times of a stage by tensor degree, with activations kept or recomputed, if one micro-batch is in flight at
-    /// least, the shortest first.
+    /// Returns the times of a stage by tensor degree, with activations kept or recomputed, if one micro-batch is in
+    /// flight at least, the shortest first.
     [[nodiscard]] std::vector<stage_time> const& known_times(place const& p, std::size_t first, std::size_t end) {
         auto& kind = kinds_[p.kind];
         auto& known = kind.times[first][end - first - 1];
@@ -246,8 +246,8 @@ private:
                        .value;
     }
 
-    /// Assigns for the least sum of times of a micro-batch, for each number of stages, if no stage takes longer than `pace`. The
-    /// sum is in place of the estimate.
+    /// Assigns for the least sum of times of a micro-batch, for each number of stages, if no stage takes longer than
+    /// `pace`. The sum is in place of the estimate.
     [[nodiscard]] std::vector<timed_draft> assign(double pace) {
         std::size_t const layers = problem_.layer_count(), devices = offsets_.back();
         struct label {

@@ -78,8 +78,8 @@ public:
     [[nodiscard]] double operator()(std::size_t level, cut_space::action a) const;
     [[nodiscard]] std::uint64_t alike(std::size_t level) const { return weights_.time.part_of(level); }
 
-    /// Returns the seconds of each class's work, and of its update, in a path in which each instruction has its own best
-    /// shares.
+    /// Returns the seconds of each class's work, and of its update, in a path in which each instruction has its own
+    /// best shares.
     [[nodiscard]] std::pair<std::vector<double>, std::vector<double>> loads(move_list const& path) const;
 
 private:

@@ -48,8 +48,9 @@ template <ratio_solver Solver>
 /// Finds a program on a mesh of machines and their devices, for devices that are alike inside every machine.
 ///
 /// Each axis is planned at the other's fixed program, in turn, until nothing changes; the outermost axis's shares are
-/// balanced between. It begins with programs that cut data, with those that are cheapest as the bound splits costs between
-/// the axes, and with programs that cut tensors, in both orders, until one is close to the bound. Axes inside cut evenly.
+/// balanced between. It begins with programs that cut data, with those that are cheapest as the bound splits costs
+/// between the axes, and with programs that cut tensors, in both orders, until one is close to the bound. Axes inside
+/// cut evenly.
 /// *Throws* `input_error` if the machines are not as many as the mesh's outer size, each with as many devices as its
 /// inner one.
 /// *Returns* status and bound at the program's shares; the bound is zero if gradients overlap.
@@ -139,8 +140,8 @@ private:
     [[nodiscard]] number_of cuts_tensors() const {
         return [this](instruction const& i) { return but_for_cut_tensors(searched_.program(), i); };
     }
-    /// Bounds programs at the shares at hand, by the weights of classes and of their memory that suit the best program. A
-    /// draft is no bound.
+    /// Bounds programs at the shares at hand, by the weights of classes and of their memory that suit the best program.
+    /// A draft is no bound.
     void bound(bool is_draft);
     /// What memory within the limits adds to the bound's costs at most.
     [[nodiscard]] double credit() const;
@@ -182,7 +183,8 @@ private:
     [[nodiscard]] std::vector<beginning> beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const;
     /// Plans one axis where the other's program is given.
     [[nodiscard]] found_program plan(axis_number axis, one_axis const& other);
-    /// Plans the axes in turn, beginning with one of them, until nothing changes, or so many times. Returns the least cost.
+    /// Plans the axes in turn, beginning with one of them, until nothing changes, or so many times. Returns the least
+    /// cost.
     double take_turns(axis_number axis, one_axis other, int most);
     /// Plans from each beginning that may be better, as long as the best program is not close to the bound.
     /// Returns whether the last was no better than the best, though it fits.

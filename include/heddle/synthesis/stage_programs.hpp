@@ -84,8 +84,8 @@ public:
     /// Returns the steps that may compute each constant that counts; see `priced_graph`.
     [[nodiscard]] std::vector<std::vector<step_work>> const& constants() const { return constants_; }
     enum class gradients { as_computed, from_factors };
-    /// Returns the steps of the bounding programs or, if there are none, of `graph()`, where the given program has other
-    /// extents and is trained so; with gradients that may come from their factors then, if asked for, from these.
+    /// Returns the steps of the bounding programs or, if there are none, of `graph()`, where the given program has
+    /// other extents and is trained so; with gradients that may come from their factors then, if asked for, from these.
     [[nodiscard]] std::vector<step_work> steps_for(indexed_program const& given, training_options const& training,
                                                    gradients where = gradients::as_computed) const;
     [[nodiscard]] device_types const& types() const { return types_; }
