@@ -30,7 +30,7 @@ SCALAR_TYPES = {4: torch.int32, 5: torch.int64, 7: torch.float64, 8: torch.float
 
 # What has no values to compare: random numbers, and memory as it was found.
 WITHOUT_VALUES = set(
-    "aten.bernoulli.p aten.bernoulli_.float aten.rand.default aten.randn.default aten.randperm.default aten.empty.memory_format aten.empty_like.default "
+    "aten.bernoulli.p aten.bernoulli_.float aten.exponential_.default aten.rand.default aten.randn.default aten.randperm.default aten.empty.memory_format aten.empty_like.default "
     "aten.empty_permuted.default aten.empty_strided.default aten.new_empty.default".split())
 
 # Where a call is made otherwise, so that its results are finite numbers that do not depend on chance.

@@ -509,13 +509,15 @@ inline std::vector<tensor_id> add_foreign(program_builder& builder, call_view co
 
 } // namespace detail
 
+/// The operands, or results, that one operator has at most: they are numbered in a byte.
+inline constexpr std::size_t most_operands = 255;
+
 /// Adds the operator of a traced call to a program by the user's rule for its target or, if there is none, by the
 /// catalogue's. If neither has a rule, nothing of the operator may be split.
 ///
 /// *Throws* `input_error` that names the operator if its arguments or shapes contradict the rule.
 inline added_call add_call(program_builder& builder, traced_call const& call, rule_table const& rules = {}) {
-    constexpr std::size_t most = 255; // operands are numbered in a byte
-    if (call.operands.size() > most || call.results.size() > most)
+    if (call.operands.size() > most_operands || call.results.size() > most_operands)
         throw input_error("operator '" + call.name + "'", "has more than 255 operands or results");
     if (call.results.empty()) throw input_error("operator '" + call.name + "'", "has no result that is a tensor");
     detail::call_view const view(call, builder);

@@ -41,6 +41,7 @@ inline composer::results compose(program_builder const& builder, traced_call con
         {"as_strided", composed<&composed_places::strided>},
         {"bernoulli", composed<&composed_values::bernoulli>},
         {"broadcast_tensors", composed<&composed_places::broadcast_all>},
+        {"cat", composed<&composed_places::joined_in_groups>},
         {"cdist", composed<&composed_values::distances>},
         {"clamp", composed<&composed_values::clamped>},
         {"col2im", composed<&composed_places::summed_windows>},
@@ -52,6 +53,7 @@ inline composer::results compose(program_builder const& builder, traced_call con
         {"elu", composed<&composed_values::scaled_elu>},
         {"embedding_bag", composed<&composed_places::bags_of_one_length>},
         {"eye", composed<&composed_values::identity>},
+        {"exponential", composed<&composed_values::drawn_of_waits>},
         {"floor_divide", composed<&composed_values::rounded_quotient>},
         {"fmod", composed<&composed_values::remainder>},
         {"frac", composed<&composed_values::fraction>},
@@ -85,6 +87,7 @@ inline composer::results compose(program_builder const& builder, traced_call con
         {"scatter_reduce", composed<&composed_places::scattered_together>},
         {"select_scatter", composed<&composed_places::with_piece>},
         {"slice_scatter", composed<&composed_places::with_piece>},
+        {"stack", composed<&composed_places::joined_in_groups>},
         {"unfold", composed<&composed_places::windows_along>},
         {"uniform", composed<&composed_values::drawn_in_place>},
     };

@@ -7,9 +7,11 @@
 #include <heddle/program/detail/composer.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +23,28 @@ class composed_places : public composer {
 public:
     explicit composed_places(composer const& c) : composer(c) {}
 
+    /// Groups of tensors, and these together, where they are more than one operator takes.
+    results joined_in_groups() {
+        auto const& all = call().operands;
+        if (all.size() <= most_operands) return {};
+        bool const stacks = kind_of(call().target) == "stack";
+        auto const axis = view_.axis(view_.integer(1, "dim", 0), result().shape.size());
+        auto const count = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(all.size()))));
+        std::vector<tensor_id> groups;
+        for (std::size_t first = 0; first < all.size(); first += count) {
+            tensor_shape dims = result().shape;
+            dims[axis] = 0;
+            literal::list items;
+            for (auto const t : std::span(all).subspan(first, std::min(count, all.size() - first))) {
+                items.emplace_back().value = literal::tensor{t};
+                dims[axis] += stacks ? 1 : shape_of(t).at(axis);
+            }
+            groups.push_back(step(stacks ? "torch.stack" : "torch.cat",
+                                  {{"tensors", {std::move(items)}}, {"dim", whole(static_cast<std::int64_t>(axis))}},
+                                  std::move(dims), result().type));
+        }
+        return one(joined(groups, axis, result().shape));
+    }
     results strided() {
         auto const x = view_.tensor(0, "input");
         auto const sizes = view_.integers(1, "size"), strides = view_.integers(2, "stride");
