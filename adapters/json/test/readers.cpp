@@ -281,7 +281,9 @@ TEST_CASE("samples and speeds of kinds of operators survive being written") {
     CHECK(known.size() == 2);
     CHECK(known.at({"gelu", true}).bandwidth->value == doctest::Approx(4));
     CHECK(!known.at({"gelu", true}).rate);
+    c.types[0].rates.at(element_type::float32).by_operator.at({"gelu", true}).measured = {{flops(3), bytes(8), 1.25}};
     CHECK(json::to_text(json::parse_cluster(json::to_text(c))) == json::to_text(c));
+    CHECK(json::to_text(c).find("\"factor\"") != std::string::npos);
 }
 
 TEST_CASE("the example of fitted models is what fitting makes of the example of samples") {

@@ -283,7 +283,7 @@ HEDDLE_INLINE program_work kernel_work(cost_model const& model, local_work const
     }
     if (!all.launches) return result;
     local_work const work = model.on_member(all, t);
-    auto const& speed = model.speed(t, kernel);
+    auto const speed = model.speed(t, kernel, all);
     affine const traffic{work.whole.value / speed.bandwidth, work.split.value / speed.bandwidth};
     straight.constant += speed.overhead;
     if (split && speed.efficiency && work.operations > flops(0)) {

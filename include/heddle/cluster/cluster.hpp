@@ -43,6 +43,17 @@ enum class uneven : std::uint8_t { padded, grouped };
     return kind == collective::all_gather || kind == collective::reduce_scatter;
 }
 
+/// A kernel that was measured: it takes so many times as long as kernels of its flops and bytes do by their speed.
+struct measured_kernel {
+    flops work;
+    bytes size;
+    double factor = 1;
+};
+
+/// Returns the factor of a kernel if it is one of these, which are in order of their flops. *Complexity.* Logarithmic,
+/// and linear in those with as many flops.
+[[nodiscard]] std::optional<double> measured_factor(std::vector<measured_kernel> const& known, flops work, bytes size);
+
 /// What kernels of one operator class reach. If there is no rate, the table's fallback is used; the device's values
 /// stand in for the others. Small kernels reach less of the rate: a kernel of `f` flops reaches f / (f + overhead *
 /// rate) of it or, before its overhead, what `efficiency` says.
@@ -52,6 +63,8 @@ struct class_speed {
     std::optional<seconds> overhead{};
     /// If absent, kernels reach all of the rate.
     std::optional<saturation> efficiency{};
+    /// What is known of single kernels, in order of their flops.
+    std::vector<measured_kernel> measured{};
 };
 
 /// Operators of one kind, such as "softmax", in the forward or the backward pass.
@@ -221,6 +234,14 @@ void validate(cluster const& c);
 
 namespace heddle {
 
+HEDDLE_INLINE std::optional<double> measured_factor(std::vector<measured_kernel> const& known, flops work, bytes size) {
+    auto const alike = [](double a, double b) { return std::abs(a - b) <= 1e-9 * b; };
+    auto at = algorithm::lower_bound(known, work * (1 - 1e-9), {}, &measured_kernel::work);
+    for (; at != known.end() && alike(at->work.value, work.value); ++at)
+        if (alike(at->size.value, size.value)) return at->factor;
+    return std::nullopt;
+}
+
 HEDDLE_INLINE class_speed operator_speeds::of(operator_class c) const {
     auto const found = by_class.find(c);
     return found == by_class.end() ? class_speed{} : found->second;
@@ -293,6 +314,12 @@ HEDDLE_INLINE void validate(cluster const& c) {
                     throw input_error(
                         place + ", rates",
                         "expected an efficiency of a positive scale, from a part of at least 0 and less than 1");
+                for (auto const& m : speed.measured)
+                    if (!non_negative(m.work.value) || !non_negative(m.size.value) || !positive(m.factor))
+                        throw input_error(place + ", rates", "expected measured kernels of positive factors");
+                if (!std::is_sorted(speed.measured.begin(), speed.measured.end(),
+                                    [](auto const& a, auto const& b) { return a.work < b.work; }))
+                    throw input_error(place + ", rates", "expected measured kernels in order of their flops");
             });
             if (!good) throw input_error(place + ", rates", "expected flops per second, at least 1e-9");
         }

@@ -177,6 +177,22 @@ HEDDLE_INLINE operator_fit fit_one(std::string device, element_type type, operat
     return result;
 }
 
+/// Returns the kernels that take longer or shorter than their speed says, in order.
+HEDDLE_INLINE std::vector<measured_kernel> measured_kernels(std::vector<timed_kernel> const& points,
+                                                            class_speed const& speed) {
+    constexpr double near = 0.01;
+    std::vector<measured_kernel> result;
+    for (auto const& p : points) {
+        double const work = speed.rate ? p.work / speed.rate->value : 0,
+                     moved = speed.bandwidth ? p.size / speed.bandwidth->value : 0,
+                     time = speed.overhead.value_or(seconds(0)).value + std::max(work, moved);
+        if (time > 0 && std::abs(p.time / time - 1) > near)
+            result.push_back({flops(p.work), bytes(p.size), p.time / time});
+    }
+    algorithm::sort(result, {}, [](measured_kernel const& m) { return std::pair(m.work, m.size); });
+    return result;
+}
+
 /// The samples of operators on one type of device with elements of one type.
 class operator_samples {
 public:
@@ -251,8 +267,10 @@ HEDDLE_INLINE fitted_models models_of(fit_report const& report, int ranks) {
     }
     for (auto const& o : report.operators) {
         auto& speeds = result.speeds[o.device][o.type];
-        if (o.of) speeds.by_operator[*o.of] = o.speed;
-        else if (o.speed.rate || o.speed.bandwidth) speeds.by_class[o.category] = o.speed;
+        if (o.of) {
+            auto& speed = speeds.by_operator[*o.of] = o.speed;
+            speed.measured = detail::measured_kernels(o.points, speed);
+        } else if (o.speed.rate || o.speed.bandwidth) speeds.by_class[o.category] = o.speed;
     }
     return result;
 }

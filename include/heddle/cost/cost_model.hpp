@@ -146,6 +146,11 @@ public:
     struct roofline {
         double rate = 1, bandwidth = 1, overhead = 0;
         std::optional<saturation> efficiency{};
+        std::vector<measured_kernel> measured{};
+        /// Returns what kernels reach that take so many times as long.
+        [[nodiscard]] roofline times(double factor) const {
+            return {rate / factor, bandwidth / factor, overhead * factor, efficiency, {}};
+        }
         /// Returns the seconds of a part of a kernel's arithmetic, if it has any.
         [[nodiscard]] double arithmetic(flops work, double part) const;
         /// Returns the arithmetic of a kernel as a function of the device's share of it. *Precondition:* there is an
@@ -155,6 +160,8 @@ public:
         }
     };
     [[nodiscard]] roofline const& speed(std::size_t k, kernel_kind const& kernel) const;
+    /// Returns what one kernel reaches: if it was measured, whole or a half of what is split, as much as it did then.
+    [[nodiscard]] roofline speed(std::size_t k, kernel_kind const& kernel, local_work const& work) const;
     /// Returns the memory bandwidth in bytes per second.
     [[nodiscard]] double bandwidth(std::size_t k) const { return speeds(k).bandwidth; }
 
@@ -427,13 +434,13 @@ HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class>
                 auto const category = static_cast<operator_class>(o);
                 class_speed const speed = table.of(category);
                 mine.by_class[e][o] = {table.at(category).value, speed.bandwidth.value_or(type.bandwidth).value,
-                                       speed.overhead.value_or(type.overhead).value, speed.efficiency};
+                                       speed.overhead.value_or(type.overhead).value, speed.efficiency, speed.measured};
             }
             constexpr double unlimited = std::numeric_limits<double>::infinity();
             for (auto const& [name, speed] : table.by_operator)
-                mine.by_operator[e][name] = {speed.rate ? speed.rate->value : unlimited,
-                                             speed.bandwidth ? speed.bandwidth->value : unlimited,
-                                             speed.overhead.value_or(type.overhead).value, speed.efficiency};
+                mine.by_operator[e][name] = {
+                    speed.rate ? speed.rate->value : unlimited, speed.bandwidth ? speed.bandwidth->value : unlimited,
+                    speed.overhead.value_or(type.overhead).value, speed.efficiency, speed.measured};
             for_each_speed(table, [&](class_speed const& s) { has_curves_ = has_curves_ || s.efficiency; });
         }
     }
@@ -452,6 +459,15 @@ HEDDLE_INLINE cost_model::roofline const& cost_model::speed(std::size_t k, kerne
     return speeds(k).by_class[type][static_cast<std::size_t>(kernel.category)];
 }
 
+HEDDLE_INLINE cost_model::roofline cost_model::speed(std::size_t k, kernel_kind const& kernel,
+                                                     local_work const& work) const {
+    roofline const& all = speed(k, kernel);
+    auto factor = measured_factor(all.measured, work.operations, work.whole + work.split);
+    if (!factor && work.split > bytes(0))
+        factor = measured_factor(all.measured, work.operations / 2, work.whole + work.split / 2);
+    return all.times(factor.value_or(1));
+}
+
 HEDDLE_INLINE double cost_model::roofline::arithmetic(flops work, double part) const {
     if (!efficiency || work == flops(0)) return work.value * part / rate;
     return efficiency->at_full_rate(work * part).value / rate;
@@ -463,13 +479,13 @@ HEDDLE_INLINE double cost_model::time(local_work const& work, std::size_t k, ker
     if (!work.launches) return beside;
     local_work const mine = on_member(work, k, s);
     double const moved = mine.whole.value + mine.split.value * s;
-    roofline const& r = speed(k, kernel);
+    roofline const r = speed(k, kernel, work);
     return std::max(r.arithmetic(mine.operations, split ? s : 1), moved / r.bandwidth) + r.overhead + beside;
 }
 
 HEDDLE_INLINE double cost_model::least_time(local_work const& work, std::size_t k, kernel_kind const& kernel,
                                             bool split, double s) const {
-    roofline const& r = speed(k, kernel);
+    roofline const r = speed(k, kernel, work);
     bool const is_straight = classes_[k].group_size == 1 && (!r.efficiency || !work.launches);
     if (!split || is_straight) return time(work, k, kernel, split, s);
     double const beside = work.kernels_beside > 0 ? this->beside(work, k, kernel.type).at(s) : 0;
@@ -482,7 +498,7 @@ HEDDLE_INLINE double cost_model::least_time(local_work const& work, std::size_t 
 HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(local_work const& work, std::size_t k,
                                                              kernel_kind const& kernel) const {
     local_work const mine = on_member(work, k);
-    roofline const& r = speed(k, kernel);
+    roofline const r = speed(k, kernel, work);
     bool const is_curved = r.efficiency && mine.operations > flops(0);
     auto lines = is_curved ? r.arithmetic_curve(mine.operations).lines_below()
                            : std::vector<work_line>{{0, mine.operations.value / r.rate}};

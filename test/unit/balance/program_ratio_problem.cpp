@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Ratio problems of steps whose efficiency depends on the size: as they are, and by lines.
+// Ratio problems of steps whose efficiency depends on the size, and of some that were measured: as they are, and by lines.
 #include <heddle/balance/program_ratio_problem.hpp>
 #include <heddle/cost/timeline.hpp>
 
@@ -21,6 +21,9 @@ cluster saturating(double least) {
         c.types.push_back(
             {name, bytes(1e9), bytes_per_second(50), seconds(0.1), {{element_type::float32, {flops_per_second(100)}}}});
     c.types[0].rates[element_type::float32].by_class[operator_class::matmul].efficiency = saturation{flops(40), least};
+    for (auto& type : c.types) // products of 100 flops, and a half of such
+        type.rates[element_type::float32].by_class[operator_class::matmul].measured = {{flops(50), bytes(20), 0.8},
+                                                                                       {flops(100), bytes(30), 1.5}};
     c.machines = {{0, 1, 1}, {1, 1, 2}};
     c.inter = network_link{bytes_per_second(10), seconds(0.5)};
     validate(c);
@@ -45,7 +48,8 @@ TEST_CASE("the curved problem of a program is its time, the linear one nowhere a
         CAPTURE(least);
         cost_model const model(saturating(least), {{0, 1}, {1, 2}});
         CHECK(model.has_curves());
-        for (auto const& s : {product(100, 0, 0), product(100, 20, 10), product(10, 100, 30), product(100, 25, 0)}) {
+        for (auto const& s : {product(100, 0, 0), product(100, 20, 10), product(100, 10, 20), product(10, 100, 30),
+                              product(100, 25, 0)}) {
             program_steps const program{{s, product(60, 1, 2), s}, {{{bytes(1), bytes(2)}}}};
             auto const curved = make_ratio_problem(program, model, {0.4, 0.3}, {.follows_curves = true});
             auto const linear = make_ratio_problem(program, model, {0.4, 0.3});

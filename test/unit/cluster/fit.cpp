@@ -239,6 +239,27 @@ TEST_CASE("a report has groups, repeated sizes, errors and warnings") {
     CHECK(fit_samples(std::vector<sample>{}).collectives.empty());
 }
 
+TEST_CASE("kernels of a kind that take longer than its fit says are known one by one") {
+    std::vector<sample> samples;
+    for (double const size : sizes(1e6, 1e9, 8)) {
+        bool const is_slow = samples.size() == 3 || samples.size() == 6;
+        auto& s = samples.emplace_back(
+            kernel_sample(operator_class::matmul, size, size / 10, size / 1e9 * (is_slow ? 2 : 1)));
+        s.of = {"linear", false};
+    }
+    auto const speed =
+        models_of(fit_samples(samples), 1).speeds.at("gpu").at(element_type::float32).by_operator.at({"linear", false});
+    for (auto const& s : samples) {
+        auto const factor = measured_factor(speed.measured, s.work, s.size).value_or(1);
+        double const work = speed.rate ? (s.work / *speed.rate).value : 0,
+                     moved = speed.bandwidth ? (s.size / *speed.bandwidth).value : 0,
+                     fitted = speed.overhead->value + std::max(work, moved);
+        CHECK(factor * fitted == doctest::Approx(s.time.value).epsilon(0.01));
+    }
+    CHECK(!measured_factor(speed.measured, samples[3].work, samples[4].size));
+    CHECK(!measured_factor(speed.measured, samples[3].work * 1.01, samples[3].size));
+}
+
 TEST_CASE("kinds of operators have speeds in each pass, without the small kernels beside them") {
     std::vector<sample> samples;
     auto const add = [&](operator_class c, char const* kind, bool is_backward, double size, double time, int beside) {
@@ -259,6 +280,7 @@ TEST_CASE("kinds of operators have speeds in each pass, without the small kernel
     CHECK(found.by_operator.at({"layer_norm", false}).bandwidth->value == doctest::Approx(5e8));
     CHECK(found.by_operator.at({"layer_norm", true}).bandwidth->value == doctest::Approx(2e8));
     CHECK(found.by_operator.at({"layer_norm", true}).overhead->value == doctest::Approx(3e-6));
+    CHECK(found.by_operator.at({"layer_norm", true}).measured.empty()); // all take as long as the fit says
     double const both = found.by_class.at(operator_class::normalisation).bandwidth->value;
     CHECK((both > 2e8 && both < 5e8));
 }

@@ -455,6 +455,33 @@ TEST_CASE("a kind of operator may have a speed of its own in each pass, which no
     CHECK_THROWS_AS(validate(c), input_error);
 }
 
+TEST_CASE("a kernel that was measured, whole or a half of what is split, takes as long as it did then") {
+    auto c = small_cluster();
+    auto& table = c.types[0].rates[element_type::float32];
+    table.by_operator[{"gelu", false}] = {flops_per_second(100),
+                                          bytes_per_second(10),
+                                          seconds(1),
+                                          {},
+                                          {{flops(400), bytes(60), 3}, {flops(800), bytes(20), 0.5}}};
+    validate(c);
+    cost_model const model(c, {{0, 2}});
+    kernel_kind const gelu{element_type::float32, operator_class::elementwise, "gelu", false};
+    auto const time = [&](local_work const& work, bool split, double share) {
+        double const t = model.time(work, 0, gelu, split, share);
+        CHECK(t == doctest::Approx(model.least_time(work, 0, gelu, split, share)));
+        return t;
+    };
+    CHECK(time({flops(800), bytes(20), bytes(0), true}, false, 1) == doctest::Approx(0.5 * (8 + 1)));
+    CHECK(time({flops(801), bytes(20), bytes(0), true}, false, 1) == doctest::Approx(8.01 + 1));
+    CHECK(time({flops(800), bytes(21), bytes(0), true}, false, 1) == doctest::Approx(8 + 1));
+    // A half of this was measured: 400 flops and 60 bytes.
+    local_work const cut{flops(800), bytes(20), bytes(80), true};
+    CHECK(time(cut, true, 0.5) == doctest::Approx(3 * (6 + 1)));
+    CHECK(time(cut, true, 0.25) == doctest::Approx(3 * (4 + 1)));
+    table.by_operator[{"gelu", false}].measured[0].factor = 0;
+    CHECK_THROWS_AS(validate(c), input_error);
+}
+
 TEST_CASE("a sample of a kernel has the share of what it computes and moves, in the type of the device") {
     step_work s;
     s.category = operator_class::elementwise;

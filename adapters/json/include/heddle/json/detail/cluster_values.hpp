@@ -3,6 +3,7 @@
 /// @brief Collectives, rates and device types as JSON values.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/json/names.hpp>
@@ -12,6 +13,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace heddle::json::detail {
 
@@ -54,20 +56,34 @@ inline saturation read_saturation(element const& e, bool strict) {
     return result;
 }
 
+/// Reads kernels, which are put in order.
+inline std::vector<measured_kernel> read_measured(element const& e, bool strict) {
+    std::vector<measured_kernel> result;
+    e.for_each([&](element const& kernel) {
+        if (strict) kernel.allow_only({"flops", "bytes", "factor"});
+        result.push_back({flops(kernel.at("flops").non_negative()), bytes(kernel.at("bytes").non_negative()),
+                          kernel.at("factor").positive()});
+    });
+    algorithm::sort(result, {}, [](measured_kernel const& m) { return std::pair(m.work, m.size); });
+    return result;
+}
+
 /// Reads what an operator class reaches: a rate, or an object, whose absent fields keep the values of `result`. With
 /// `strict`, unknown fields are errors.
 inline class_speed read_class_speed(element const& e, bool strict, class_speed result = {}) {
-    if (!e.value().is_object()) return {flops_per_second(e.rate()), {}, {}, {}};
-    if (strict) e.allow_only({"rate", "bandwidth", "overhead", "efficiency"});
+    if (!e.value().is_object()) return {flops_per_second(e.rate()), {}, {}, {}, {}};
+    if (strict) e.allow_only({"rate", "bandwidth", "overhead", "efficiency", "measured"});
     if (auto const rate = e.find("rate")) result.rate = flops_per_second(rate->rate());
     if (auto const bandwidth = e.find("bandwidth")) result.bandwidth = bytes_per_second(bandwidth->rate());
     if (auto const overhead = e.find("overhead")) result.overhead = seconds(overhead->non_negative());
     if (auto const efficiency = e.find("efficiency")) result.efficiency = read_saturation(*efficiency, strict);
+    if (auto const measured = e.find("measured")) result.measured = read_measured(*measured, strict);
     return result;
 }
 
 inline nlohmann::ordered_json to_json(class_speed const& speed) {
-    if (speed.rate && !speed.bandwidth && !speed.overhead && !speed.efficiency) return speed.rate->value;
+    if (speed.rate && !speed.bandwidth && !speed.overhead && !speed.efficiency && speed.measured.empty())
+        return speed.rate->value;
     auto result = nlohmann::ordered_json::object();
     if (speed.rate) result["rate"] = speed.rate->value;
     if (speed.bandwidth) result["bandwidth"] = speed.bandwidth->value;
@@ -76,6 +92,8 @@ inline nlohmann::ordered_json to_json(class_speed const& speed) {
         auto& efficiency = result["efficiency"] = {{"scale", speed.efficiency->scale.value}};
         if (speed.efficiency->least > 0) efficiency["least"] = speed.efficiency->least;
     }
+    for (auto const& m : speed.measured)
+        result["measured"].push_back({{"flops", m.work.value}, {"bytes", m.size.value}, {"factor", m.factor}});
     return result;
 }
 
