@@ -32,16 +32,27 @@
 
 namespace heddle::cli {
 
-/// Returns the median seconds of calls that together take this long at least.
+/// Has the caches that are a core's own hold other data.
+inline void fill_caches() {
+    static std::vector<float> other(std::size_t{1} << 20);
+    for (auto& x : other) x += 1;
+}
+
+/// Returns the median seconds of a call. Each finds caches as in an iteration, where others were before it; what is
+/// measured together takes this long at least, or is many calls.
 [[nodiscard]] inline double median_seconds(std::function<void()> const& call, double enough, int repeats) {
-    call(); // the first one finds caches cold
-    auto const times = static_cast<int>(std::clamp(enough / std::max(seconds_of(call), 1e-9), 1.0, 1e5));
+    constexpr int many = 100;
+    call(); // the first one prepares what is kept between calls
     std::vector<double> all;
-    for (int n = 0; n < repeats; ++n)
-        all.push_back(seconds_of([&] {
-                          for (int k = 0; k < times; ++k) call();
-                      }) /
-                      times);
+    for (int n = 0; n < repeats; ++n) {
+        double together = 0;
+        int times = 0;
+        for (; together < enough && times < many; ++times) {
+            fill_caches();
+            together += seconds_of(call);
+        }
+        all.push_back(together / times);
+    }
     return median(std::move(all));
 }
 
