@@ -4,6 +4,7 @@ All ranks compute on the last processor, one at a time: on processors of their o
 scheduler's would stop it for the rest of a period of milliseconds, at every step of a collective too, as no slow device does. Everything that is made is named after this process, and is removed when a `Bed` is left.
 """
 import contextlib
+import ctypes
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 BURST = 0.25e-3  # seconds of a link's rate that it passes at once, and at least two large packets
 
@@ -43,10 +45,11 @@ def why_impossible():
 
 
 class Bed:
-    """Ranks in namespaces of their own, joined by a bridge: rank k has `cores[k]` of the processor and a link of `megabits`."""
+    """Ranks in namespaces of their own, joined by a bridge: rank k has `cores[k]` of the processor and a link of `megabits`.
+    A loop of the processor that takes longer than `loop` seconds tells how much others slow it down; a rank is none the slower for that."""
 
-    def __init__(self, megabits, cores):
-        self.megabits, self.cores = megabits, cores
+    def __init__(self, megabits, cores, loop=0):
+        self.megabits, self.cores, self.loop = megabits, cores, loop
         self.name = f"hb{os.getpid() % 100000}"
         *self.others, self.processor = sorted(os.sched_getaffinity(0))
 
@@ -91,7 +94,7 @@ class Bed:
                 if shutil.which("ethtool"):
                     run(*where, "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "off", check=False)
         self.library = self.folder / "rank.so"
-        run("mpicxx", "-std=c++20", "-O1", "-fPIC", "-shared", pathlib.Path(__file__).with_name("rank.cpp"), "-o", self.library)
+        run("mpicxx", "-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", pathlib.Path(__file__).with_name("rank.cpp"), "-o", self.library)
         self.limited = self.folder / "limited"  # once there is this file ranks have their shares
         self.agent = self.script("agent", f'''host=$1; shift; k=$(( ${{host##*.}} - 1 ))
 export TMPDIR={self.folder}/$k; mkdir -p $TMPDIR
@@ -99,13 +102,28 @@ exec nsenter --net=/run/netns/{self.name}n$k unshare --uts sh -c "hostname {self
         self.rank = self.script("rank", f'''set -e
 set_share() {{ shift $OMPI_COMM_WORLD_RANK; export BED_SHARE=$1; }}
 set_share {" ".join(map(str, self.cores))}
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 BED_LIMITED={self.limited} BED_NETWORK={self.others[0]} LD_PRELOAD={self.library}
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 BED_LIMITED={self.limited} BED_NETWORK={self.others[0]} BED_LOOP={self.loop} LD_PRELOAD={self.library}
 exec taskset -c {self.processor} env $BED_ENVIRONMENT "$@"''')
 
-    def seconds_of_a_loop(self):
-        """What the ranks' processor takes for a loop that is always the same, which others of its host may slow down."""
-        loop = "import time; n = 0; b = time.thread_time()\nwhile n < 4000000: n += 1\nprint(time.thread_time() - b)"
-        return float(run("taskset", "-c", self.processor, sys.executable, "-c", loop).stdout)
+    @contextlib.contextmanager
+    def watched(self):
+        """Yields what the ranks' processor takes for a short loop, again and again, as long as this lasts: others of its host may slow it down."""
+        loop = ctypes.CDLL(str(self.library)).bed_loop
+        loop.restype = ctypes.c_double
+        seconds, ended = [], threading.Event()
+
+        def watch():
+            os.sched_setaffinity(0, {self.processor})
+            while not ended.wait(0.02):
+                seconds.append(loop())
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield seconds
+        finally:
+            ended.set()
+            watcher.join()
 
     def script(self, name, text):
         path = self.folder / name

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // A library to be loaded before MPI's. It makes a rank as slow as one with $BED_SHARE of a processor, once there is a
-// file $BED_LIMITED: at each call of MPI it sleeps until what was computed since the last one has taken as long. What
-// MPI and the network do is no computation: they run on processor $BED_NETWORK, and so do the timers of a link that
-// they start. And it writes when each rank started and ended which operation, and when it only waited, as events of
+// file $BED_LIMITED: at each call of MPI it sleeps until what was computed since the last one has taken as long. Where
+// others of the processor's host slow it down, a short loop takes longer than $BED_LOOP seconds, and the rank sleeps
+// that much less. What MPI and the network do is no computation: they run on processor $BED_NETWORK, and so do the
+// timers of a link that they start. And it writes when each rank started and ended which operation, and when it only waited, as events of
 // Chrome's trace viewer; the time between is computation. The file is $HEDDLE_TRACE.RANK.
 #include <mpi.h>
 
@@ -44,6 +45,31 @@ double computed() {
     return 1e6 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_nsec);
 }
 
+constexpr double short_computation = 300; // microseconds
+
+double from_environment(char const* name, double otherwise) {
+    char const* const given = std::getenv(name);
+    return given ? std::atof(given) : otherwise;
+}
+
+} // namespace
+
+/// Seconds that this thread takes for a loop of additions and multiplications, which depend on what the other threads
+/// of the core do as those of a trained network do. What hangs on one result after the other would not.
+extern "C" double bed_loop() {
+    constexpr int size = 2048;
+    static thread_local float a[size], b[size];
+    double begin = 0;
+    for (int n = 0; n < 200; ++n) {
+        if (n == 1) begin = computed(); // caches are warm
+        for (int k = 0; k < size; ++k) b[k] = b[k] * 0.999F + a[k];
+        asm volatile("" : : "r"(b) : "memory");
+    }
+    return 1e-6 * (computed() - begin);
+}
+
+namespace {
+
 /// Has this thread run on a processor from now on.
 void move_to(int processor) {
     if (processor < 0 || processor == sched_getcpu()) return;
@@ -54,8 +80,7 @@ void move_to(int processor) {
 }
 
 int network_processor() {
-    static char const* const given = std::getenv("BED_NETWORK");
-    static int const processor = given ? std::atoi(given) : -1;
+    static int const processor = static_cast<int>(from_environment("BED_NETWORK", -1));
     return processor;
 }
 
@@ -92,9 +117,10 @@ private:
     /// Sleeps until what was computed has taken as long as with the share. What is slept too long, or was waited for
     /// the processor, is slept less the next time, until the rank has to wait for others.
     static void sleep(double computed_before, double before) {
-        static char const* const share = std::getenv("BED_SHARE");
-        static double const slowdown = share ? 1 / std::atof(share) : 1;
-        left_ += (computed() - computed_before) * slowdown - (now() - before);
+        static double const share = from_environment("BED_SHARE", 1), loop = from_environment("BED_LOOP", 0);
+        double const taken = computed() - computed_before;
+        if (loop > 0 && taken > short_computation) speed_ = loop / bed_loop();
+        left_ += taken * speed_ / share - (now() - before);
         if (left_ <= 0) return;
         timespec const rest{static_cast<time_t>(left_ * 1e-6), static_cast<long>(std::fmod(left_, 1e6) * 1e3)};
         double const begin = now();
@@ -102,7 +128,7 @@ private:
         left_ -= now() - begin;
     }
 
-    inline static double last_ = 0, last_computed_ = 0, left_ = 0;
+    inline static double last_ = 0, last_computed_ = 0, left_ = 0, speed_ = 1;
     inline static int computes_on_ = -1;
     double begin_ = 0;
     bool waits_on_ = false;
