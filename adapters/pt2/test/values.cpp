@@ -410,3 +410,50 @@ TEST_CASE("what is no mixture of experts by sorting stays as it is written") {
         CHECK(count_kind(p, "grouped_mm") == 2);
     }
 }
+
+TEST_CASE("more tensors than one operator takes are joined in groups") {
+    constexpr int count = 300;
+    std::vector<line> const sources{"p f(300,4)", "p f(4,300)"};
+    auto const of_rows = [&](exported_graph& g, std::string const& kind) {
+        line tensors;
+        for (int k = 0; k < count; ++k) {
+            auto const n = std::to_string(k), next = std::to_string(k + 1);
+            tensors +=
+                (k == 0 ? "%" : ",%") +
+                (kind == "stack"
+                     ? g.node("aten.select.int self=%p_x0 dim=0 index=" + n + " -> f(4)")
+                     : g.node("aten.slice.Tensor self=%p_x0 dim=0 start=" + n + " end=" + next + " -> f(1,4)"))[0];
+        }
+        return kind == "stack" ? g.node("aten.stack.default tensors=[" + tensors + "] dim=-1 -> f(4,300)")[0]
+                               : g.node("aten.cat.default tensors=[" + tensors + "] -> f(300,4)")[0];
+    };
+    auto const times = [](exported_graph& g, line const& x) {
+        return g.node("aten.mul.Tensor self=%" + x + " other=%p_x1 -> f(4,300)")[0];
+    };
+    auto const turned = [](exported_graph& g, line const& x) {
+        return g.node("aten.transpose.int self=%" + x + " dim0=0 dim1=1 -> f(4,300)")[0];
+    };
+    check_same(
+        sources, [&](auto& g) { return times(g, of_rows(g, "stack")); },
+        [&](auto& g) { return times(g, turned(g, "p_x0")); });
+    check_same(
+        sources, [&](auto& g) { return times(g, turned(g, of_rows(g, "cat"))); },
+        [&](auto& g) { return times(g, turned(g, "p_x0")); });
+}
+
+TEST_CASE("numbers and tensors are added and subtracted so many times") {
+    auto const one_call = [](line const& call) {
+        return [call](exported_graph& g) { return g.node(call + " -> f(2,3)")[0]; };
+    };
+    auto const scaled = [](double factor, double offset) {
+        return [=](exported_graph& g) {
+            auto const x = g.node("aten.mul.Tensor self=%p_x0 other=" + std::to_string(factor) + " -> f(2,3)")[0];
+            return g.node("aten.add.Tensor self=%" + x + " other=" + std::to_string(offset) + " -> f(2,3)")[0];
+        };
+    };
+    std::vector<line> const sources{"p f(2,3)"};
+    check_same(sources, one_call("aten.add.Tensor self=0.25 other=%p_x0 alpha=0.75"), scaled(0.75, 0.25));
+    check_same(sources, one_call("aten.sub.Tensor self=0.25 other=%p_x0 alpha=2.0"), scaled(-2, 0.25));
+    check_same(sources, one_call("aten.add.Scalar self=%p_x0 other=0.5 alpha=2.0"), scaled(1, 1));
+    check_same(sources, one_call("aten.sub.Scalar self=%p_x0 other=0.5 alpha=3.0"), scaled(1, -1.5));
+}

@@ -33,6 +33,7 @@ inline composer::results compose(program_builder const& builder, traced_call con
         {"_fft_r2c", composed<&composed_samples::transformed>},
         {"_pdist_forward", composed<&composed_values::distances_of_pairs>},
         {"_weight_norm", composed<&composed_values::normed_weight>},
+        {"add", composed<&composed_values::sum_with_multiple>},
         {"adjoint", composed<&composed_places::last_swapped>},
         {"affine_grid_generator", composed<&composed_samples::affine_grid>},
         {"all", composed<&composed_values::truth_of_all>},
@@ -88,6 +89,7 @@ inline composer::results compose(program_builder const& builder, traced_call con
         {"select_scatter", composed<&composed_places::with_piece>},
         {"slice_scatter", composed<&composed_places::with_piece>},
         {"stack", composed<&composed_places::joined_in_groups>},
+        {"sub", composed<&composed_values::sum_with_multiple>},
         {"unfold", composed<&composed_places::windows_along>},
         {"uniform", composed<&composed_values::drawn_in_place>},
     };

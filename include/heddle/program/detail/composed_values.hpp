@@ -41,6 +41,14 @@ public:
         if (most) x = step("torch.minimum", {{"input", of(x)}, {"other", of(*most)}}, result().shape, result().type);
         return one(x);
     }
+    /// Of a number and so many times a tensor.
+    results sum_with_multiple() {
+        auto const number = view_.number(0, "input"), alpha = view_.number(2, "alpha");
+        auto const y = view_.find_tensor(1, "other");
+        if (!number || !alpha || !y) return {};
+        double const sign = kind_of(call().target) == "add" ? 1 : -1;
+        return one(placed(in_type(*y, result().type), sign * *alpha, *number));
+    }
     /// With the quotient of tensors, or one that is rounded towards zero.
     results rounded_quotient() {
         bool const is_floor_divide = kind_of(call().target) == "floor_divide";

@@ -192,8 +192,8 @@ description binary(call_view const& c) {
         return op;
     }
     auto const number = x ? c.number(1, "other") : c.number(0, "input");
-    if ((!x && !y) || !number || alpha) return {};
-    return with_number(c, Kind, x ? *x : *y, *number, x.has_value());
+    if ((!x && !y) || !number || (alpha && !x)) return {};
+    return with_number(c, Kind, x ? *x : *y, *number * alpha.value_or(1), x.has_value());
 }
 
 /// An element-wise function of two tensors that broadcast.
