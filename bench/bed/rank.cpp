@@ -3,8 +3,8 @@
 // file $BED_LIMITED: at each call of MPI it sleeps until what was computed since the last one has taken as long. Where
 // others of the processor's host slow it down, a short loop takes longer than $BED_LOOP seconds, and the rank sleeps
 // that much less. What MPI and the network do is no computation: they run on processor $BED_NETWORK, and so do the
-// timers of a link that they start. And it writes when each rank started and ended which operation, and when it only waited, as events of
-// Chrome's trace viewer; the time between is computation. The file is $HEDDLE_TRACE.RANK.
+// timers of a link that they start. And it writes when each rank started and ended which operation, and when it only
+// waited, as events of Chrome's trace viewer; the time between is computation. The file is $HEDDLE_TRACE.RANK.
 #include <mpi.h>
 
 #include <sched.h>

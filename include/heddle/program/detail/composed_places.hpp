@@ -28,7 +28,9 @@ public:
         auto const& all = call().operands;
         if (all.size() <= most_operands) return {};
         bool const stacks = kind_of(call().target) == "stack";
-        auto const axis = view_.axis(view_.integer(1, "dim", 0), result().shape.size());
+        std::size_t const rank = result().shape.size();
+        if (!stacks && algorithm::any_of(all, [&](tensor_id t) { return shape_of(t).size() != rank; })) return {};
+        auto const axis = view_.axis(view_.integer(1, "dim", 0), rank);
         auto const count = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(all.size()))));
         std::vector<tensor_id> groups;
         for (std::size_t first = 0; first < all.size(); first += count) {
@@ -37,7 +39,7 @@ public:
             literal::list items;
             for (auto const t : std::span(all).subspan(first, std::min(count, all.size() - first))) {
                 items.emplace_back().value = literal::tensor{t};
-                dims[axis] += stacks ? 1 : shape_of(t).at(axis);
+                dims[axis] += stacks ? 1 : shape_of(t)[axis];
             }
             groups.push_back(step(stacks ? "torch.stack" : "torch.cat",
                                   {{"tensors", {std::move(items)}}, {"dim", whole(static_cast<std::int64_t>(axis))}},

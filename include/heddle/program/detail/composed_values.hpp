@@ -288,9 +288,10 @@ public:
     /// In the place of a tensor, of an exponential distribution: the logarithm of a uniform one.
     results drawn_of_waits() {
         auto const x = view_.find_tensor(0, "input");
-        if (!x || shape_of(*x) != result().shape) return {};
+        double const rate = view_.number(1, "lambd").value_or(1);
+        if (!x || shape_of(*x) != result().shape || !(rate > 0)) return {};
         auto const u = step("torch.rand_like", {{"input", of(*x)}}, result().shape, result().type);
-        return one(placed(on("torch.log", placed(u, -1, 1)), -1 / view_.number(1, "lambd").value_or(1), 0));
+        return one(placed(on("torch.log", placed(u, -1, 1)), -1 / rate, 0));
     }
     results random_integers() {
         auto const low = view_.number(0, "low"), high = view_.number(1, "high");
