@@ -243,6 +243,7 @@ def page(known, config):
              "which was fixed before the first run, and writes this page. Clusters are fitted to `heddle profile` alone; nothing is fitted to the iterations below, but the first case was the one that the bed itself was tried on. Of each plan the median, the least and the most of all steps but a run's first two.",
              f"Others of the host may slow the processor down, by a half and more for seconds where they have the core's other thread. A short loop tells by how much: a rank sleeps that much less, and a profile is made again, up to {config['tries']} times in all,",
              f"if the loop takes over {100 * config['steady'] - 100:.0f} % longer during half of it than alone; of {known.get('unsteady', 0)} that never were steady the steadiest counts.", "",
+             "What has no price makes iterations longer than predicted: what the interpreter does between kernels, views, copies that pack what collectives move, and caches that other ranks fill. The more kernels and collectives a plan has, the more it is.", "",
              f"{s['plans']} plans in {s['cases']} of {of_bed} cases: Pearson's correlation {number(s['pearson'])} (aim 0.97), mean error {100 * s['mean_error']:.1f} % (aim 8 %), worst {100 * s['worst_error']:.0f} %;"
              f" the chosen plan is the fastest, or within 3 % of it, in {s['chosen_within_3_percent']} of {s['cases']}.", ""]
     if s["promised"]:
