@@ -182,10 +182,10 @@ HEDDLE_INLINE std::vector<measured_kernel> measured_kernels(std::vector<timed_ke
                                                             class_speed const& speed) {
     constexpr double near = 0.01;
     std::vector<measured_kernel> result;
+    roofline_fit const fitted{speed.overhead.value_or(seconds(0)).value, speed.rate ? 1 / speed.rate->value : 0,
+                              speed.bandwidth ? 1 / speed.bandwidth->value : 0};
     for (auto const& p : points) {
-        double const work = speed.rate ? p.work / speed.rate->value : 0,
-                     moved = speed.bandwidth ? p.size / speed.bandwidth->value : 0,
-                     time = speed.overhead.value_or(seconds(0)).value + std::max(work, moved);
+        double const time = fitted.time(p);
         if (time > 0 && std::abs(p.time / time - 1) > near)
             result.push_back({flops(p.work), bytes(p.size), p.time / time});
     }
