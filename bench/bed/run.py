@@ -149,7 +149,7 @@ class Runs:
             planned_on = self.with_speeds_of(planned_on, self.cluster(model, megabits, other["cores"]))
         out = self.out / f"{model}-{megabits}-{speeds}-{name}.plan.json".replace(" ", "-")
         trace = ["--trace", out.with_suffix(".trace.json")] if name == "chosen" else []
-        self.call("plan", "--model", self.model(model), "--cluster", planned_on, *what["options"], *trace, "--out", out)
+        self.call("plan", "--model", self.model(model), "--cluster", planned_on, *self.config["training"], *what["options"], *trace, "--out", out)
         is_pipeline = json.loads(out.read_text())["format"] == "heddle.pipeline_plan"  # whose price needs the model
         told = json.loads(self.call("cost", "--plan", out, *(["--model", self.model(model)] if is_pipeline else []), "--cluster",
                                     self.cluster(model, megabits, speeds), "--json"))

@@ -27,14 +27,14 @@ namespace heddle::cli {
 
 namespace {
 
-/// Returns the model, if one is given, with its batch, a half and a quarter of it: whole operators, and such as devices
-/// have that share the batch.
+/// Returns the model, if one is given, with its batch, and with halves of it down to a sixteenth: whole operators,
+/// and such as devices have that share the batch.
 std::vector<program> sizes_of(profile_arguments const& a) {
     if (a.model.empty()) return {};
     auto const model = read_model(a.model, {});
     std::vector<program> sizes{model.program};
     auto const batch = split_along_batch(index_program(model.program)).places;
-    for (extent const part : {2, 4})
+    for (extent part = 2; part <= 16; part *= 2)
         if (batch % part == 0) sizes.push_back(with_batch_size(model.program, batch / part));
     return sizes;
 }

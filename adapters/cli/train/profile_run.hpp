@@ -5,6 +5,7 @@
 
 #include "measure.hpp"
 #include "profile.hpp"
+#include "watched_kernels.hpp"
 
 #include <heddle/base/printable.hpp>
 #include <heddle/cluster/sample.hpp>
@@ -18,6 +19,7 @@
 #include <heddle/theory/theory.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -32,31 +34,22 @@
 
 namespace heddle::cli {
 
-/// Has the caches that are a core's own hold other data.
-inline void fill_caches() {
-    static std::vector<float> other(std::size_t{1} << 20);
-    for (auto& x : other) x += 1;
-}
-
-/// Returns the median seconds of a call. Each finds caches as in an iteration, where others were before it; what is
-/// measured together takes this long at least, or is many calls.
+/// Returns the median seconds of a call, of which as many are measured together as take this long.
 [[nodiscard]] inline double median_seconds(std::function<void()> const& call, double enough, int repeats) {
-    constexpr int many = 100;
     call(); // the first one prepares what is kept between calls
     std::vector<double> all;
     for (int n = 0; n < repeats; ++n) {
         double together = 0;
         int times = 0;
-        for (; together < enough && times < many; ++times) {
-            fill_caches();
-            together += seconds_of(call);
-        }
+        for (; together < enough; ++times) together += seconds_of(call);
         all.push_back(together / times);
     }
     return median(std::move(all));
 }
 
-/// Runs a program operator by operator, and measures each distinct call, forward and backward.
+/// Measures each distinct call of the operators of programs, forward and backward, as it is in an iteration of one
+/// process, which all of a program has to fit. Halves of operators, which no iteration has, are measured alone: what
+/// whole ones take longer among others, halves do too.
 template <class Backend>
 class operator_profile {
 public:
@@ -68,6 +61,7 @@ public:
 
     void measure(program const& p) {
         auto const indexed = index_calls(p);
+        in_iteration_ = seconds_in_iteration(p, indexed);
         std::map<tensor_id, tensor> values;
         std::map<tensor_id, std::size_t> uses;
         for (operator_id o = 0; o < p.operator_count(); ++o)
@@ -76,6 +70,7 @@ public:
         for (operator_id o = 0; o < p.operator_count(); ++o) {
             std::vector<tensor const*> x;
             for (auto t : p.operands(o)) x.push_back(&values.at(t));
+            among_others_ = {};
             auto const results = measure_call(indexed, whole_computation(indexed, o), whole_call(p, o), x);
             measure_halves(p, indexed, o, x);
             for (std::size_t k = 0; k < results.size(); ++k) values.insert_or_assign(p.results(o)[k], results[k]);
@@ -86,6 +81,34 @@ public:
     [[nodiscard]] std::vector<sample> const& samples() const { return samples_; }
 
 private:
+    /// What calls are alike by: their class, kind and pass, operations and bytes.
+    using likeness = std::tuple<operator_class, std::string, bool, double, double>;
+    static likeness likeness_of(step_work const& s, bool is_backward, sample const& one) {
+        return {s.category, s.kind, is_backward, one.work.value, one.size.value};
+    }
+    [[nodiscard]] sample sample_of_call(step_work const& s, bool is_backward, double share) const {
+        constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
+        return sample_of(s, is_backward, device_, type, share);
+    }
+    /// Returns the mean seconds of whole calls that are alike.
+    [[nodiscard]] std::map<likeness, double> seconds_in_iteration(program const& p,
+                                                                  indexed_program const& indexed) const {
+        std::set<operator_call> calls;
+        for (operator_id o = 0; o < p.operator_count(); ++o)
+            for (bool is_backward : {false, true})
+                if (make_step(indexed, whole_computation(indexed, o), {}).work(is_backward).launches)
+                    calls.insert({o, is_backward});
+        std::map<likeness, std::vector<double>> alike;
+        for (auto const& [call, seconds] :
+             seconds_of_calls(p, calls, backend_, arguments_.least_seconds, arguments_.repeats)) {
+            auto const step = make_step(indexed, whole_computation(indexed, call.op), {});
+            alike[likeness_of(step, call.is_backward, sample_of_call(step, call.is_backward, 1))].push_back(seconds);
+        }
+        std::map<likeness, double> result;
+        for (auto const& [of, each] : alike)
+            result.emplace(of, std::reduce(each.begin(), each.end()) / static_cast<double>(each.size()));
+        return result;
+    }
     /// Measures an operator on the first half of the places of each loop along which it can be cut without a word to
     /// other devices, as devices have it that share a layer.
     void measure_halves(program const& p, indexed_program const& indexed, operator_id o,
@@ -130,19 +153,28 @@ private:
         return results;
     }
     void add(step_work const& s, bool is_backward, std::function<void()> const& call, double share) {
-        constexpr auto type = sizeof(scalar) == 4 ? element_type::float32 : element_type::float64;
-        auto one = sample_of(s, is_backward, device_, type, share);
-        auto const& work = s.work(is_backward);
-        if (!work.launches || !known_.insert({s.category, s.kind, is_backward, one.work.value, one.size.value}).second)
-            return;
-        one.time = seconds(median_seconds(call, arguments_.least_seconds, arguments_.repeats));
+        if (!s.work(is_backward).launches) return;
+        auto one = sample_of_call(s, is_backward, share);
+        auto const of = likeness_of(s, is_backward, one);
+        bool const is_whole = share == 1;
+        auto const [known, is_new] = alone_.try_emplace({of, is_whole}, 0);
+        if (is_new) known->second = median_seconds(call, arguments_.least_seconds, arguments_.repeats);
+        if (auto const found = in_iteration_.find(of); is_whole && found != in_iteration_.end())
+            among_others_[is_backward] = found->second - known->second;
+        if (!is_new) return;
+        one.time = seconds(std::max(known->second + among_others_[is_backward], known->second / 2));
         samples_.push_back(std::move(one));
     }
 
     Backend const& backend_;
     std::string device_;
     profile_arguments const& arguments_;
-    std::set<std::tuple<operator_class, std::string, bool, double, double>> known_;
+    /// The seconds of calls that were measured alone, with whether they are whole.
+    std::map<std::pair<likeness, bool>, double> alone_;
+    /// The seconds of whole calls of this program in an iteration.
+    std::map<likeness, double> in_iteration_;
+    /// By how many seconds each pass of this operator takes longer in an iteration than alone.
+    std::array<double, 2> among_others_{};
     std::vector<sample> samples_;
 };
 
