@@ -130,6 +130,8 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
         CHECK(same_bits(before.time.gradient_communication, after.time.gradient_communication));
         CHECK(same_bits(before.time.update, after.time.update));
         CHECK(same_bits(before.time.parameter_communication, after.time.parameter_communication));
+        CHECK(same_bits(before.time.compute_inside, after.time.compute_inside));
+        CHECK(same_bits(before.time.update_inside, after.time.update_inside));
         REQUIRE(after.memory.size() == before.memory.size());
         for (std::size_t d = 0; d < before.memory.size(); ++d) {
             check_same_bits(before.memory[d], after.memory[d]);

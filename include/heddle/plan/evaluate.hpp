@@ -93,6 +93,11 @@ template <time_accumulator Accumulator>
 [[nodiscard]] time_terms time_by(training_options const& training, std::size_t class_count,
                                  std::span<step_cost const> steps, std::span<std::size_t const> stages);
 
+/// Tells whether devices inside an axis communicate for a step, other than for a collective across the axis.
+[[nodiscard]] bool communicates_inside(step_work const& s);
+/// Returns a step as if they need not.
+[[nodiscard]] step_work without_inside(step_work s);
+
 /// Returns what steps cost in the forward pass.
 [[nodiscard]] std::vector<step_cost> forward_passes(std::vector<step_cost> steps);
 
@@ -249,6 +254,15 @@ HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const>
     return time;
 }
 
+HEDDLE_INLINE bool communicates_inside(step_work const& s) {
+    return !s.inside_forward.empty() || !s.inside_backward.empty() || !s.inside_update.empty();
+}
+
+HEDDLE_INLINE step_work without_inside(step_work s) {
+    s.inside_forward.clear(), s.inside_backward.clear(), s.inside_update.clear();
+    return s;
+}
+
 HEDDLE_INLINE std::vector<step_cost> forward_passes(std::vector<step_cost> steps) {
     for (auto& s : steps) {
         s.backward_transfer = s.deferred = s.refresh = 0;
@@ -341,11 +355,14 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     double const activations = training.held(), gradients = training.interleaves() ? 2 : 1;
     plan_cost cost;
     std::vector<memory_terms> of_class(model.class_count());
-    std::vector<step_cost> prices;
+    std::vector<step_cost> prices, without_inside;
     momentary_memory momentary;
     auto const mesh = p.mesh();
     for (auto const& s : p.steps) {
         auto const& price = prices.emplace_back(model.price(s.step, shares));
+        without_inside.push_back(detail::communicates_inside(s.step)
+                                     ? model.price(detail::without_inside(s.step), shares)
+                                     : price);
         momentary.add(s.acting().type(), price);
         share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
         for (std::size_t k = 0; k < model.class_count(); ++k) {
@@ -383,13 +400,21 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
         }
     }
     auto const gradients_sent = gradient_collectives(p, model, shares);
-    for (std::size_t n = 0; n < prices.size(); ++n)
-        if (p.steps[n].step.reduces_gradients()) prices[n].deferred = gradients_sent[n].seconds;
-    if (training.recomputes) { // the forward pass comes twice
-        auto const again = detail::forward_passes(prices);
-        prices.insert(prices.begin(), again.begin(), again.end());
+    auto const timed = [&](std::vector<step_cost> of) {
+        for (std::size_t n = 0; n < of.size(); ++n)
+            if (p.steps[n].step.reduces_gradients()) of[n].deferred = gradients_sent[n].seconds;
+        if (training.recomputes) { // the forward pass comes twice
+            auto const again = detail::forward_passes(of);
+            of.insert(of.begin(), again.begin(), again.end());
+        }
+        return detail::time_by(training, model.class_count(), of, p.stages);
+    };
+    cost.time = timed(std::move(prices));
+    if (algorithm::any_of(p.steps, [](plan_step const& s) { return detail::communicates_inside(s.step); })) {
+        auto const alone = timed(std::move(without_inside));
+        cost.time.compute_inside = cost.time.compute - alone.compute;
+        cost.time.update_inside = cost.time.update - alone.update;
     }
-    cost.time = detail::time_by(training, model.class_count(), prices, p.stages);
     for (std::size_t k = 0; k < model.class_count(); ++k) {
         of_class[k].communication = momentary.most();
         cost.fits = cost.fits && of_class[k].total() <= model.memory_limit(k);

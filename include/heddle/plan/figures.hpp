@@ -264,6 +264,9 @@ HEDDLE_INLINE void check_signs(plan const& p) {
     check("the gradients' communication", p.time.gradient_communication, has(&step_work::deferred_transfers));
     check("the update", p.time.update, true);
     check("the parameters' communication", p.time.parameter_communication, has(&step_work::update_transfers));
+    bool const inside = algorithm::any_of(p.steps, [](plan_step const& s) { return communicates_inside(s.step); });
+    check("communication inside", p.time.compute_inside, inside);
+    check("the update's communication inside", p.time.update_inside, inside);
 }
 
 HEDDLE_INLINE bool is_decided(plan const& p) {
@@ -341,6 +344,10 @@ HEDDLE_INLINE verification verify_figures(plan const& p, cluster const& c) {
         // Older files have the communication of parameters in the update.
         check("the update and the parameters' communication", p.time.update + p.time.parameter_communication,
               found.time.update + found.time.parameter_communication);
+        if (p.time.compute_inside != 0 || p.time.update_inside != 0) { // older files have neither
+            check("communication inside", p.time.compute_inside, found.time.compute_inside);
+            check("the update's communication inside", p.time.update_inside, found.time.update_inside);
+        }
         detail::check_memory(p, found.memory, true);
         detail::check_moved(p, c);
     });

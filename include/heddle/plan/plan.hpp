@@ -85,7 +85,7 @@ struct plan_step {
 }
 
 /// The predicted seconds of one iteration by term; the terms add up to the total. What device groups communicate
-/// inside, other than for collectives across groups, counts as computation or update.
+/// inside, other than for collectives across groups, is part of computation and update.
 struct time_terms {
     double compute = 0;
     double forward_communication = 0;
@@ -95,6 +95,8 @@ struct time_terms {
     double update = 0;
     /// The collectives after the update that bring whole copies of parameters up to date.
     double parameter_communication = 0;
+    /// The parts of computation and of update that device groups communicate inside.
+    double compute_inside = 0, update_inside = 0;
     [[nodiscard]] double total() const {
         return compute + forward_communication + backward_communication + gradient_communication + update +
                parameter_communication;

@@ -37,14 +37,11 @@ HEDDLE_INLINE staged_terms terms_of(staged_plan const& p, cluster const& c) {
     for (std::size_t s = 1; s < p.stages.size(); ++s)
         if (pace(s) > pace(slowest)) slowest = s;
     auto const& time = cost.stages[slowest].time;
-    auto unjoined = p.stages[slowest].plan; // as if devices inside an axis need not communicate
-    for (auto& s : unjoined.steps) s.step.inside_forward.clear(), s.step.inside_backward.clear();
     double const m = p.micro_batches;
-    double const alone = evaluate(unjoined, cluster_of(c, p.stages[slowest])).time.compute;
 
     staged_terms terms;
-    terms.compute = seconds(m * alone);
-    terms.inner = seconds(m * (time.compute - alone));
+    terms.compute = seconds(m * (time.compute - time.compute_inside));
+    terms.inner = seconds(m * time.compute_inside);
     terms.outer = seconds(m * (time.forward_communication + time.backward_communication));
     terms.sends = before(slowest) + before(slowest + 1) + (m - 1) * (pace(slowest) - own(slowest));
     terms.gradients = cost.time.gradients + cost.time.shared;

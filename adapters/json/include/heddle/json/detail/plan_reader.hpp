@@ -107,7 +107,9 @@ private:
                       time.at("backward_communication").number(),
                       time.at("gradient_communication").number(),
                       time.at("update").number(),
-                      optional_number(time, "parameter_communication")};
+                      optional_number(time, "parameter_communication"),
+                      optional_number(time, "compute_inside"),
+                      optional_number(time, "update_inside")};
     }
 
     void read_provenance() {
