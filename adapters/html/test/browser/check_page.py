@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Opens pages of plans in a headless Chromium: no script error, and what is shown are the plan's numbers.
+"""Opens pages of plans in a headless Chromium: no script error, what is shown are the plan's numbers, and all of it can be
+had with a mouse, a finger or keys, on a narrow screen, in the dark and on paper.
 
     check_page.py HEDDLE FOLDER
 
@@ -9,49 +10,91 @@ import html
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
+
+import chromium
 
 heddle, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if not browser:
+if not chromium.path:
     print("skipped: there is no Chromium")
     sys.exit(77)
 
 
-def shown(page):
-    """Returns the page's elements as its script left them, and what the script complained of."""
-    with tempfile.TemporaryDirectory() as profile:
-        ran = subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={profile}",
-             "--virtual-time-budget=5000", "--window-size=1200,2000", "--dump-dom", page.as_uri()],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout, [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
-
-
 def seconds(value):
-    return f"{value:.4g}"
+    """Writes seconds as the page does."""
+    if value == 0:
+        return "0 s"
+    if value >= 0.1:
+        return significant(value, 4) + " s"
+    return significant(value * 1e3, 3) + " ms" if value >= 1e-4 else significant(value * 1e6, 3) + " µs"
+
+
+def significant(value, digits):
+    """Writes so many digits, those that are zero too."""
+    return f"{value:#.{digits}g}".rstrip(".")
 
 
 def size(value):
     return f"{value / 1e9:.3f} GB" if value >= 1e9 else f"{value / 1e6:.1f} MB" if value >= 1e6 else f"{value / 1e3:.1f} kB"
 
 
-def check(name, *arguments):
+def check_timeline(browser, timeline):
+    """A bar is told of under the mouse, where a finger taps, and by keys."""
+    def tip():
+        return browser.ask("document.getElementById('tip').textContent")
+
+    def told(lane, event):
+        label, start, duration = timeline["lanes"][lane]["events"][event]
+        return f"{timeline['lanes'][lane]['name']}: {timeline['labels'][label][0]} ({timeline['labels'][label][1]}), {seconds(duration / 1e9)} from"
+
+    events = timeline["lanes"][0]["events"]
+    longest = max(range(len(events)), key=lambda n: events[n][2])
+    for width in (1280, 390):
+        browser.show(width)
+        left, top, across, down = browser.ask(
+            "document.getElementById('chart').scrollIntoView(), (r => [r.x, r.y, r.width, r.height])(document.getElementById('chart').getBoundingClientRect())")
+        y = top + (down - 22) / len(timeline["lanes"]) - 8
+        for x in (left + across * n / 100 for n in range(100)):
+            browser.mouse("mouseMoved", x, y)
+            if tip().startswith(told(0, longest)):
+                break
+        else:
+            raise AssertionError(f"{width}: the mouse finds no {told(0, longest)}")
+    browser.mouse("mouseMoved", left + across - 1, y)
+    browser.tap(x, y)
+    assert tip().startswith(told(0, longest)), ("tap", tip(), told(0, longest))
+    browser.show(1280)
+    browser.mouse("mouseMoved", 1, 1)
+    browser.ask("document.getElementById('chart').focus()")
+    for _ in events:
+        browser.press("ArrowLeft")
+    for event in range(min(3, len(events))):
+        assert tip().startswith(told(0, event)), (tip(), told(0, event))
+        browser.press("ArrowRight")
+
+
+def check_search(browser, name):
+    """Of the parameters, those stay that have what is searched for."""
+    browser.ask("document.querySelector('#parameters input').focus()")
+    browser.write(name)
+    names = browser.ask("[...document.querySelectorAll('#parameters tbody tr')].filter(r => !r.hidden).map(r => r.cells[0].textContent)")
+    assert name in names and all(name in one for one in names), (name, names)
+
+
+def check(browser, name, *arguments):
     plan, page = folder / (name + ".json"), folder / (name + ".html")
     subprocess.run([heddle, "plan", *arguments, "--out", plan, "--html", page, "--no-times"], stdout=subprocess.PIPE, check=True)
-    elements, complaints = shown(page.resolve())
-    assert not complaints, complaints
+    browser.show(1280)
+    browser.open(page)
+    elements = browser.ask("document.documentElement.outerHTML")
     assert 'data-shown="yes"' in elements, "the script did not come to its end"
     elements = elements[:elements.index("<script")]
     text = html.unescape(re.sub("<[^>]*>", " ", elements))
     of = json.loads(plan.read_text())
     others = of["baselines"].values() if "baselines" in of else [family["cost"] for family in of["families"].values()]
     for value in (of["cost"], *others):
-        if value is not None and value >= 0.1:
+        if value is not None:
             assert seconds(value) in text, f"{name}: {seconds(value)} is not shown"
     plans = [stage["plan"] for stage in of["pipeline"]] if "pipeline" in of else [of]
     parameters = 0
@@ -69,14 +112,18 @@ def check(name, *arguments):
     for row in beside.get("sensitivity", {}).get("numbers", []):
         assert row["name"] in text, f"{name}: {row['name']} is not shown"
     assert elements.count("<circle") == sum("cost" in row for row in beside.get("sweep", [])), f"{name}: points are missing"
+    check_timeline(browser, beside["timeline"])
+    check_search(browser, next(tensor["name"] for tensor in plans[-1]["tensors"] if tensor["role"] == "parameter"))
+    assert not browser.complaints, f"{name}: {browser.complaints}"
     print(f"{name}: {len(elements)} bytes shown, {len(plans)} plan(s), {parameters} parameters")
 
 
 folder.mkdir(parents=True, exist_ok=True)
 models, clusters = "examples/models/", "examples/clusters/"
-check("uneven", "--planner", "hap", "--model", models + "vit_2.json.gz", "--cluster", clusters + "v100x2_p100x6.json")
-check("turns", "--planner", "hidup", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x2_p100x6.json",
-      "--labels-per-cut", "2", "--cuts", "1")
-check("mesh", "--mesh", "8x4", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
-check("stages", "--planner", "joint", "--model", models + "vgg19.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
-check("changes", "--planner", "hap", "--model", "examples/formats/model.json", "--cluster", clusters + "p100x4.json", "--sensitivity", "--sweep")
+with chromium.Chromium() as browser:
+    check(browser, "uneven", "--planner", "hap", "--model", models + "vit_2.json.gz", "--cluster", clusters + "v100x2_p100x6.json")
+    check(browser, "turns", "--planner", "hidup", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x2_p100x6.json",
+          "--labels-per-cut", "2", "--cuts", "1")
+    check(browser, "mesh", "--mesh", "8x4", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
+    check(browser, "stages", "--planner", "joint", "--model", models + "vgg19.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
+    check(browser, "changes", "--planner", "hap", "--model", "examples/formats/model.json", "--cluster", clusters + "p100x4.json", "--sensitivity", "--sweep")

@@ -258,16 +258,24 @@ function showTimeline() {
   function find(event) {
     const n = Math.floor(event.offsetY / row), t = timeAt(event);
     if (!lanes[n] || event.offsetX < left) return null;
-    const found = lanes[n].events.findIndex(([, start, duration]) => start <= t && t <= start + duration);
-    return found < 0 ? null : [n, found];
+    const reach = (event.pointerType === "mouse" ? 2 : 12) / (canvas.clientWidth - left) * (to - from); // a finger is not exact
+    let nearest = null, least = reach;
+    lanes[n].events.forEach(([, start, duration], k) => {
+      const off = Math.max(start - t, t - start - duration, 0);
+      if (off < least) { nearest = [n, k]; least = off; }
+    });
+    return nearest;
   }
   let held = null;
   canvas.addEventListener("wheel", event => { if (event.ctrlKey || event.shiftKey) { event.preventDefault(); zoom(event.deltaY + event.deltaX > 0 ? 1.25 : 0.8, timeAt(event)); } }, { passive: false });
-  canvas.addEventListener("pointerdown", event => { held = event.offsetX; canvas.setPointerCapture(event.pointerId); });
-  canvas.addEventListener("pointerup", () => held = null);
+  const pick = event => { at = find(event); tell(); draw(); };
+  canvas.addEventListener("pointerdown", event => { held = { x: event.offsetX, moved: false }; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointerup", event => { if (held && !held.moved) pick(event); held = null; });
+  canvas.addEventListener("pointercancel", () => held = null);
   canvas.addEventListener("pointermove", event => {
-    if (held !== null) { move((held - event.offsetX) / (canvas.clientWidth - left)); held = event.offsetX; return; }
-    at = find(event); tell(); draw();
+    if (!held) return pick(event);
+    if (!held.moved && Math.abs(event.offsetX - held.x) < 4) return; // a tap trembles
+    move((held.x - event.offsetX) / (canvas.clientWidth - left)); held = { x: event.offsetX, moved: true };
   });
   canvas.addEventListener("dblclick", event => zoom(0.4, timeAt(event)));
   canvas.addEventListener("keydown", event => {
