@@ -80,6 +80,9 @@ TEST_CASE("the page of a plan carries the plan's numbers") {
         CHECK(shown["parameters"].size() == 3);
         CHECK(shown["parameters"][1][0] == "layers.1.weight");
         CHECK(shown["parameters"][1][1] == "1024 x 1024");
+        for (auto const& row : shown["operators"])
+            if (auto const name = row[0].get<std::string>(); name.starts_with("relu")) CHECK(row[1] == "0 (4096)");
+            else if (name.starts_with("sum")) CHECK(row[1] == "0 (4096) of operand 1");
         std::int64_t last = 0;
         for (auto const& lane : shown["timeline"]["lanes"])
             for (auto const& e : lane["events"]) {

@@ -82,6 +82,20 @@ def check_search(browser, name):
     assert name in names and all(name in one for one in names), (name, names)
 
 
+def check_room(browser, name):
+    """No table is cut off on a desk or on paper, where all is light; on a phone, tables alone are wider than the page."""
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.slice(0, 60))"
+    paper = 703  # pixels, which are the 210 mm of A4 without two margins of 12 mm
+    for width, media, tables in ((1280, "", cut), (paper, "print", cut), (390, "", "[]")):
+        for dark in (False, True):
+            browser.show(width, dark, media)
+            assert browser.ask("document.documentElement.scrollWidth") <= width, f"{name}: the page is wider than {width} pixels"
+            assert not (found := browser.ask(tables)), f"{name}: of {width} pixels {media}, tables are cut off: {found}"
+            colour = browser.ask("getComputedStyle(document.body).backgroundColor")
+            assert (colour == "rgb(255, 255, 255)") == (media == "print" or not dark), (name, media, dark, colour)
+    assert browser.printed().startswith(b"%PDF"), name
+
+
 def check(browser, name, *arguments):
     plan, page = folder / (name + ".json"), folder / (name + ".html")
     subprocess.run([heddle, "plan", *arguments, "--out", plan, "--html", page, "--no-times"], stdout=subprocess.PIPE, check=True)
@@ -90,7 +104,7 @@ def check(browser, name, *arguments):
     elements = browser.ask("document.documentElement.outerHTML")
     assert 'data-shown="yes"' in elements, "the script did not come to its end"
     elements = elements[:elements.index("<script")]
-    text = html.unescape(re.sub("<[^>]*>", " ", elements))
+    text = html.unescape(re.sub("<[^>]*>", " ", elements.replace("<wbr>", "")))
     of = json.loads(plan.read_text())
     others = of["baselines"].values() if "baselines" in of else [family["cost"] for family in of["families"].values()]
     for value in (of["cost"], *others):
@@ -112,6 +126,7 @@ def check(browser, name, *arguments):
     for row in beside.get("sensitivity", {}).get("numbers", []):
         assert row["name"] in text, f"{name}: {row['name']} is not shown"
     assert elements.count("<circle") == sum("cost" in row for row in beside.get("sweep", [])), f"{name}: points are missing"
+    check_room(browser, name)
     check_timeline(browser, beside["timeline"])
     check_search(browser, next(tensor["name"] for tensor in plans[-1]["tensors"] if tensor["role"] == "parameter"))
     assert not browser.complaints, f"{name}: {browser.complaints}"

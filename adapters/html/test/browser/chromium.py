@@ -71,8 +71,8 @@ class Chromium:
         assert "exceptionDetails" not in answer, f"{expression}: {answer['exceptionDetails']}"
         return answer["result"].get("value")
 
-    def show(self, width, dark=False, media="screen"):
-        """Makes the page as wide as so many pixels, light or dark, on the screen or as it is printed."""
+    def show(self, width, dark=False, media=""):
+        """Makes the page as wide as so many pixels, light or dark, on the screen or as `media` say."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         self.call("Emulation.setTouchEmulationEnabled", enabled=width < 600)
         self.call("Emulation.setEmulatedMedia", media=media,

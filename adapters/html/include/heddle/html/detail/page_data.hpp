@@ -141,7 +141,7 @@ public:
             json row;
             if (auto const* const compute = s.instruction.as<instruction::compute>()) {
                 auto const& op = program_.operators[compute->op];
-                row = {name_of(op, program_), cut_of(s),
+                row = {name_of(op, program_), cut_of(s, op),
                        forms_of(op.operands, [&](std::size_t k) { return s.operand(k); }),
                        forms_of(op.results, [&](std::size_t k) { return s.result(k); })};
             } else {
@@ -274,12 +274,13 @@ private:
             }
         return result;
     }
-    [[nodiscard]] std::string cut_of(plan_step const& s) const {
+    /// Returns the dimension that is cut, and its extent: of a result, or of the operand that the text says.
+    [[nodiscard]] std::string cut_of(plan_step const& s, indexed_operator const& op) const {
         if (!s.step.share.is_split()) return "";
-        auto const& tensor = plan_.tensors[s.step.share.tensor];
-        auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
-        return "dimension " + std::to_string(cut.dimension) + " of " + tensor.name + ", extent " +
-               std::to_string(cut.extent);
+        auto const& cut = plan_.tensors[s.step.share.tensor].factors[static_cast<std::size_t>(s.step.share.factor)];
+        auto const operand = algorithm::find(op.operands, s.step.share.tensor);
+        return std::to_string(cut.dimension) + " (" + std::to_string(cut.extent) + ")" +
+               (operand == op.operands.end() ? "" : " of operand " + std::to_string(operand - op.operands.begin() + 1));
     }
     /// Returns an operator's name, with the module that has its parameters where the name does not begin with it.
     [[nodiscard]] static std::string name_of(indexed_operator const& op, indexed_program const& program) {

@@ -27,10 +27,12 @@ function element(tag, attributes, ...children) {
   for (const child of children) if (child != null) made.append(child);
   return made;
 }
+// Names break where their parts meet.
+const broken = name => name.split(/(?<=[._])/).flatMap((part, n) => n ? [element("wbr"), part] : [part]);
 function table(columns, rows) {
   const head = element("tr", null, ...columns.map(c => element("th", c.number ? { class: "number", scope: "col" } : { scope: "col" }, c.title)));
   const body = element("tbody", null, ...rows.map(row => {
-    const line = element("tr", row.mine ? { class: "mine" } : null, ...columns.map(c => element("td", c.number ? { class: "number" } : c.form ? { class: "form" } : null, c.of(row))));
+    const line = element("tr", row.mine ? { class: "mine" } : null, ...columns.map(c => element("td", c.number ? { class: "number" } : c.form ? { class: "form" } : c.name ? { class: "name" } : null, ...(c.name ? broken(c.of(row)) : [c.of(row)]))));
     line.dataset.text = columns.map(c => c.of(row)).filter(t => typeof t === "string").join(" ").toLowerCase();
     return line;
   }));
@@ -56,7 +58,7 @@ function showSummary() {
 function showStages() {
   if (!plan.stages) { section("staged").hidden = true; return; }
   section("stages").append(scrolled(table(
-    [{ title: "stage", of: r => r[0] }, { title: "operators", number: true, of: r => String(r[3]) }, { title: "from", of: r => r[1] }, { title: "to", of: r => r[2] },
+    [{ title: "stage", of: r => r[0] }, { title: "operators", number: true, of: r => String(r[3]) }, { title: "from", name: true, of: r => r[1] }, { title: "to", name: true, of: r => r[2] },
      { title: "forward", number: true, of: r => seconds(r[4]) }, { title: "backward", number: true, of: r => seconds(r[5]) }, { title: "entered in", number: true, of: r => seconds(r[6]) }], plan.stages)),
     element("p", { class: "soft" }, "Times are of one micro-batch; what enters a stage comes from the one before, and its cotangent goes back."));
 }
@@ -183,16 +185,16 @@ function showBlocks() {
   if (2 * rows.length > plan.parameters.length) { section("blocks").hidden = true; return; }
   const name = r => r.parts.map(part => part ?? ranges(r.numbers)).join(".");
   const stage = plan.stages ? [{ title: "stage", number: true, of: r => String(r.row[6]) }] : [];
-  section("repeated").append(scrolled(table([{ title: "parameters", of: name }, { title: "blocks", number: true, of: r => String(r.numbers.length) }, { title: "shape", of: r => r.row[1] },
+  section("repeated").append(scrolled(table([{ title: "parameters", name: true, of: name }, { title: "blocks", number: true, of: r => String(r.numbers.length) }, { title: "shape", of: r => r.row[1] },
     { title: "stored", form: true, of: r => r.row[2] }, { title: "used", form: true, of: r => r.row[3] }, { title: "that is", of: r => r.row[4] },
     { title: "each", number: true, of: r => size(r.row[5]) }, ...stage], rows)));
 }
 
 function showTables() {
   const ofStage = at => plan.stages ? [{ title: "stage", number: true, of: r => String(r[at]) }] : [];
-  searchable("parameters", [{ title: "parameter", of: r => r[0] }, { title: "shape", of: r => r[1] }, { title: "stored", form: true, of: r => r[2] }, { title: "used", form: true, of: r => r[3] }, { title: "that is", of: r => r[4] },
+  searchable("parameters", [{ title: "parameter", name: true, of: r => r[0] }, { title: "shape", of: r => r[1] }, { title: "stored", form: true, of: r => r[2] }, { title: "used", form: true, of: r => r[3] }, { title: "that is", of: r => r[4] },
     { title: "whole", number: true, of: r => size(r[5]) }, ...ofStage(6)], plan.parameters, "parameters");
-  searchable("operators", [{ title: "step", of: r => r[0] }, { title: "cut along", of: r => r[1] }, { title: "operands", form: true, of: r => r[2] }, { title: "results", form: true, of: r => r[3] },
+  searchable("operators", [{ title: "step", name: true, of: r => r[0] }, { title: "cut dimension (extent)", of: r => r[1] }, { title: "operands", form: true, of: r => r[2] }, { title: "results", form: true, of: r => r[3] },
     { title: "forward", number: true, of: r => r[4] ? seconds(r[4]) : "" }, { title: "backward", number: true, of: r => r[5] ? seconds(r[5]) : "" }, { title: "communication", number: true, of: r => r[6] ? seconds(r[6]) : "" }, ...ofStage(7)],
     plan.operators, "operators and conversions");
 }
@@ -298,7 +300,7 @@ function showTimeline() {
   for (const [id, act] of [["closer", () => zoom(0.5, (from + to) / 2)], ["wider", () => zoom(2, (from + to) / 2)], ["earlier", () => move(-0.5)], ["later", () => move(0.5)], ["all", () => { from = 0; to = whole; draw(); }]])
     section(id).addEventListener("click", act);
   window.addEventListener("resize", draw);
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) window.matchMedia(media).addEventListener("change", draw);
   draw();
   const sums = lanes.map(l => { const sum = { name: l.name, forward: 0, backward: 0, communication: 0, update: 0 }; for (const [label, , duration] of l.events) sum[labels[label][1]] += duration; return sum; });
   section("busy").append(table([{ title: "line", of: r => r.name }, ...["forward", "backward", "communication", "update"].map(k => ({ title: k, number: true, of: r => seconds(r[k] / 1e9) })),

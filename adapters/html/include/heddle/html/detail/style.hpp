@@ -8,10 +8,10 @@
 namespace heddle::html::detail {
 
 inline constexpr char const* style = R"css(
-:root { color-scheme: light dark;
+:root { color-scheme: light;
   --paper: #fff; --ink: #1b1f24; --soft: #5a6472; --line: #d8dde3; --field: #f4f6f8;
   --forward: #3b78c2; --backward: #7fa9dc; --communication: #d9822b; --update: #6f9a45; --memory: #8a6fb0; --accent: #0b5cad; }
-@media (prefers-color-scheme: dark) { :root {
+@media screen and (prefers-color-scheme: dark) { :root { color-scheme: dark;
   --paper: #14171b; --ink: #e4e8ec; --soft: #9aa5b1; --line: #343b44; --field: #1d2228;
   --forward: #5b97e0; --backward: #34588a; --communication: #e39a4a; --update: #8bb860; --memory: #a78dcc; --accent: #7db7f5; } }
 * { box-sizing: border-box; }
@@ -25,9 +25,9 @@ a { color: var(--accent); }
 .figures div { min-width: 8rem; } .figures b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: break-word; }
-th { color: var(--soft); font-weight: 600; } th.number { text-align: right; } td.form { min-width: 5.5rem; } td:first-child { min-width: 7.5rem; }
+th { color: var(--soft); font-weight: 600; } th.number { text-align: right; } td.form { min-width: 5.5rem; } td.name { overflow-wrap: anywhere; } td:first-child { min-width: 7.5rem; }
 .scroll { overflow-x: auto; } .tall { max-height: 32rem; overflow: auto; } .tall thead th { position: sticky; top: 0; background: var(--paper); }
-.bar { display: flex; height: 1.1rem; min-width: 10rem; background: var(--field); border-radius: 2px; overflow: hidden; }
+.bar { display: flex; height: 1.1rem; min-width: 6rem; background: var(--field); border-radius: 2px; overflow: hidden; }
 .bar i { display: block; height: 100%; }
 .key { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin: 0 .3rem 0 .8rem; vertical-align: -.05rem; }
 .mine { font-weight: 600; }
@@ -38,7 +38,9 @@ button { font: inherit; padding: .15rem .6rem; border: 1px solid var(--line); bo
 #chart { display: block; width: 100%; touch-action: pan-y; border: 1px solid var(--line); border-radius: 4px; }
 #tip { min-height: 1.5rem; margin: .3rem 0; font-size: .9rem; }
 @media (max-width: 40rem) { body { padding: .6rem; font-size: 15px; } th, td { padding-right: .4rem; } .bar { min-width: 3rem; } }
-@media print { body { max-width: none; } .tall { max-height: none; overflow: visible; } input, button, .screen { display: none; } h2 { break-after: avoid; } tr { break-inside: avoid; } }
+@media print { @page { margin: 12mm; } body { max-width: none; padding: 0; font-size: 9pt; } .bar, .key { print-color-adjust: exact; }
+  .scroll { overflow: visible; max-height: none; } th, td { padding-right: .3rem; } td.form, td:first-child { min-width: 0; } .bar { min-width: 2rem; }
+  table { font-size: 7pt; } thead th { position: static; } input, button, .screen, #tip { display: none; } h2 { break-after: avoid; } tr { break-inside: avoid; } }
 )css";
 
 } // namespace heddle::html::detail
