@@ -101,14 +101,14 @@ TEST_CASE("the page of a plan of stages has the devices, parameters and passes o
     auto p = plan_draft(model, program_layers{{0, 2, 5}, {"first", "second"}}, c, draft, clp::ratio_solver{});
     REQUIRE(p.exists());
     p.families["pipeline"].cost = p.cost();
-    p.families["one axis"].reason = "none fits";
+    p.families["one axis"].reason = "none fits into memory";
     auto const shown = data_of(html::plan_page(p, model, c));
     CHECK(shown["seconds"] == p.cost());
     double total = 0;
     for (auto const& term : shown["time"]) total += term.get<double>();
     CHECK(total == doctest::Approx(p.cost()).epsilon(1e-12));
     CHECK(shown["families"].size() == 2);
-    CHECK(shown["words"][4].get<std::string>().starts_with("The fullest device uses "));
+    CHECK(shown["words"][4].get<std::string>().ends_with(" % of its memory; there is too little for one axis."));
     CHECK(shown["best"].is_null());
     REQUIRE(shown["stages"].size() == 2);
     REQUIRE(shown["devices"].size() == 2);
@@ -127,6 +127,18 @@ TEST_CASE("the page of a plan of stages has the devices, parameters and passes o
     for (auto const& e : shown["timeline"]["lanes"][1]["events"])
         passes += shown["timeline"]["labels"][e[0].get<std::size_t>()][1] == "forward" ? 1 : 0;
     CHECK(passes == 4);
+}
+
+TEST_CASE("devices that no stage has are a line of the timeline too") {
+    auto const c = test::two_devices();
+    auto const model = perceptron(2);
+    pipeline_draft const draft{{{0, 2, {0}}}, 2};
+    auto const p = plan_draft(model, program_layers{{0, 2, 5}, {"first", "second"}}, c, draft, clp::ratio_solver{});
+    REQUIRE(p.exists());
+    auto const lanes = data_of(html::plan_page(p, model, c))["timeline"]["lanes"];
+    REQUIRE(lanes.size() == 2);
+    CHECK(lanes[1] ==
+          nlohmann::json{{"name", "left out: 1 x " + c.types[1].name}, {"events", nlohmann::json::array()}});
 }
 
 TEST_CASE("the page of a plan of one stage has its timeline by device, and the families beside it") {
@@ -149,7 +161,7 @@ TEST_CASE("the page of a plan of one stage has its timeline by device, and the f
     CHECK(events == turned.events.size());
     std::string all;
     for (auto const& word : shown["words"]) all += word.get<std::string>() + '\n';
-    for (auto const* said : {"in turn: 2 micro-batches", "Most time goes to", "memory does not bind",
+    for (auto const* said : {"in turn: 2 micro-batches", "Most time goes to", " % of its memory.",
                              "The best of another family is one axis, which takes 2.00 times as long."})
         CHECK_MESSAGE(all.find(said) != std::string::npos, said);
 }
@@ -177,6 +189,14 @@ TEST_CASE("a page says that there is no plan, and why") {
     CHECK(shown["exists"] == false);
     CHECK(shown["words"][0].get<std::string>().find(p.reason) != std::string::npos);
     CHECK(shown["status"] == "infeasible");
+
+    staged_plan stages;
+    stages.status = search::status::infeasible;
+    stages.reason = "too large";
+    stages.families["one axis"].reason = "too large";
+    stages.families["turns"].reason = "one sample";
+    auto const words = data_of(html::plan_page(stages, model, c))["words"];
+    CHECK(words == nlohmann::json{"There is no plan: too large", "one axis: too large.", "turns: one sample."});
 }
 
 TEST_CASE("the page of a thousand operators is less than a megabyte, on devices of which no two are alike") {

@@ -27,7 +27,10 @@ def seconds(value):
         return "0 s"
     if value >= 0.1:
         return significant(value, 4) + " s"
-    return significant(value * 1e3, 3) + " ms" if value >= 1e-4 else significant(value * 1e6, 3) + " µs"
+    for factor, unit in ((1e3, "ms"), (1e6, "µs"), (1e9, "ns")):
+        if value * factor >= 0.1:
+            break
+    return significant(value * factor, 3) + " " + unit
 
 
 def significant(value, digits):
@@ -96,6 +99,34 @@ def check_room(browser, name):
     assert browser.printed().startswith(b"%PDF"), name
 
 
+def check_colours(browser, name):
+    """What is written on a bar stands out from it by the factor of 4.5 that WCAG 2 asks for, and no two kinds of memory look alike."""
+    def luminance(colour):
+        parts = [int(colour[n:n + 2], 16) / 255 for n in (1, 3, 5)]
+        red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    for dark in (False, True):
+        browser.show(1280, dark)
+        for kind, fill, written in browser.ask("Object.keys(colours).map(k => [k, colour(k), inkOn(colour(k))])"):
+            least, most = sorted((luminance(fill), luminance(written)))
+            assert (most + 0.05) / (least + 0.05) >= 4.5, (name, dark, kind, fill, written)
+        kinds = browser.ask("Object.keys(plan.devices[0].memory).map((k, n) => ink('--memory-' + n))")
+        assert all(kinds) and len(set(kinds)) == len(kinds), (name, kinds)
+
+
+def check_none(browser, name, *arguments):
+    """Without a plan the page says why."""
+    page = folder / (name + ".html")
+    made = subprocess.run([heddle, "plan", *arguments, "--html", page, "--json"], stdout=subprocess.PIPE)
+    assert made.returncode == 3, made
+    browser.open(page)
+    text = browser.ask("document.body.innerText")
+    assert json.loads(made.stdout)["reason"] in text and "infeasible" in text and "NaN" not in text, text
+    assert browser.ask("[...document.querySelectorAll('section')].every(s => s.hidden)"), name
+    assert not browser.complaints, f"{name}: {browser.complaints}"
+
+
 def check(browser, name, *arguments):
     plan, page = folder / (name + ".json"), folder / (name + ".html")
     subprocess.run([heddle, "plan", *arguments, "--out", plan, "--html", page, "--no-times"], stdout=subprocess.PIPE, check=True)
@@ -120,13 +151,17 @@ def check(browser, name, *arguments):
                 assert tensor["name"] in text, f"{name}: {tensor['name']} is not shown"
         fullest = max(sum(memory.values()) for memory in part["memory"])
         assert size(fullest) in text, f"{name}: {size(fullest)} of memory is not shown"
+    assert "times that" not in text and not re.search(r"0\.00\d+ µs", text), name
     beside = json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])
+    longer = sum(cost is not None and cost > 3 * of["cost"] for _, cost, _ in beside["families"])
+    assert browser.ask("document.querySelectorAll('#families .beyond').length") == longer, f"{name}: bars that are cut"
     for field, place in (("sensitivity", "changes"), ("sweep", "sizes")):
         assert (field not in beside) == (f'<section id="{place}" hidden' in elements), f"{name}: {field}"
     for row in beside.get("sensitivity", {}).get("numbers", []):
         assert row["name"] in text, f"{name}: {row['name']} is not shown"
     assert elements.count("<circle") == sum("cost" in row for row in beside.get("sweep", [])), f"{name}: points are missing"
     check_room(browser, name)
+    check_colours(browser, name)
     check_timeline(browser, beside["timeline"])
     check_search(browser, next(tensor["name"] for tensor in plans[-1]["tensors"] if tensor["role"] == "parameter"))
     assert not browser.complaints, f"{name}: {browser.complaints}"
@@ -142,3 +177,4 @@ with chromium.Chromium() as browser:
     check(browser, "mesh", "--mesh", "8x4", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
     check(browser, "stages", "--planner", "joint", "--model", models + "vgg19.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
     check(browser, "changes", "--planner", "hap", "--model", "examples/formats/model.json", "--cluster", clusters + "p100x4.json", "--sensitivity", "--sweep")
+    check_none(browser, "none", "--planner", "hap", "--model", models + "vit_2.json.gz", "--cluster", clusters + "p100x4.json", "--memory-limit", "1e8")

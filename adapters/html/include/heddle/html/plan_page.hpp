@@ -78,9 +78,9 @@ namespace detail {
 <section id="changes"><h2>How far the cluster may change</h2><div id="sensitivity"></div></section>
 <section id="sizes"><h2>Over numbers of devices</h2><div id="sweep"></div></section>
 <section id="timeline"><h2>One iteration</h2>
-<p class="soft"><span class="key" style="background:var(--forward)"></span>forward<span class="key" style="background:var(--backward)"></span>backward<span class="key" style="background:var(--communication)"></span>communication<span class="key" style="background:var(--update)"></span>update<span class="key" style="background:var(--field);outline:1px solid var(--line)"></span>idle</p>
+<p class="soft" id="kinds"></p>
 <p class="screen"><button id="closer">closer</button> <button id="wider">wider</button> <button id="earlier">earlier</button> <button id="later">later</button> <button id="all">all</button>
-<span class="soft">or Ctrl and wheel, drag, double click; keys: arrows, + and -, 0</span></p>
+<span class="soft">or Ctrl and wheel, drag, double click; keys: arrows, + and -, 0. A bar that is pointed at, or tapped, is told of below.</span></p>
 <canvas id="chart" tabindex="0" role="img" aria-label="Timeline of one iteration; the table below has its sums"></canvas>
 <p class="soft" id="note"></p>
 <p id="tip" role="status"></p>

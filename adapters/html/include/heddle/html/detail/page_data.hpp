@@ -53,10 +53,11 @@ template <class Plan>
     return result;
 }
 
-/// Says how full the fullest device is, and whether its memory is what forbids other plans.
-[[nodiscard]] inline std::string memory_in_words(double part) {
-    return "The fullest device uses " + heddle::detail::fixed(100 * part, 1) + " % of its memory" +
-           (part > 0.95 ? ": memory binds." : ": memory does not bind.");
+/// Says how full the fullest device is, and for which other plans there is too little memory.
+[[nodiscard]] inline std::string memory_in_words(double part, std::vector<std::string> const& forbidden) {
+    std::string names;
+    for (auto const& name : forbidden) names += (names.empty() ? "; there is too little for " : ", ") + name;
+    return "The fullest device uses " + heddle::detail::fixed(100 * part, 1) + " % of its memory" + names + ".";
 }
 
 /// The data of a plan's page. Refers to what it is given.
@@ -90,11 +91,11 @@ public:
         if (!plan_.exists()) return result;
         result["words"] = words(result["best"]);
         result["time"] = {{"compute", plan_.time.compute},
-                          {"forward_communication", plan_.time.forward_communication},
-                          {"backward_communication", plan_.time.backward_communication},
-                          {"gradient_communication", plan_.time.gradient_communication},
+                          {"forward communication", plan_.time.forward_communication},
+                          {"backward communication", plan_.time.backward_communication},
+                          {"gradient communication", plan_.time.gradient_communication},
                           {"update", plan_.time.update},
-                          {"parameter_communication", plan_.time.parameter_communication}};
+                          {"gathers of updated parameters", plan_.time.parameter_communication}};
         result["devices"] = devices();
         result["parameters"] = parameters();
         result["operators"] = operators();
@@ -156,8 +157,8 @@ public:
         }
         return rows;
     }
-    /// Says where the time goes, and whether memory binds.
-    [[nodiscard]] std::vector<std::string> reasons() const {
+    /// Says where the time goes, and how full memory is.
+    [[nodiscard]] std::vector<std::string> reasons(std::vector<std::string> const& forbidden) const {
         std::pair<char const*, double> longest{"computation", plan_.time.compute};
         for (auto const& term : {std::pair{"communication of the forward pass", plan_.time.forward_communication},
                                  std::pair{"communication of the backward pass", plan_.time.backward_communication},
@@ -171,7 +172,7 @@ public:
         double fullest = 0;
         for (std::size_t d = 0; d < plan_.memory.size(); ++d)
             fullest = std::max(fullest, plan_.memory[d].total() / plan_.devices[d].memory_limit.value);
-        result.push_back(memory_in_words(fullest));
+        result.push_back(memory_in_words(fullest, forbidden));
         return result;
     }
     /// The devices of each kind, in the order of the first.
@@ -243,7 +244,10 @@ private:
 
     [[nodiscard]] std::vector<std::string> words(json const& best) const {
         auto result = sentences(words_of(plan_));
-        for (auto& text : reasons()) result.push_back(std::move(text));
+        std::vector<std::string> forbidden;
+        for (auto const& [strategy, s] : plan_.baselines)
+            if (!s) forbidden.push_back(strategy);
+        for (auto& text : reasons(forbidden)) result.push_back(std::move(text));
         if (!best.is_null())
             result.push_back("The best well-known strategy is " + best["name"].get<std::string>() + ", which takes " +
                              heddle::detail::fixed(best["seconds"].get<double>() / plan_.cost(), 2) +

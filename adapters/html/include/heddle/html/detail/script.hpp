@@ -10,13 +10,23 @@ namespace heddle::html::detail {
 inline constexpr char const* script = R"js(
 "use strict";
 const plan = JSON.parse(document.getElementById("data").textContent);
-const colours = { forward: "--forward", backward: "--backward", communication: "--communication", update: "--update", memory: "--memory" };
-const colour = name => getComputedStyle(document.documentElement).getPropertyValue(colours[name]).trim();
+const colours = { forward: "--forward", backward: "--backward", communication: "--communication", update: "--update" };
 const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const colour = name => ink(colours[name]);
+// Of black and white, what is easier to read on a colour.
+const inkOn = paper => {
+  const [red, green, blue] = paper.match(/[0-9a-f]{2}/g).map(part => parseInt(part, 16) / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
+};
 
 // ---- words and numbers
 
-const seconds = s => s === 0 ? "0 s" : s >= 0.1 ? s.toPrecision(4) + " s" : s >= 1e-4 ? (s * 1e3).toPrecision(3) + " ms" : (s * 1e6).toPrecision(3) + " µs";
+const seconds = s => {
+  if (s === 0) return "0 s";
+  if (s >= 0.1) return s.toPrecision(4) + " s";
+  const [by, unit] = [[1e3, " ms"], [1e6, " µs"], [1e9, " ns"]].find(([by]) => s * by >= 0.1) || [1e9, " ns"];
+  return (s * by).toPrecision(3) + unit;
+};
 const size = b => b >= 1e9 ? (b / 1e9).toFixed(3) + " GB" : b >= 1e6 ? (b / 1e6).toFixed(1) + " MB" : (b / 1e3).toFixed(1) + " kB";
 const rounded = v => v >= 1000 ? v.toFixed(0) : v.toPrecision(3);
 const percent = part => (100 * part).toFixed(1) + " %";
@@ -40,16 +50,18 @@ function table(columns, rows) {
 }
 function bar(parts, whole) {
   return element("div", { class: "bar", role: "img", "aria-label": parts.map(p => p.name + " " + percent(p.value / whole)).join(", ") },
-    ...parts.map(p => element("i", { title: p.name + ": " + p.text, style: "background:var(" + p.colour + ");width:" + 100 * p.value / whole + "%;opacity:" + (p.opacity || 1) })));
+    ...parts.map(p => element("i", { title: p.name + ": " + p.text, class: p.value > whole ? "beyond" : "", style: "background:var(" + p.colour + ");width:" + 100 * Math.min(1, p.value / whole) + "%" })));
 }
+const key = (colour, name) => element("span", { class: "named" }, element("span", { class: "key", style: "background:var(" + colour + ")" }), name);
 const scrolled = made => element("div", { class: "scroll" }, made);
 const section = id => document.getElementById(id);
 
 // ---- what was decided
 
 function showSummary() {
-  const figures = [["per iteration", seconds(plan.seconds)], ["status", plan.status + (plan.limit ? " (" + plan.limit + ")" : "")], ["gap" , plan.gap < 5e-7 ? "0 %" : (100 * plan.gap).toPrecision(2) + " %"],
-    [plan.ofFamilies ? "best of another family" : "best well-known strategy", plan.best ? (plan.best.seconds / plan.seconds).toFixed(2) + " times that" : plan.families.length ? "none" : "none tried"]];
+  const status = ["status", plan.status + (plan.limit ? " (" + plan.limit + ")" : "")];
+  const figures = !plan.exists ? [status] : [["per iteration", seconds(plan.seconds)], status, ["gap", plan.gap < 5e-7 ? "0 %" : (100 * plan.gap).toPrecision(2) + " %"],
+    [plan.ofFamilies ? "the best of another family" : "the best well-known strategy", plan.best ? (plan.best.seconds / plan.seconds).toFixed(2) + " times as long" : plan.families.length ? "none" : "none tried"]];
   section("figures").append(...figures.map(([name, value]) => element("div", null, element("b", null, value), element("span", { class: "soft" }, name))));
   section("words").append(...plan.words.map(text => element("li", null, text)));
   if (plan.warnings.length) section("warnings").append(element("h2", null, "Warnings"), element("ul", null, ...plan.warnings.map(w => element("li", null, w))));
@@ -67,7 +79,7 @@ function showTime() {
   const terms = Object.entries(plan.time);
   const colourOf = name => name === "compute" || name === "pipeline" ? "--forward" : name === "update" ? "--update" : "--communication";
   section("time").append(scrolled(table(
-    [{ title: "term", of: r => r[0].replaceAll("_", " ") }, { title: "seconds", number: true, of: r => seconds(r[1]) },
+    [{ title: "term", of: r => r[0] }, { title: "seconds", number: true, of: r => seconds(r[1]) },
      { title: "part", number: true, of: r => percent(r[1] / plan.seconds) },
      { title: "", of: r => bar([{ name: r[0], text: seconds(r[1]), value: r[1], colour: colourOf(r[0]) }], plan.seconds) }], terms)));
 }
@@ -78,13 +90,14 @@ function showFamilies() {
   if (chosen) chosen.mine = true;
   else rows.push({ name: "this plan", s: plan.seconds, note: "", mine: true });
   rows.sort((a, b) => (a.s ?? Infinity) - (b.s ?? Infinity));
-  const most = Math.min(3 * plan.seconds, Math.max(...rows.map(r => r.s ?? 0))); // what is much longer would hide the rest
+  const longest = Math.max(...rows.map(r => r.s ?? 0)), most = Math.min(3 * plan.seconds, longest); // what is much longer would hide the rest
   section("families").append(scrolled(table(
     [{ title: plan.ofFamilies ? "family" : "strategy", of: r => r.name + (r.note ? " (" + r.note + ")" : "") }, { title: "seconds", number: true, of: r => r.s == null ? (plan.ofFamilies ? "none" : "does not fit") : seconds(r.s) },
      { title: "times the plan", number: true, of: r => r.s == null ? "" : (r.s / plan.seconds).toFixed(2) },
-     { title: "", of: r => r.s == null ? "" : bar([{ name: r.name, text: seconds(r.s), value: Math.min(r.s, most), colour: r.mine ? "--accent" : "--soft" }], most) }], rows)));
+     { title: "", of: r => r.s == null ? "" : bar([{ name: r.name, text: seconds(r.s), value: r.s, colour: r.mine ? "--accent" : "--soft" }], most) }], rows)));
   const bounds = [["lower bound among " + plan.space, plan.lowerBound]];
   if (plan.globalLowerBound != null) bounds.push(["lower bound at any ratios", plan.globalLowerBound]);
+  if (longest > most) section("families").append(element("p", { class: "soft" }, "A bar that ends in a gap is longer: it is cut at 3 times the plan."));
   section("families").append(element("p", { class: "soft" }, bounds.map(([name, s]) => name + ": " + seconds(s)).join("; ") + "."));
 }
 
@@ -92,9 +105,9 @@ function showMemory() {
   const kinds = Object.keys(plan.devices[0].memory);
   const most = Math.max(...plan.devices.map(d => Math.max(d.limit, total(d))));
   function total(d) { return Object.values(d.memory).reduce((a, b) => a + b, 0); }
-  const parts = d => kinds.map((k, n) => ({ name: k, text: size(d.memory[k]), value: d.memory[k], colour: n % 2 ? "--memory" : "--forward", opacity: 1 - 0.13 * n }));
+  const parts = d => kinds.map((k, n) => ({ name: k, text: size(d.memory[k]), value: d.memory[k], colour: "--memory-" + n }));
   section("memory").append(
-    element("p", { class: "soft" }, "Of devices that are alike, the fullest. Bars are of the largest limit; kinds from left to right: " + kinds.join(", ") + "."),
+    element("p", { class: "soft" }, "Of devices that are alike, the fullest. Bars are of the largest limit:", ...kinds.map((k, n) => key("--memory-" + n, k))),
     scrolled(table(
       [{ title: "devices", of: r => r.numbers }, { title: "type", of: r => r.name }, { title: "share", number: true, of: r => r.ratios.map(percent).join(", ") },
        ...kinds.map(k => ({ title: k, number: true, of: r => size(r.memory[k]) })),
@@ -185,9 +198,9 @@ function showBlocks() {
   if (2 * rows.length > plan.parameters.length) { section("blocks").hidden = true; return; }
   const name = r => r.parts.map(part => part ?? ranges(r.numbers)).join(".");
   const stage = plan.stages ? [{ title: "stage", number: true, of: r => String(r.row[6]) }] : [];
-  section("repeated").append(scrolled(table([{ title: "parameters", name: true, of: name }, { title: "blocks", number: true, of: r => String(r.numbers.length) }, { title: "shape", of: r => r.row[1] },
+  searchable("repeated", [{ title: "parameters", name: true, of: name }, { title: "blocks", number: true, of: r => String(r.numbers.length) }, { title: "shape", of: r => r.row[1] },
     { title: "stored", form: true, of: r => r.row[2] }, { title: "used", form: true, of: r => r.row[3] }, { title: "that is", of: r => r.row[4] },
-    { title: "each", number: true, of: r => size(r.row[5]) }, ...stage], rows)));
+    { title: "each", number: true, of: r => size(r.row[5]) }, ...stage], rows, "blocks");
 }
 
 function showTables() {
@@ -204,33 +217,45 @@ function showTables() {
 function showTimeline() {
   const canvas = section("chart"), tip = section("tip"), lanes = plan.timeline.lanes, labels = plan.timeline.labels;
   if (!lanes.length) { section("timeline").hidden = true; return; }
+  section("kinds").append(...Object.entries({ ...colours, idle: "--field" }).map(([name, of]) => key(of, name)));
   section("note").textContent = plan.timeline.note || "";
-  const row = 26, left = 120, foot = 22, whole = plan.timeline.total;
-  let from = 0, to = whole, at = null;
+  const bars = 26, foot = 22, whole = plan.timeline.total;
+  let from = 0, to = whole, at = null, left = 0, head = 0, row = bars; // each line's name is left of its bars, or at their head
   const context = canvas.getContext("2d");
   const x = (t, width) => left + (t - from) / (to - from) * (width - left);
   function draw() {
-    const width = canvas.clientWidth, height = lanes.length * row + foot, scale = window.devicePixelRatio || 1;
+    const width = canvas.clientWidth, font = size => { context.font = size + "px system-ui, sans-serif"; };
+    font(12);
+    const widest = Math.max(...lanes.map(lane => context.measureText(lane.name).width)) + 10;
+    left = widest < 0.35 * width ? widest : 0; head = left ? 0 : 16; row = head + bars;
+    const height = lanes.length * row + foot, scale = window.devicePixelRatio || 1;
     canvas.width = width * scale; canvas.height = height * scale; canvas.style.height = height + "px";
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.clearRect(0, 0, width, height);
-    context.font = "12px system-ui, sans-serif"; context.textBaseline = "middle";
+    context.textBaseline = "middle";
+    const fills = Object.fromEntries(Object.keys(colours).map(name => [name, colour(name)])), inks = Object.fromEntries(Object.entries(fills).map(([name, fill]) => [name, inkOn(fill)]));
     lanes.forEach((lane, n) => {
-      context.fillStyle = ink("--field"); context.fillRect(left, n * row + 2, width - left, row - 4);
+      const top = n * row + head, middle = top + bars / 2;
+      context.fillStyle = ink("--field"); context.fillRect(left, top + 2, width - left, bars - 4);
       for (const [label, start, duration] of lane.events) {
         if (start + duration < from || start > to) continue;
         const begin = Math.max(left, x(start, width)), end = Math.min(width, x(start + duration, width));
-        context.fillStyle = colour(labels[label][1]);
-        context.fillRect(begin, n * row + 2, Math.max(end - begin - (end - begin > 3 ? 0.7 : 0), 0.4), row - 4);
-        // Where a pass's name does not fit, the number of its micro-batch may.
-        const name = labels[label][0], length = text => context.measureText(text).width, room = end - begin, pass = /^(?:forward|backward) (\d+)$/.exec(name);
-        const text = pass && length(name) + 8 > room ? pass[1] : name, fits = length(text) + 4 <= room;
-        if (fits || room > 60) {
-          context.save(); context.beginPath(); context.rect(begin, n * row, room - 2, row); context.clip();
-          context.fillStyle = "#fff"; context.fillText(text, fits ? (begin + end - length(text)) / 2 : begin + 4, n * row + row / 2); context.restore();
-        }
+        const room = end - begin, [name, kind] = labels[label];
+        context.fillStyle = fills[kind];
+        context.fillRect(begin, top + 2, Math.max(room - (room > 3 ? 0.7 : 0), 0.4), bars - 4);
+        if (room < 6) continue;
+        // Where a pass's name does not fit, the number of its micro-batch may, if it is small.
+        font(12);
+        const length = text => context.measureText(text).width, pass = /^(?:forward|backward) (\d+)$/.exec(name);
+        const text = pass && length(name) + 8 > room ? pass[1] : name;
+        if (pass && length(text) + 4 > room) font(9);
+        const fits = length(text) + 2 <= room;
+        if (!fits && (pass || room <= 60)) continue;
+        context.save(); context.beginPath(); context.rect(begin, top, room - 1, bars); context.clip();
+        context.fillStyle = inks[kind]; context.fillText(text, fits ? (begin + end - length(text)) / 2 : begin + 4, middle); context.restore();
       }
-      context.fillStyle = ink("--ink"); context.fillText(lane.name, 2, n * row + row / 2, left - 6);
+      font(12);
+      context.fillStyle = ink("--ink"); context.fillText(lane.name, 2, head ? n * row + head / 2 + 2 : middle);
     });
     const least = (to - from) * 90 / Math.max(width - left, 90), power = Math.pow(10, Math.floor(Math.log10(least)));
     const every = power * [1, 2, 5, 10].find(n => n * power >= least); // ticks at least 90 pixels apart
@@ -241,7 +266,7 @@ function showTimeline() {
       if (x(t, width) + 2 + context.measureText(label).width < width) context.fillText(label, x(t, width) + 2, height - foot / 2);
     }
     if (at) { context.strokeStyle = ink("--ink"); context.lineWidth = 2; const [label, start, duration] = lanes[at[0]].events[at[1]];
-      context.strokeRect(x(start, width), at[0] * row + 2, Math.max(x(start + duration, width) - x(start, width), 2), row - 4); }
+      context.strokeRect(x(start, width), at[0] * row + head + 2, Math.max(x(start + duration, width) - x(start, width), 2), bars - 4); }
   }
   function tell() {
     if (!at) { tip.textContent = ""; return; }
@@ -293,7 +318,10 @@ function showTimeline() {
   function step(by) { at = at ? [at[0], Math.min(Math.max(0, at[1] + by), lanes[at[0]].events.length - 1)] : [0, 0]; show(); }
   function lane(by) {
     if (!at) return step(0);
-    const start = lanes[at[0]].events[at[1]][1], n = Math.min(Math.max(0, at[0] + by), lanes.length - 1);
+    const start = lanes[at[0]].events[at[1]][1];
+    let n = at[0] + by;
+    while (lanes[n] && !lanes[n].events.length) n += by; // a device that is left out
+    if (!lanes[n]) return;
     const later = lanes[n].events.findIndex(e => e[1] + e[2] > start);
     at = [n, later < 0 ? lanes[n].events.length - 1 : later]; show();
   }
@@ -302,9 +330,10 @@ function showTimeline() {
   window.addEventListener("resize", draw);
   for (const media of ["(prefers-color-scheme: dark)", "print"]) window.matchMedia(media).addEventListener("change", draw);
   draw();
-  const sums = lanes.map(l => { const sum = { name: l.name, forward: 0, backward: 0, communication: 0, update: 0 }; for (const [label, , duration] of l.events) sum[labels[label][1]] += duration; return sum; });
+  const sums = lanes.map(l => { const sum = { name: l.name, rounding: l.events.length, forward: 0, backward: 0, communication: 0, update: 0 }; for (const [label, , duration] of l.events) sum[labels[label][1]] += duration; return sum; });
+  const idle = r => { const rest = whole - r.forward - r.backward - r.communication - r.update; return rest > r.rounding ? rest : 0; }; // times are whole nanoseconds
   section("busy").append(table([{ title: "line", of: r => r.name }, ...["forward", "backward", "communication", "update"].map(k => ({ title: k, number: true, of: r => seconds(r[k] / 1e9) })),
-    { title: "idle", number: true, of: r => seconds(Math.max(0, whole - r.forward - r.backward - r.communication - r.update) / 1e9) }], sums));
+    { title: "idle", number: true, of: r => seconds(idle(r) / 1e9) }], sums));
 }
 
 document.title = plan.title;

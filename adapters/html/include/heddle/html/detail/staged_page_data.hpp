@@ -40,7 +40,10 @@ public:
     [[nodiscard]] json object() const {
         auto result = outcome_of(plan_);
         add_families(result);
-        if (!plan_.exists()) return result;
+        if (!plan_.exists()) {
+            for (auto const& [family, f] : plan_.families) result["words"].push_back(family + ": " + f.reason + ".");
+            return result;
+        }
         if (plan_.is_plain()) {
             add_plain(result);
             return result;
@@ -67,11 +70,20 @@ private:
         auto shown = data.object();
         for (auto const* of_stage : {"limit", "globalLowerBound"}) shown.erase(of_stage);
         shown["words"] = sentences(words_of(plan_));
-        for (auto& text : data.reasons()) shown["words"].push_back(std::move(text));
+        for (auto& text : data.reasons(forbidden())) shown["words"].push_back(std::move(text));
         shown["words"].push_back(best_in_words(result["best"]));
         shown["devices"] = devices_of(s, data);
+        for (auto& lane : left_out()) shown["timeline"]["lanes"].push_back(std::move(lane));
         shown.update(result);
         result = std::move(shown);
+    }
+
+    /// Returns the families that would need more memory than there is.
+    [[nodiscard]] std::vector<std::string> forbidden() const {
+        std::vector<std::string> result;
+        for (auto const& [family, f] : plan_.families)
+            if (!f.cost && f.reason.find("memory") != std::string::npos) result.push_back(family);
+        return result;
     }
 
     [[nodiscard]] static std::string percent(double part) { return heddle::detail::fixed(100 * part, 1) + " %"; }
@@ -83,7 +95,7 @@ private:
                heddle::detail::fixed(best["seconds"].get<double>() / plan_.cost(), 2) + " times as long.";
     }
 
-    /// Says what the plan does, where its time goes, and whether memory binds.
+    /// Says what the plan does, where its time goes, and how full memory is.
     [[nodiscard]] std::vector<std::string> words(json const& best) const {
         auto result = sentences(words_of(plan_));
         auto const terms = terms_of(plan_, cluster_);
@@ -97,7 +109,7 @@ private:
             if (term.second > longest.second) longest = term;
         result.push_back(std::string("In the slowest stage most time goes to ") + longest.first + ": " +
                          percent(longest.second / terms.total().value) + ".");
-        result.push_back(memory_in_words(terms.used / terms.limit));
+        result.push_back(memory_in_words(terms.used / terms.limit, forbidden()));
         result.push_back(best_in_words(best));
         return result;
     }
@@ -165,6 +177,22 @@ private:
         return result;
     }
 
+    /// Returns a lane, on which nothing happens, for the devices of each type that no stage has.
+    [[nodiscard]] json left_out() const {
+        auto const devices = placed_devices(cluster_);
+        std::vector<bool> is_used(devices.size());
+        for (auto const& s : plan_.stages)
+            for (auto const d : s.devices) is_used[d] = true;
+        std::map<std::string, std::size_t> unused;
+        for (std::size_t d = 0; d < devices.size(); ++d)
+            if (!is_used[d]) ++unused[devices[d].type];
+        json result = json::array();
+        for (auto const& [type, number] : unused)
+            result.push_back(
+                {{"name", "left out: " + std::to_string(number) + " x " + type}, {"events", json::array()}});
+        return result;
+    }
+
     [[nodiscard]] json lanes(staged_timeline const& t) const {
         json labels = json::array(), own = json::array(), sent = json::array(), result = json::array();
         for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
@@ -192,6 +220,7 @@ private:
             result.push_back(std::move(own[s]));
             if (!sent[s]["events"].empty()) result.push_back(std::move(sent[s]));
         }
+        for (auto& lane : left_out()) result.push_back(std::move(lane));
         json timeline{{"total", std::llround(end * 1e9)}, {"labels", labels}, {"lanes", result}};
         if (shown < t.events.size())
             timeline["note"] =

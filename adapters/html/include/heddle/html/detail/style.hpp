@@ -10,10 +10,12 @@ namespace heddle::html::detail {
 inline constexpr char const* style = R"css(
 :root { color-scheme: light;
   --paper: #fff; --ink: #1b1f24; --soft: #5a6472; --line: #d8dde3; --field: #f4f6f8;
-  --forward: #3b78c2; --backward: #7fa9dc; --communication: #d9822b; --update: #6f9a45; --memory: #8a6fb0; --accent: #0b5cad; }
+  --forward: #3b78c2; --backward: #7fa9dc; --communication: #d9822b; --update: #6f9a45; --accent: #0b5cad;
+  --memory-0: #3b78c2; --memory-1: #8cb8e8; --memory-2: #8a5fb0; --memory-3: #c9a227; --memory-4: #2f9e77; --memory-5: #d9822b; }
 @media screen and (prefers-color-scheme: dark) { :root { color-scheme: dark;
   --paper: #14171b; --ink: #e4e8ec; --soft: #9aa5b1; --line: #343b44; --field: #1d2228;
-  --forward: #5b97e0; --backward: #34588a; --communication: #e39a4a; --update: #8bb860; --memory: #a78dcc; --accent: #7db7f5; } }
+  --forward: #5b97e0; --backward: #34588a; --communication: #e39a4a; --update: #8bb860; --accent: #7db7f5;
+  --memory-0: #5b97e0; --memory-1: #a9cdf5; --memory-2: #a97fd0; --memory-3: #d8b545; --memory-4: #3fae88; --memory-5: #e39a4a; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 72rem; padding: 1rem; background: var(--paper); color: var(--ink);
   font: 16px/1.45 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
@@ -28,8 +30,8 @@ th, td { text-align: left; padding: .2rem .6rem .2rem 0; border-bottom: 1px soli
 th { color: var(--soft); font-weight: 600; } th.number { text-align: right; } td.form { min-width: 5.5rem; } td.name { overflow-wrap: anywhere; } td:first-child { min-width: 7.5rem; }
 .scroll { overflow-x: auto; } .tall { max-height: 32rem; overflow: auto; } .tall thead th { position: sticky; top: 0; background: var(--paper); }
 .bar { display: flex; height: 1.1rem; min-width: 6rem; background: var(--field); border-radius: 2px; overflow: hidden; }
-.bar i { display: block; height: 100%; }
-.key { display: inline-block; width: .8rem; height: .8rem; border-radius: 2px; margin: 0 .3rem 0 .8rem; vertical-align: -.05rem; }
+.bar i { display: block; height: 100%; } .bar .beyond { mask-image: linear-gradient(105deg, #000 calc(100% - 1.4rem), #0000 0 calc(100% - 1rem), #000 0); }
+.named { white-space: nowrap; } .key { display: inline-block; outline: 1px solid var(--line); width: .8rem; height: .8rem; border-radius: 2px; margin: 0 .3rem 0 .8rem; vertical-align: -.05rem; }
 .mine { font-weight: 600; }
 input[type=search] { font: inherit; width: 100%; max-width: 24rem; padding: .35rem .5rem; margin: .4rem 0; border: 1px solid var(--line);
   border-radius: 4px; background: var(--field); color: inherit; }
