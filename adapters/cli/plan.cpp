@@ -43,20 +43,21 @@ nlohmann::ordered_json fields_of(std::vector<plan_note> const& notes) {
 }
 
 std::string page_of(plan const& p, std::vector<plan_note> const& notes, program const& model, cluster const& c) {
-    return html::plan_page(p, index_program(model), timeline_of(p, c), fields_of(notes));
+    return html::plan_page(p, index_program(model), p.exists() ? timeline_of(p, c) : timeline(), fields_of(notes));
 }
 std::string page_of(staged_plan const& p, std::vector<plan_note> const& notes, program const& model, cluster const& c) {
     return html::plan_page(p, model, c, fields_of(notes));
 }
 
-/// Stages the files that the arguments ask for.
+/// Stages the files that the arguments ask for; if there is no plan, the page alone, which says why.
 void write_files(any_plan const& made, std::vector<plan_note> const& notes, plan_arguments const& arguments,
                  plan_input const& input, std::vector<json::staged_file>& files) {
-    if (!arguments.out.empty()) files.emplace_back(arguments.out, text_of(made, arguments));
+    bool const is_made = exists(made);
+    if (is_made && !arguments.out.empty()) files.emplace_back(arguments.out, text_of(made, arguments));
     auto const write = [&]<class Plan>(Plan const& p) {
         if constexpr (!std::is_same_v<Plan, pipeline_plan>) { // of which there are no others
-            auto const c = counted_by(p, input.cluster, arguments.hap.group_machines);
-            if (!arguments.trace.empty()) files.emplace_back(arguments.trace, trace_of(p, c));
+            auto const c = is_made ? counted_by(p, input.cluster, arguments.hap.group_machines) : input.cluster;
+            if (is_made && !arguments.trace.empty()) files.emplace_back(arguments.trace, trace_of(p, c));
             if (!arguments.html.empty()) files.emplace_back(arguments.html, page_of(p, notes, input.model.program, c));
         }
     };
@@ -166,8 +167,8 @@ int run_plan(plan_arguments const& given) {
         if (arguments.sensitivity) notes.push_back(sensitivity_of(arguments, input, made, *attended));
         if (arguments.sweep) notes.push_back(sweep_over_devices(arguments, input, made, *attended));
         if (arguments.spare > 0) notes.push_back(plan_for_losses(arguments, input, made, *attended, files));
-        write_files(made, notes, arguments, input, files);
     }
+    write_files(made, notes, arguments, input, files);
     attended.reset();
     return conclude(made, notes, arguments, std::move(files));
 }
