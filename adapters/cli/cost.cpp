@@ -40,10 +40,16 @@ struct held_memory {
     bytes needed, limit;
 };
 
+/// A part of the price by its name in a file and in words.
+struct price_term {
+    char const *field, *words;
+    double seconds;
+};
+
 /// The price of a plan of either kind on the named cluster.
 struct plan_price {
     double total = 0, when_planned = 0;
-    std::vector<std::pair<std::string, double>> terms;
+    std::vector<price_term> terms;
     std::vector<held_memory> devices;
     std::vector<std::string> warnings;
 };
@@ -53,12 +59,12 @@ plan_price price(plan const& p, cluster const& c) {
     auto const& t = cost.time;
     plan_price out{t.total(),
                    p.cost(),
-                   {{"compute", t.compute},
-                    {"forward_communication", t.forward_communication},
-                    {"backward_communication", t.backward_communication},
-                    {"gradient_communication", t.gradient_communication},
-                    {"update", t.update},
-                    {"parameter_communication", t.parameter_communication}},
+                   {{"compute", "compute", t.compute},
+                    {"forward_communication", "forward communication", t.forward_communication},
+                    {"backward_communication", "backward communication", t.backward_communication},
+                    {"gradient_communication", "gradient communication", t.gradient_communication},
+                    {"update", "update", t.update},
+                    {"parameter_communication", "gathers of updated parameters", t.parameter_communication}},
                    {},
                    {}};
     auto const types = c.devices();
@@ -72,11 +78,11 @@ plan_price price(staged_plan const& p, cluster const& c) {
     auto const& t = cost.time;
     plan_price out{t.total().value,
                    p.cost(),
-                   {{"pipeline", t.pipeline.value},
-                    {"shared_gradients", t.shared.value},
-                    {"gradients", t.gradients.value},
-                    {"update", t.update.value},
-                    {"parameters", t.parameters.value}},
+                   {{"pipeline", "pipeline", t.pipeline.value},
+                    {"shared_gradients", "gradients of what stages share", t.shared.value},
+                    {"gradients", "gradients", t.gradients.value},
+                    {"update", "update", t.update.value},
+                    {"parameters", "gathers of updated parameters", t.parameters.value}},
                    {},
                    {}};
     auto const places = placed_devices(c);
@@ -96,12 +102,13 @@ plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const&
     require_valid(verify_figures(model.program, p), arguments);
     auto const again = priced(model.program, p, c);
     auto const& t = again.time;
-    plan_price out{
-        t.total(),
-        p.cost(),
-        {{"pipeline", t.pipeline.value}, {"synchronisation", t.synchronisation.value}, {"update", t.update.value}},
-        {},
-        model.warnings};
+    plan_price out{t.total(),
+                   p.cost(),
+                   {{"pipeline", "pipeline", t.pipeline.value},
+                    {"synchronisation", "gradients", t.synchronisation.value},
+                    {"update", "update", t.update.value}},
+                   {},
+                   model.warnings};
     for (auto const& d : again.devices) out.devices.push_back({d.type, d.memory, d.memory_limit});
     return out;
 }
@@ -119,11 +126,8 @@ void print(plan_price const& p, std::string const& reason) {
     for (auto const& w : p.warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
     std::printf("%.6g s per iteration (%.6g s when planned)\n ", p.total, p.when_planned);
     char const* separator = "";
-    for (auto const& [name, seconds] : p.terms) {
-        std::string words = name;
-        for (auto& letter : words)
-            if (letter == '_') letter = ' ';
-        std::printf("%s %s %.6g", separator, words.c_str(), seconds);
+    for (auto const& [field, words, seconds] : p.terms) {
+        std::printf("%s %s %.6g", separator, words, seconds);
         separator = ",";
     }
     std::printf("\n");
@@ -136,7 +140,7 @@ void print_json(plan_price const& p, std::string const& reason) {
     if (!reason.empty()) out["reason"] = reason;
     out["cost"] = reason.empty() ? nlohmann::ordered_json(p.total) : nlohmann::ordered_json(nullptr);
     out["cost_when_planned"] = p.when_planned;
-    for (auto const& [name, seconds] : p.terms) out["time"][name] = seconds;
+    for (auto const& [field, words, seconds] : p.terms) out["time"][field] = seconds;
     for (auto const& d : p.devices) {
         out["memory_bytes"].push_back(d.needed.value);
         out["memory_limit_bytes"].push_back(d.limit.value);
