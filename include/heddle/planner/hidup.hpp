@@ -125,6 +125,10 @@ HEDDLE_INLINE plan run_hidup(indexed_program const& part, cluster const& c, rati
         if (second.exists() && (!result.exists() || second.cost() < result.cost())) result = std::move(second);
         result.statistics = statistics;
     }
+    if (run.programs.lacks_orders())
+        result.warnings.push_back("orders of the operators were left out, by the bound of " +
+                                  std::to_string(options.cuts) + " cuts of equally many" +
+                                  (proves ? "; the lower bound holds for them too" : ""));
     result.provenance.planner = "hidup";
     return result;
 }

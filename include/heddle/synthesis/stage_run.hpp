@@ -127,18 +127,16 @@ HEDDLE_INLINE void stage_run::describe(plan& p) {
     statistics.seconds = until.elapsed();
     p.statistics = statistics;
     p.provenance.cluster = programs.cluster().name;
-    if (p.exists() && p.status != search::status::optimal && p.lower_bound <= 0 && programs.has_bound())
-        p.warnings.push_back("no lower bound is proven: there was no time left for it");
-    if (programs.bounding())
-        p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options.width) +
-                             " states per cut; the lower bound holds for them too");
+    bool const proves = options.compares_and_proves; // else a bound is not this plan's to speak of
+    if (proves && p.exists() && p.status != search::status::optimal && p.lower_bound <= 0 && programs.has_bound())
+        p.warnings.push_back("no lower bound is proven for " + p.space +
+                             (until.is_over() ? ": there was no time left for it" : ""));
+    auto const left_out =
+        "programs were left out, by the width bound of " + std::to_string(options.width) + " states per cut";
+    if (programs.bounding()) p.warnings.push_back(left_out + (proves ? "; the lower bound holds for them too" : ""));
     else if (!programs.is_complete())
-        p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options.width) +
-                             " states per cut, as time was over or because an operator has too many operands; no "
-                             "lower bound is proven");
-    if (programs.lacks_orders())
-        p.warnings.push_back("orders of the operators were left out, by the bound of " + std::to_string(options.cuts) +
-                             " cuts of equally many; the lower bound holds for them too");
+        p.warnings.push_back(left_out + ", as time was over or because an operator has too many operands" +
+                             (proves ? "; no lower bound is proven" : ""));
 }
 
 } // namespace heddle

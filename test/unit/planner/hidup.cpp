@@ -9,6 +9,7 @@
 #include <heddle/synthesis/stage_programs.hpp>
 #include <heddle/synthesis/synthesise.hpp>
 #include <support/cases.hpp>
+#include <support/errors.hpp>
 #include <support/random_programs.hpp>
 
 #include <doctest/doctest.h>
@@ -370,7 +371,7 @@ TEST_CASE("moves are exchanged until no two in turn can be, and programs that a 
 
 TEST_CASE(
     "a narrow width leaves a bound that no program undercuts, and a plan no dearer than that of the given order") {
-    unsigned narrow = 0, proven = 0;
+    unsigned narrow = 0, proven = 0, ordered = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed + 2100);
@@ -379,6 +380,7 @@ TEST_CASE(
         hidup_options several{.compares = false};
         several.planning.training.micro_batches = 2;
         auto all = several.planning;
+        several.planning.cuts = 2;
         several.planning.width = static_cast<std::size_t>(random.between(2, 60));
         auto one = several;
         one.planning.cuts = 1;
@@ -389,6 +391,16 @@ TEST_CASE(
         CHECK(found.cost() <= given.cost() * (1 + 1e-9));
         narrow += std::ranges::any_of(found.warnings,
                                       [](auto const& w) { return w.find("width bound") != std::string::npos; });
+        for (auto const& w : found.warnings)
+            if (test::contains(w, "orders of the operators")) {
+                ++ordered;
+                CHECK(test::contains(w, "by the bound of 2 cuts"));
+            }
+        auto unproven = several;
+        unproven.planning.compares_and_proves = false;
+        unproven.worth_below = 0;
+        for (auto const& w : plan_hidup(made, c, clp::ratio_solver{}, unproven).warnings)
+            CHECK_FALSE(test::contains(w, "lower bound"));
         search::deadline const until;
         stage_programs programs(index_program(micro_batch_of(made, 2)), c, all, until);
         programs.take_all();
@@ -403,5 +415,6 @@ TEST_CASE(
         CHECK(found.cost() >= best.cost.seconds * (1 - 1e-9));
     }
     CHECK((narrow > 10 || test::sanitized));
+    CHECK((ordered > 5 || test::sanitized));
     CHECK((proven > 30 || test::sanitized));
 }
