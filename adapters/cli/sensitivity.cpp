@@ -74,8 +74,6 @@ std::string with_unit(double value, std::string const& unit) {
 
 std::string per_second(double samples) { return fixed(samples, samples < 1000 ? 1 : 0); }
 
-std::string in_short(std::string const& text) { return text.size() > 28 ? text.substr(0, 26) + ".." : text; }
-
 /// How far a number may go one way: the factors at which the strategy is the same and is another one.
 struct threshold {
     double same = 1;
@@ -190,11 +188,11 @@ plan_note sweep_over_devices(plan_arguments const& arguments, plan_input const& 
             auto const of = compared(found);
             row.update({{"cost", of.cost}, {"samples_per_second", batch / of.cost}, {"strategy", of.in_short}});
             table.add({std::to_string(devices), types, fixed(of.cost, heddle::detail::decimals_for(of.cost)),
-                       per_second(batch / of.cost), per_second(batch / of.cost / devices), in_short(of.in_short)});
+                       per_second(batch / of.cost), per_second(batch / of.cost / devices), of.in_short});
         } else {
             auto const& reason = reason_of(found);
             row["reason"] = reason;
-            table.add({std::to_string(devices), types, "-", "-", "-", in_short(reason)});
+            table.add({std::to_string(devices), types, "-", "-", "-", reason});
         }
         note.value.push_back(std::move(row));
     }

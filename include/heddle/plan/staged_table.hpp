@@ -76,7 +76,7 @@ HEDDLE_INLINE void add_families(std::string& text, staged_plan const& p, table_o
     algorithm::sort(by_cost);
     for (auto const& [cost, name, f] : by_cost) {
         std::vector<std::string> row{name, f->cost ? fixed(*f->cost, decimals) : "-",
-                                     f->cost ? times_text(*f->cost, p.cost()) : clip(f->reason, 50)};
+                                     f->cost ? times_text(*f->cost, p.cost()) : f->reason};
         if (options.times) row.push_back(f->seconds > 0 ? fixed(f->seconds, 3) + " s" : "");
         table.add(std::move(row));
     }

@@ -260,9 +260,9 @@ HEDDLE_INLINE void plan_report::add_segments() {
         for (double r : plan_.ratios[s]) ratios += (ratios.empty() ? "" : " ") + fixed(r, 4);
         table.add({std::to_string(s),
                    clip(plan_.operators[static_cast<std::size_t>(first - plan_.segments.begin())], 24),
-                   std::to_string(algorithm::count(plan_.segments, s)), clip(ratios, 72)});
+                   std::to_string(algorithm::count(plan_.segments, s)), std::move(ratios)});
     }
-    text_ += table.print(2, 2, details_width);
+    text_ += table.print(2, 3, details_width);
 }
 
 HEDDLE_INLINE void plan_report::add_baselines() {

@@ -10,6 +10,7 @@
 #include <heddle/plan/staged_plan.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -77,6 +78,9 @@ HEDDLE_INLINE named_way way_of(parameter_holding storage, bool is_of_experts) {
     return {"", ""};
 }
 
+/// Tells whether ratios are one but for rounding.
+HEDDLE_INLINE bool is_same_ratio(double a, double b) { return std::abs(a - b) <= 1e-9; }
+
 /// Returns devices that are one type and take one share in all segments, in the order of the first.
 HEDDLE_INLINE std::vector<std::vector<std::size_t>> alike_places(plan const& p) {
     std::vector<std::vector<std::size_t>> kinds;
@@ -84,7 +88,7 @@ HEDDLE_INLINE std::vector<std::vector<std::size_t>> alike_places(plan const& p) 
         auto const alike = [&](auto const& kind) {
             std::size_t const first = kind.front();
             return p.devices[first].name() == p.devices[d].name() &&
-                   algorithm::all_of(p.ratios, [&](auto const& row) { return row[first] == row[d]; });
+                   algorithm::all_of(p.ratios, [&](auto const& row) { return is_same_ratio(row[first], row[d]); });
         };
         if (auto const found = algorithm::find_if(kinds, alike); found != kinds.end()) found->push_back(d);
         else kinds.push_back({d});
@@ -98,8 +102,9 @@ HEDDLE_INLINE std::string shares_text(plan const& p) {
     if (algorithm::any_of(p.ratios, [&](auto const& row) { return row.size() != p.devices.size(); })) return {};
     auto const kinds = alike_places(p);
     auto const percent = [](double ratio) { return fixed(100 * ratio, 2); };
-    if (algorithm::all_of(p.ratios,
-                          [&](auto const& row) { return std::ranges::count(row, row[0]) == std::ssize(row); }))
+    if (algorithm::all_of(p.ratios, [](auto const& row) {
+            return algorithm::all_of(row, [&](double r) { return is_same_ratio(r, row[0]); });
+        }))
         return "even: each of " + count(p.devices.size(), p.is_on_mesh() ? "place" : "device") + " takes " +
                percent(p.ratios[0][0]) + " %";
     std::string text;
@@ -112,7 +117,7 @@ HEDDLE_INLINE std::string shares_text(plan const& p) {
         if (to == 0) text += kind.size() == 1 ? " is left out" : " are left out";
         else
             text += (kind.size() == 1 ? " takes " : " take ") + percent(from) +
-                    (from == to ? "" : " to " + percent(to)) + (kind.size() == 1 ? " %" : " % each");
+                    (is_same_ratio(from, to) ? "" : " to " + percent(to)) + (kind.size() == 1 ? " %" : " % each");
     }
     return text;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/plan/figures.hpp>
+#include <heddle/plan/staged_table.hpp>
 #include <heddle/plan/table.hpp>
 #include <heddle/plan/words.hpp>
 
@@ -8,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <iomanip>
 #include <limits>
@@ -158,6 +160,8 @@ TEST_CASE("words say who takes how much, and who is left out") {
     auto p = test::layers_plan(test::two_devices(), {0.5, 0.5});
     auto const shares = [&] { return words_of(p).front(); };
     CHECK(shares().label == "shares");
+    CHECK(shares().text == "even: each of 2 devices takes 50.00 %");
+    p.ratios = {{std::nextafter(0.5, 0), 0.5}, {0.5, 0.5}};
     CHECK(shares().text == "even: each of 2 devices takes 50.00 %");
     p.ratios = {{1, 0}};
     CHECK(shares().text == "uneven: 1 x fast takes 100.00 %; 1 x slow is left out");
@@ -392,4 +396,31 @@ TEST_CASE("rounding leaves no negative zero") {
     CHECK(detail::clip("abcdefgh", 8) == "abcdefgh");
     CHECK(detail::clip("abcdefghi", 8) == "..defghi");
     CHECK(detail::clip("\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f", 3) == "..\xc3\x9f");
+}
+
+TEST_CASE("what is too long for its column goes on in the next line, and nothing of it is lost") {
+    CHECK(detail::wrap("one two three", 13) == std::vector<std::string>{"one two three"});
+    CHECK(detail::wrap("one two three", 7) == std::vector<std::string>{"one two", "three"});
+    CHECK(detail::wrap("overlong two", 6) == std::vector<std::string>{"..long", "two"});
+    CHECK(detail::wrap("", 6) == std::vector<std::string>{""});
+    CHECK(detail::wrap("          ", 6) == std::vector<std::string>{""});
+    detail::text_columns table("lrl");
+    table.add({"a", "12", "why there is none of this"});
+    table.add({"b", "3", "short"});
+    CHECK(table.print(2, 2, 21) == "  a  12  why there is\n         none of this\n  b   3  short\n");
+}
+
+TEST_CASE("reasons and strategies are printed whole") {
+    staged_plan p;
+    p.status = search::status::infeasible;
+    std::string const reason = "micro-batches, operator 'pad': does not add up over parts of the batch that run one "
+                               "after the other, expected a loss that is a sum or mean over the batch";
+    p.families["turns"].reason = reason;
+    std::ostringstream out;
+    print(out, p, {.times = false});
+    std::istringstream words(out.str());
+    std::string all;
+    for (std::string word; words >> word;) all += word + ' ';
+    CHECK(contains(all, reason));
+    check_layout(out.str());
 }

@@ -40,6 +40,9 @@ inline std::size_t width_of(std::string_view text) {
 /// Returns one line of at most `width` characters. It keeps the end of the text, since names differ there.
 std::string clip(std::string text, std::size_t width);
 
+/// Breaks text at spaces into lines of at most `width` characters; a word that is longer is clipped.
+std::vector<std::string> wrap(std::string_view text, std::size_t width);
+
 /// Rows of cells in aligned columns.
 class text_columns {
 public:
@@ -48,7 +51,7 @@ public:
 
     void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
-    /// Cells of column `flexible` are clipped so that lines fit.
+    /// Cells of column `flexible` are wrapped so that lines fit.
     [[nodiscard]] std::string print(std::size_t indent, std::size_t flexible, std::size_t width = report_width) const;
 
 private:
@@ -130,6 +133,21 @@ HEDDLE_INLINE std::string clip(std::string text, std::size_t width) {
     return ".." + text.substr(begin);
 }
 
+HEDDLE_INLINE std::vector<std::string> wrap(std::string_view text, std::size_t width) {
+    if (width_of(text) <= width) return {clip(std::string(text), width)};
+    std::vector<std::string> lines;
+    for (std::size_t begin = 0; begin < text.size();) {
+        std::size_t const end = std::min(text.find(' ', begin), text.size());
+        std::string const word = clip(std::string(text.substr(begin, end - begin)), width);
+        begin = end + 1;
+        if (word.empty()) continue;
+        if (lines.empty() || width_of(lines.back()) + 1 + width_of(word) > width) lines.push_back(word);
+        else lines.back() += ' ' + word;
+    }
+    if (lines.empty()) lines.emplace_back();
+    return lines;
+}
+
 HEDDLE_INLINE std::string text_columns::print(std::size_t indent, std::size_t flexible, std::size_t width) const {
     std::vector<std::size_t> widths(alignment_.size());
     for (auto const& row : rows_)
@@ -140,38 +158,30 @@ HEDDLE_INLINE std::string text_columns::print(std::size_t indent, std::size_t fl
         widths[flexible] -= std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - width);
     std::string text;
     for (auto const& row : rows_) {
-        std::string line(indent, ' ');
-        for (std::size_t k = 0; k < row.size(); ++k) {
-            std::string const cell = clip(row[k], widths[k]);
-            std::string const fill(widths[k] - width_of(cell), ' ');
-            line += alignment_[k] == 'r' ? fill + cell : cell + fill;
-            line += "  ";
+        auto const lines = flexible < row.size() ? wrap(row[flexible], widths[flexible]) : std::vector<std::string>{""};
+        for (std::size_t n = 0; n < lines.size(); ++n) {
+            std::string line(indent, ' ');
+            for (std::size_t k = 0; k < row.size(); ++k) {
+                std::string const cell = k == flexible ? lines[n] : n == 0 ? clip(row[k], widths[k]) : std::string();
+                std::string const fill(widths[k] - width_of(cell), ' ');
+                line += alignment_[k] == 'r' ? fill + cell : cell + fill;
+                line += "  ";
+            }
+            line.erase(line.find_last_not_of(' ') + 1);
+            text += line + '\n';
         }
-        line.erase(line.find_last_not_of(' ') + 1);
-        text += line + '\n';
     }
     return text;
 }
 
 HEDDLE_INLINE void add_paragraph(std::string& text, std::string const& label, std::string_view words) {
-    std::string line = label;
-    std::size_t const indent = label.size();
-    bool empty = true;
-    for (std::size_t begin = 0; begin < words.size();) {
-        std::size_t const end = std::min(words.find(' ', begin), words.size());
-        std::string word = clip(std::string(words.substr(begin, end - begin)), report_width - indent);
-        begin = end + 1;
-        if (word.empty()) continue;
-        if (!empty && width_of(line) + 1 + width_of(word) > report_width) {
-            text += line + '\n';
-            line.assign(indent, ' ');
-            empty = true;
-        }
-        if (!std::exchange(empty, false)) line += ' ';
-        line += word;
+    std::string before = label;
+    for (auto const& line : wrap(words, report_width - label.size())) {
+        text += before + line;
+        text.erase(text.find_last_not_of(' ') + 1);
+        text += '\n';
+        before.assign(label.size(), ' ');
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
 }
 
 HEDDLE_INLINE std::string times_text(double seconds, double cost) {
