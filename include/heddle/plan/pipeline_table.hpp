@@ -58,11 +58,15 @@ void print(std::ostream& out, pipeline_plan const& p, table_options const& optio
 
 #if HEDDLE_DEFINITIONS
 
+#include <heddle/base/algorithm.hpp>
+#include <heddle/plan/words.hpp>
+
 namespace heddle::detail {
 
 HEDDLE_INLINE std::string pipeline_report::text() {
     add_header();
     if (plan_.exists()) {
+        add_words(text_, words_of(plan_));
         add_stages();
         add_devices();
     }
@@ -71,6 +75,10 @@ HEDDLE_INLINE std::string pipeline_report::text() {
         text_ += baseline_table(plan_.baselines, plan_.cost(), decimals_);
     }
     add_search();
+    if (plan_.exists())
+        add_legend(text_, algorithm::any_of(plan_.stages, [](auto const& s) { return s.boundary.value > 0; })
+                              ? "entered in: what a micro-batch takes to come from the stage before"
+                              : "");
     return std::move(text_);
 }
 

@@ -157,7 +157,10 @@ HEDDLE_INLINE void print(std::ostream& out, staged_plan const& p, table_options 
     if (p.stages.size() == 1) {
         detail::plan_report stage(p.stages.front().plan, options);
         text += options.details ? "\nThe stage\n\n" + stage.text() : stage.text_of_stage();
-    } else if (p.exists()) detail::add_legend(text, true);
+    } else if (p.exists())
+        detail::add_legend(text,
+                           "entered in: what a micro-batch takes to come from the stage before, and its cotangents "
+                           "to go back");
     out << text;
 }
 

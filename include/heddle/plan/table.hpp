@@ -128,6 +128,8 @@ void print(std::ostream& out, plan const& p, table_options const& options = {});
 
 namespace heddle::detail {
 
+inline constexpr char const* legend_of_ratios = "ratio: a device's part of what is cut";
+
 HEDDLE_INLINE std::string plan_report::text() {
     add_header();
     if (plan_.exists()) {
@@ -146,14 +148,14 @@ HEDDLE_INLINE std::string plan_report::text() {
         add_trajectory();
     }
     add_warnings();
-    if (plan_.exists()) add_legend(text_);
+    if (plan_.exists()) add_legend(text_, legend_of_ratios);
     return std::move(text_);
 }
 
 HEDDLE_INLINE std::string plan_report::text_of_stage() {
     add_times();
     add_devices();
-    add_legend(text_);
+    add_legend(text_, legend_of_ratios);
     return std::move(text_);
 }
 

@@ -6,6 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/plan/parameter_uses.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/staged_plan.hpp>
 
@@ -33,6 +34,9 @@ struct plan_word {
 /// plan.
 [[nodiscard]] std::vector<plan_word> words_of(staged_plan const& p);
 
+/// Returns what a pipeline plan does: its stages, micro-batches and copies, and what each stage has.
+[[nodiscard]] std::vector<plan_word> words_of(pipeline_plan const& p);
+
 /// Returns the usual name of how a plan holds a parameter, by axis, outermost first, such as `data | tensor parallel`.
 [[nodiscard]] std::string way_of(parameter_use const& use);
 
@@ -44,8 +48,8 @@ namespace detail {
 /// Appends a section of a report.
 void add_words(std::string& text, std::vector<plan_word> const& words);
 
-/// Appends what the words and numbers of reports mean, of which some are of plans of several stages.
-void add_legend(std::string& text, bool has_stages = false);
+/// Appends what the words and numbers of every report mean, and of this one.
+void add_legend(std::string& text, std::string const& of_this);
 
 } // namespace detail
 
@@ -172,26 +176,35 @@ HEDDLE_INLINE std::string ways_text(plan const& p) {
     return text;
 }
 
-/// For example `6 x P100 (2-7)`.
-HEDDLE_INLINE std::string devices_text(planned_stage const& s) {
-    std::vector<std::pair<std::string, std::size_t>> types;
-    for (auto const& d : s.plan.devices) {
-        auto const members = static_cast<std::size_t>(d.group_size);
-        if (!types.empty() && types.back().first == d.type) types.back().second += members;
-        else types.emplace_back(d.type, members);
-    }
+/// For example `6 x P100 (2-7)`, of the types of devices in a row and their numbers.
+HEDDLE_INLINE std::string devices_text(std::vector<std::string> const& types, std::vector<std::size_t> const& numbers) {
     std::string text;
-    for (auto const& [type, number] : types) text += (text.empty() ? "" : ", ") + std::to_string(number) + " x " + type;
-    return text + " (" + ranges_text(s.devices) + ")";
+    for (std::size_t first = 0; first < types.size();) {
+        std::size_t end = first + 1;
+        while (end < types.size() && types[end] == types[first]) ++end;
+        text += (first > 0 ? ", " : "") + std::to_string(end - first) + " x " + types[first];
+        first = end;
+    }
+    return text + " (" + ranges_text(numbers) + ")";
 }
 
 HEDDLE_INLINE plan_word word_of_stage(planned_stage const& s, std::string const& label) {
-    std::string text = devices_text(s);
+    std::vector<std::string> types;
+    for (auto const& d : s.plan.devices) types.insert(types.end(), static_cast<std::size_t>(d.group_size), d.type);
+    std::string text = devices_text(types, s.devices);
     if (s.devices.size() > 1) text += ": " + ways_text(s.plan);
     if (s.plan.is_on_mesh()) text += " on a mesh of " + to_string(s.plan.mesh());
     if (auto const shares = shares_text(s.plan); shares.starts_with("uneven")) text += "; " + shares;
     if (s.plan.provenance.training.recomputes) text += "; recomputes activations";
     return {label, text};
+}
+
+/// Adds what each stage has, of the first ones if there are many.
+template <class Word>
+void add_stage_words(std::vector<plan_word>& words, std::size_t stages, Word const& word) {
+    constexpr std::size_t most = 12;
+    for (std::size_t s = 0; s < std::min(stages, most); ++s) words.push_back(word(s));
+    if (stages > most) words.push_back({"", "and " + count(stages - most, "more stage")});
 }
 
 HEDDLE_INLINE void add_words(std::string& text, std::vector<plan_word> const& words) {
@@ -206,12 +219,25 @@ HEDDLE_INLINE void add_words(std::string& text, std::vector<plan_word> const& wo
     }
 }
 
-HEDDLE_INLINE void add_legend(std::string& text, bool has_stages) {
-    text += "\nSeconds are predicted; 1 GB is 1e9 bytes; ";
-    text +=
-        has_stages
-            ? "entered in: what a micro-batch takes\nto come from the stage before, and its cotangents to go back.\n"
-            : "ratio: a device's part of what is cut.\n";
+HEDDLE_INLINE void add_legend(std::string& text, std::string const& of_this) {
+    text += '\n';
+    add_paragraph(text, "", "Seconds are predicted; 1 GB is 1e9 bytes" + (of_this.empty() ? "" : "; " + of_this) + ".");
+}
+
+/// Says which layers a stage has, and how its devices share them.
+HEDDLE_INLINE plan_word word_of_stage(pipeline_plan const& p, std::size_t number) {
+    auto const& s = p.stages[number];
+    std::vector<std::size_t> numbers;
+    for (auto const& group : s.devices) numbers.insert(numbers.end(), group.begin(), group.end());
+    std::ranges::sort(numbers);
+    std::vector<std::string> types;
+    for (auto const d : numbers) types.push_back(p.devices[d].type);
+    auto const shared = p.groups.find(s.degree());
+    return {"stage " + std::to_string(number), devices_text(types, numbers) + ", layer" +
+                                                   (s.end - s.first > 1 ? "s " : " ") + range_text(s.first, s.end) +
+                                                   (s.degree() < 2             ? ""
+                                                    : shared == p.groups.end() ? ": tensor parallel"
+                                                                               : ": " + ways_text(shared->second))};
 }
 
 } // namespace heddle::detail
@@ -254,8 +280,7 @@ HEDDLE_INLINE std::vector<plan_word> words_of(plan const& p) {
 
 HEDDLE_INLINE std::vector<plan_word> words_of(staged_plan const& p) {
     if (!p.exists()) return {};
-    auto const micro_batches =
-        std::to_string(p.micro_batches) + (p.micro_batches == 1 ? " micro-batch" : " micro-batches");
+    auto const micro_batches = detail::count(static_cast<std::size_t>(p.micro_batches), "micro-batch", "es");
     std::vector<plan_word> words;
     if (p.stages.size() > 1)
         words.push_back({"pipeline", detail::count(p.stages.size(), "stage") + ", " + micro_batches +
@@ -273,10 +298,29 @@ HEDDLE_INLINE std::vector<plan_word> words_of(staged_plan const& p) {
         words.insert(words.end(), of_stage.begin(), of_stage.end());
         return words;
     }
-    constexpr std::size_t most = 12;
-    for (std::size_t s = 0; s < std::min(p.stages.size(), most); ++s)
-        words.push_back(detail::word_of_stage(p.stages[s], "stage " + std::to_string(s)));
-    if (p.stages.size() > most) words.push_back({"", "and " + std::to_string(p.stages.size() - most) + " more stages"});
+    detail::add_stage_words(words, p.stages.size(), [&](std::size_t s) {
+        return detail::word_of_stage(p.stages[s], "stage " + std::to_string(s));
+    });
+    return words;
+}
+
+HEDDLE_INLINE std::vector<plan_word> words_of(pipeline_plan const& p) {
+    if (!p.exists()) return {};
+    std::vector<plan_word> words;
+    words.push_back({"pipeline", detail::count(p.stages.size(), "stage") + ", " +
+                                     detail::count(static_cast<std::size_t>(p.micro_batches), "micro-batch", "es") +
+                                     ", one forward, one backward"});
+    if (p.copies() > 1)
+        words.push_back(
+            {"data parallel",
+             std::to_string(p.copies()) + " copies of the pipeline, each with a part of the batch, gradients summed"});
+    std::vector<bool> is_used(p.devices.size());
+    for (auto const& s : p.stages)
+        for (auto const& group : s.devices)
+            for (auto const d : group) is_used[d] = true;
+    if (auto const unused = static_cast<std::size_t>(algorithm::count(is_used, false)))
+        words.push_back({"left out", std::to_string(unused) + " of " + detail::count(p.devices.size(), "device")});
+    detail::add_stage_words(words, p.stages.size(), [&](std::size_t s) { return detail::word_of_stage(p, s); });
     return words;
 }
 

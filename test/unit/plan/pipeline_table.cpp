@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/pipeline_table.hpp>
+#include <heddle/plan/words.hpp>
 
 #include <doctest/doctest.h>
 
@@ -43,6 +44,13 @@ idle                   25.0 % of the pipeline's time
 lower bound            0.100000
 gap                    9.09 %
 
+What to do
+  pipeline       2 stages, 4 micro-batches, one forward, one backward
+  data parallel  2 copies of the pipeline, each with a part of the batch,
+                 gradients summed
+  stage 0        2 x fast (0-1), layer 0
+  stage 1        2 x slow (2-3), layers 1-2
+
 Stages (milliseconds of one micro-batch)
   stage  layers                       time  entered in  devices
       0  0       stem               10.000              0 1
@@ -59,5 +67,14 @@ Baselines
 
 Search
   shapes 3
+
+Seconds are predicted; 1 GB is 1e9 bytes; entered in: what a micro-batch takes
+to come from the stage before.
 )");
+    p.devices.push_back({"slow", 1, bytes(0), bytes(8e9)});
+    p.stages = {{0, 3, {{0, 1, 2, 3}}, seconds(0.03), seconds(0)}};
+    auto const words = words_of(p);
+    REQUIRE(words.size() == 3);
+    CHECK(words[1].text == "1 of 5 devices");
+    CHECK(words[2].text == "2 x fast, 2 x slow (0-3), layers 0-2: tensor parallel");
 }

@@ -63,8 +63,8 @@ private:
 void add_paragraph(std::string& text, std::string const& label, std::string_view words);
 
 /// For example `7 devices`.
-inline std::string count(std::size_t n, std::string const& what) {
-    return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
+inline std::string count(std::size_t n, std::string const& what, char const* plural = "s") {
+    return std::to_string(n) + ' ' + what + (n == 1 ? "" : plural);
 }
 
 /// For example `0-3` for the numbers from the first to before the end, and `0` for one.
