@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <ranges>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -90,9 +92,11 @@ compared_plan compared_of(staged_plan const& p) {
     c.in_short = heddle::detail::count(p.stages.size(), "stage") + ", " + std::to_string(p.micro_batches) +
                  (p.micro_batches == 1 ? " micro-batch" : " micro-batches");
     c.arrangement = c.in_short;
-    for (auto const& s : p.stages) {
-        c.arrangement += "; to " + std::to_string(s.end) + " on " + heddle::detail::ranges_text(s.devices) + ", " +
-                         arrangement_of(s.plan);
+    for (std::size_t n = 0; n < p.stages.size(); ++n) {
+        auto const& s = p.stages[n];
+        auto const inside = arrangement_of(s.plan);
+        c.arrangement += "; stage " + std::to_string(n) + " up to operator " + std::to_string(s.end) + " on " +
+                         heddle::detail::ranges_text(s.devices) + (inside.empty() ? "" : ", " + inside);
         add_parameters(c, s.plan);
         add_memory(c, s.plan);
     }
@@ -116,7 +120,7 @@ compared_plan compared_of(pipeline_plan const& p) {
         auto const& stage = p.stages[s];
         std::string text = p.layers[stage.first].name + " to " + p.layers[stage.end - 1].name + " on";
         for (auto const& group : stage.devices) text += ' ' + heddle::detail::ranges_text(group);
-        c.arrangement += "; " + text;
+        c.arrangement += "; stage " + std::to_string(s) + " " + text;
         c.words["stage " + std::to_string(s)] = text;
     }
     for (auto const& d : p.devices) {
@@ -152,6 +156,26 @@ std::map<std::pair<std::string, std::string>, std::vector<std::string>> moved_pa
     return moved;
 }
 
+/// Returns what is arranged otherwise by the other plan.
+std::vector<std::string> moved_parts(compared_plan const& first, compared_plan const& other) {
+    auto const parts_of = [](std::string_view text) {
+        std::vector<std::string> parts;
+        for (auto const part : std::views::split(text, std::string_view("; ")))
+            parts.emplace_back(part.begin(), part.end());
+        return parts;
+    };
+    auto const known = parts_of(first.arrangement);
+    auto parts = parts_of(other.arrangement);
+    std::erase_if(parts, [&](auto const& part) { return std::ranges::find(known, part) != known.end(); });
+    return parts;
+}
+
+/// For example `3 parameters, such as layers.0.weight: FSDP -> tensor parallel`.
+std::string in_words(std::pair<std::string, std::string> const& ways, std::vector<std::string> const& names) {
+    return heddle::detail::count(names.size(), "parameter") + ", such as " + printable(names.front(), 60) + ": " +
+           ways.first + " -> " + ways.second;
+}
+
 std::string times_of(double one, double other) {
     return one > 0 ? heddle::detail::fixed(100 * (other / one - 1), 2) + " %" : "";
 }
@@ -171,6 +195,25 @@ bool is_same_strategy(compared_plan const& one, compared_plan const& other) {
         if (found == other.parameters.end() || found->second != one.parameters.at(name)) moved += size;
     }
     return moved <= 0.05 * all;
+}
+
+std::string strategy_instead(compared_plan const& first, compared_plan const& other) {
+    if (other.in_short != first.in_short) return other.in_short;
+    constexpr std::size_t most = 3;
+    auto changes = moved_parts(first, other);
+    std::vector<std::pair<double, std::string>> held; // otherwise, most bytes first
+    for (auto const& [ways, names] : moved_parameters(first, other)) {
+        double bytes = 0;
+        for (auto const& name : names)
+            if (auto const found = first.parameter_bytes.find(name); found != first.parameter_bytes.end())
+                bytes += found->second;
+        held.emplace_back(-bytes, in_words(ways, names));
+    }
+    std::ranges::sort(held);
+    for (auto& [bytes, words] : held) changes.push_back(std::move(words));
+    std::string text = other.in_short + " as now, but ";
+    for (std::size_t n = 0; n < std::min(changes.size(), most); ++n) text += (n > 0 ? "; " : "") + changes[n];
+    return text + (changes.size() > most ? "; and more" : "");
 }
 
 std::string difference_report(compared_plan const& first, compared_plan const& second, std::string const& one,
@@ -208,10 +251,7 @@ std::string difference_report(compared_plan const& first, compared_plan const& s
     text += "\nWhat they do\n" + (does.empty() ? "  the same\n" : does);
     auto const moved = moved_parameters(first, second);
     if (!moved.empty()) text += "\nParameters held otherwise\n";
-    for (auto const& [ways, names] : moved)
-        add_paragraph(text, "  ",
-                      heddle::detail::count(names.size(), "parameter") + ", such as " + printable(names.front(), 60) +
-                          ": " + ways.first + " -> " + ways.second);
+    for (auto const& [ways, names] : moved) add_paragraph(text, "  ", in_words(ways, names));
     return text;
 }
 

@@ -98,7 +98,7 @@ plan_note sensitivity_of(plan_arguments const& arguments, plan_input const& inpu
         if (!exists(found)) return "no plan fits";
         auto const other = compared(found);
         if (is_same_strategy(chosen, other)) return std::nullopt;
-        return other.in_short;
+        return strategy_instead(chosen, other);
     };
     auto const search = [&](cluster_number const& n, double step) {
         threshold t;

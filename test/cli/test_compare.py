@@ -265,6 +265,13 @@ class Compared(CommandLine):
         self.assertRegex(shown, r"\n  inter.bandwidth +1.30 GB/s +[\d.]+ MB/s")
         self.assertRegex(shown, r"\n +4  4 x P100 ")
 
+    def test_another_strategy_is_told_from_that_now(self):
+        found = self.summary("--planner", "hap", "--model", "examples/models/vit_2.json.gz", "--cluster", "examples/clusters/v100x4_nvlink.json", "--sensitivity", "--sweep")
+        now = found["sweep"][-1]["strategy"]
+        told = [row[side]["then"] for row in found["sensitivity"]["numbers"] for side in ("down", "up") if "then" in row[side]]
+        self.assertNotIn(now, told)
+        self.assertRegex(" ".join(told), now + r" as now, but \d+ parameters?, such as [\w.]+: [\w ]+ -> [\w ]+")
+
     def megatron(self, plan):
         result = run("export", "--plan", plan, "--to", "megatron")
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)
