@@ -16,6 +16,7 @@
 #include <heddle/execute/prove_stages.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/execute/shrink_stages.hpp>
+#include <heddle/plan/detail/report_text.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -41,10 +42,10 @@ std::optional<cluster> read_cluster_of(verify_arguments const& arguments, Plan c
 
 /// Prints what was checked, and the fields that nothing was derived from.
 inline void print_extent(char const* what, std::vector<std::string> const& claims) {
-    std::cout << what << "; claims of its planner:";
-    char const* separator = " ";
-    for (auto const& claim : claims) std::cout << std::exchange(separator, ", ") << claim;
-    std::cout << std::endl;
+    std::string text = std::string(what) + '\n', all;
+    for (auto const& claim : claims) all += (all.empty() ? "" : ", ") + claim;
+    detail::add_paragraph(text, "claims of its planner: ", all);
+    std::cout << text << std::flush;
 }
 
 inline void check_ranks(verify_arguments const& arguments, std::size_t ranks) {
