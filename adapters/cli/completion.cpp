@@ -40,11 +40,21 @@ void for_each_named(command_page const& page, Visit const& visit) {
             if (!row.has_place()) visit(row);
 }
 
+/// Returns what a command takes first, without a name; empty if that is any file, or nothing.
+std::vector<std::string> first_words(command_page const& page) {
+    for (auto const& section : page.sections)
+        for (auto const& row : section.rows)
+            if (row.has_place()) return row.choices;
+    return {};
+}
+
 std::string for_bash(std::vector<command_page> const& pages) {
     std::string commands, values, options;
     for (auto const& page : pages) {
         commands += ' ' + page.name;
         std::string names;
+        if (auto const first = first_words(page); !first.empty()) // the word before is the command itself
+            values += "    '" + page.name + ' ' + page.name + "') words=" + quoted(joined(first)) + " ;;\n";
         for_each_named(page, [&](option_row const& row) {
             names += ' ' + row.name;
             if (!row.choices.empty())
@@ -60,10 +70,6 @@ std::string for_bash(std::vector<command_page> const& pages) {
            values +
            "    esac\n"
            "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
-           "        words=" +
-           quoted(commands.substr(1)) +
-           "\n"
-           "    elif [ \"${COMP_WORDS[1]} $COMP_CWORD\" = 'help 2' ]; then\n"
            "        words=" +
            quoted(commands.substr(1)) +
            "\n"
@@ -92,7 +98,9 @@ std::string for_zsh(std::vector<command_page> const& pages) {
             options += " \\\n            " +
                        quoted(repeats + row.name + '[' + with_backslashes(row.description, "[]:") + ']' + value);
         });
-        options += " \\\n            '*:file:_files' ;;\n";
+        auto const first = first_words(page);
+        options += " \\\n            " +
+                   (first.empty() ? "'*:file:_files'" : quoted("1:word:(" + joined(first) + ')')) + " ;;\n";
     }
     return "#compdef heddle\n"
            "_heddle() {\n"
@@ -117,6 +125,9 @@ std::string for_fish(std::vector<command_page> const& pages) {
     for (auto const& page : pages) {
         text +=
             "complete -c heddle -n __fish_use_subcommand -f -a " + page.name + " -d " + quoted(page.description) + "\n";
+        if (auto const first = first_words(page); !first.empty())
+            text += "complete -c heddle -n " + quoted("__fish_seen_subcommand_from " + page.name) + " -f -a " +
+                    quoted(joined(first)) + "\n";
         for_each_named(page, [&](option_row const& row) {
             text += "complete -c heddle -n " + quoted("__fish_seen_subcommand_from " + page.name) + " -l " +
                     row.name.substr(2);
@@ -132,7 +143,13 @@ std::string for_fish(std::vector<command_page> const& pages) {
 } // namespace
 
 std::string completion_for(std::string const& shell, CLI::App const& app) {
-    auto const pages = pages_of(app);
+    auto pages = pages_of(app);
+    std::vector<std::string> names;
+    for (auto const& page : pages) names.push_back(page.name);
+    for (auto& page : pages)
+        if (page.name == "help")
+            for (auto& row : page.sections.front().rows)
+                if (row.has_place()) row.choices = names;
     if (shell == "bash") return for_bash(pages);
     return shell == "zsh" ? for_zsh(pages) : for_fish(pages);
 }

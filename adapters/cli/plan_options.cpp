@@ -3,6 +3,8 @@
 #include "plan_options.hpp"
 #include "validators.hpp"
 
+#include <heddle/planner/hidup.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -169,11 +171,13 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     hidup
         ->add_option("--labels-per-cut", plan.hidup.labels_per_cut,
                      "Labels expanded per cut; more take longer and prove more")
-        ->check(positive);
+        ->check(positive)
+        ->default_str(std::to_string(hidup_options().planning.synthesis.beam));
     hidup
         ->add_option("--cuts", plan.hidup.cuts,
                      "Cuts of equally many operators that are kept, each some orders of them")
-        ->check(positive);
+        ->check(positive)
+        ->default_str(std::to_string(hidup_options().planning.cuts));
     hidup->add_flag("--batch-statistics", plan.hidup.batch_statistics,
                     "Allow batch norms, whose statistics are then those of each part");
 

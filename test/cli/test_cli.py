@@ -333,7 +333,7 @@ class Commands(CommandLine):
             self.assertIn(f"heddle {command}", helped.stdout)
             self.assertIn(f"\n  {command} ", run("help").stdout)
         plan = run("help", "plan").stdout
-        for words in ("--memory-limit BYTES", "--time-limit SECONDS", "\nOptions of the planner ditto\n", "of sgd, momentum, adam)", "(2 to 64, default"):
+        for words in ("--memory-limit BYTES", "--time-limit SECONDS", "\nOptions of the planner ditto\n", "of sgd, momentum, adam)", "(2 to 64, default", "(default 16)", "(default 30)"):
             self.assertIn(words, plan)
         raw = run("help", "plan", "--\x1b[31mred")
         self.assertEqual(raw.returncode, 2)
@@ -362,6 +362,8 @@ class Commands(CommandLine):
         self.assertEqual(completed(""), [*named])
         self.assertEqual(completed("ver"), ["verify"])
         self.assertEqual(completed("help", "ver"), ["verify"])
+        self.assertEqual(completed("help", "verify", ""), [])
+        self.assertEqual(completed("completion", ""), ["bash", "zsh", "fish"])
         self.assertEqual(completed("plan", "--"), named["plan"])
         self.assertEqual(completed("plan", "--planner", ""), ["hap", "hidup", "amp", "ditto", "joint"])
         self.assertEqual(completed("train", "--planner", ""), [])  # no option of it
