@@ -179,13 +179,13 @@ private:
 
     /// Returns a lane, on which nothing happens, for the devices of each type that no stage has.
     [[nodiscard]] json left_out() const {
-        auto const devices = placed_devices(cluster_);
-        std::vector<bool> is_used(devices.size());
+        auto const types = cluster_.devices();
+        std::vector<bool> is_used(types.size());
         for (auto const& s : plan_.stages)
             for (auto const d : s.devices) is_used[d] = true;
         std::map<std::string, std::size_t> unused;
-        for (std::size_t d = 0; d < devices.size(); ++d)
-            if (!is_used[d]) ++unused[devices[d].type];
+        for (std::size_t d = 0; d < types.size(); ++d)
+            if (!is_used[d]) ++unused[cluster_.types[types[d]].name];
         json result = json::array();
         for (auto const& [type, number] : unused)
             result.push_back(
