@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <ranges>
 #include <set>
@@ -156,17 +157,9 @@ std::map<std::pair<std::string, std::string>, std::vector<std::string>> moved_pa
     return moved;
 }
 
-/// Returns what is arranged otherwise by the other plan.
-std::vector<std::string> moved_parts(compared_plan const& first, compared_plan const& other) {
-    auto const parts_of = [](std::string_view text) {
-        std::vector<std::string> parts;
-        for (auto const part : std::views::split(text, std::string_view("; ")))
-            parts.emplace_back(part.begin(), part.end());
-        return parts;
-    };
-    auto const known = parts_of(first.arrangement);
-    auto parts = parts_of(other.arrangement);
-    std::erase_if(parts, [&](auto const& part) { return std::ranges::find(known, part) != known.end(); });
+std::set<std::string> parts_of(std::string_view text, std::string_view separator) {
+    std::set<std::string> parts;
+    for (auto const part : std::views::split(text, separator)) parts.emplace(part.begin(), part.end());
     return parts;
 }
 
@@ -198,9 +191,10 @@ bool is_same_strategy(compared_plan const& one, compared_plan const& other) {
 }
 
 std::string strategy_instead(compared_plan const& first, compared_plan const& other) {
-    if (other.in_short != first.in_short) return other.in_short;
-    constexpr std::size_t most = 3;
-    auto changes = moved_parts(first, other);
+    if (parts_of(other.in_short, ", ") != parts_of(first.in_short, ", ")) return other.in_short;
+    std::vector<std::string> changes;
+    std::ranges::set_difference(parts_of(other.arrangement, "; "), parts_of(first.arrangement, "; "),
+                                std::back_inserter(changes));
     std::vector<std::pair<double, std::string>> held; // otherwise, most bytes first
     for (auto const& [ways, names] : moved_parameters(first, other)) {
         double bytes = 0;
@@ -211,7 +205,8 @@ std::string strategy_instead(compared_plan const& first, compared_plan const& ot
     }
     std::ranges::sort(held);
     for (auto& [bytes, words] : held) changes.push_back(std::move(words));
-    std::string text = other.in_short + " as now, but ";
+    constexpr std::size_t most = 3;
+    std::string text = "as now, but ";
     for (std::size_t n = 0; n < std::min(changes.size(), most); ++n) text += (n > 0 ? "; " : "") + changes[n];
     return text + (changes.size() > most ? "; and more" : "");
 }

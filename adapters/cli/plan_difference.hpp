@@ -32,7 +32,7 @@ struct compared_plan {
 
 [[nodiscard]] compared_plan compared(any_plan const& p);
 
-/// Returns a few words on another strategy; if those on the first are the same, what the other does otherwise.
+/// Returns a few words on another strategy; where those on the first are the same, what the other does otherwise.
 [[nodiscard]] std::string strategy_instead(compared_plan const& first, compared_plan const& other);
 
 /// Returns seconds by term beside each other, memory, what the plans do otherwise, and which parameters they hold in

@@ -137,7 +137,8 @@ plan_note sensitivity_of(plan_arguments const& arguments, plan_input const& inpu
                 {"changed", t->changed ? nlohmann::ordered_json(*t->changed * n.value) : nlohmann::ordered_json()}};
             if (!t->changed) continue;
             row[side]["then"] = t->then;
-            add_paragraph(otherwise, "  ", n.name + " of " + with_unit(*t->changed * n.value, n.unit) + ": " + t->then);
+            add_paragraph(otherwise, "  - ",
+                          n.name + " of " + with_unit(*t->changed * n.value, n.unit) + ": " + t->then);
         }
         rows.push_back(std::move(row));
     }
