@@ -96,10 +96,13 @@ plan_note note_of(spare_plans const& spares, cluster const& c) {
         auto const gigabytes = [&](bytes b) { return plan.exists() ? detail::fixed(b.value / 1e9, 3) : std::string(); };
         table.add({in_words(lost, c),
                    plan.exists() ? detail::fixed(plan.cost(), detail::decimals_for(plan.cost())) : "-",
-                   plan.exists() ? std::to_string(plan.stages.size()) : detail::clip(plan.reason, 30),
-                   gigabytes(state.stored), gigabytes(state.received()), gigabytes(state.lost)});
+                   plan.exists() ? std::to_string(plan.stages.size()) : "none", gigabytes(state.stored),
+                   gigabytes(state.received()), gigabytes(state.lost)});
     }
     note.section += table.print(2, 0);
+    for (auto const& [lost, plan] : spares.entries())
+        if (!plan.exists())
+            detail::add_paragraph(note.section, "  - ", "without " + in_words(lost, c) + ": " + plan.reason);
     return note;
 }
 

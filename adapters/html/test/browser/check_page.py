@@ -77,6 +77,24 @@ def check_timeline(browser, timeline):
         browser.press("ArrowRight")
 
 
+def check_written(browser, timeline):
+    """The chart has the name of each line, and numbers of micro-batches where passes have them."""
+    labels = {label for label, _ in timeline["labels"]}
+    for width in (1280, 390):
+        browser.show(width)
+        written = set(browser.ask("""(() => {
+            const written = [], context = CanvasRenderingContext2D.prototype, write = context.fillText;
+            context.fillText = function (text, ...more) { written.push(text); write.call(this, text, ...more); };
+            dispatchEvent(new Event("resize")); // draws
+            context.fillText = write;
+            return written;
+        })()"""))
+        missing = {lane["name"] for lane in timeline["lanes"]} - written
+        assert not missing, f"of {width} pixels, the chart has no {missing}"
+        if width == 1280 and "forward 15" in labels:
+            assert {"1", "10", "15"} <= written, written
+
+
 def check_search(browser, name):
     """Of the parameters, those stay that have what is searched for."""
     browser.ask("document.querySelector('#parameters input').focus()")
@@ -162,6 +180,7 @@ def check(browser, name, *arguments):
     assert elements.count("<circle") == sum("cost" in row for row in beside.get("sweep", [])), f"{name}: points are missing"
     check_room(browser, name)
     check_colours(browser, name)
+    check_written(browser, beside["timeline"])
     check_timeline(browser, beside["timeline"])
     check_search(browser, next(tensor["name"] for tensor in plans[-1]["tensors"] if tensor["role"] == "parameter"))
     assert not browser.complaints, f"{name}: {browser.complaints}"
@@ -175,6 +194,7 @@ with chromium.Chromium() as browser:
     check(browser, "turns", "--planner", "hidup", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x2_p100x6.json",
           "--labels-per-cut", "2", "--cuts", "1")
     check(browser, "mesh", "--mesh", "8x4", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
-    check(browser, "stages", "--planner", "joint", "--model", models + "vgg19.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
+    check(browser, "pipeline", "--model", models + "gpt2_12.json.gz", "--cluster", clusters + "h100x8_rtx4090x16.json")
+    check(browser, "fewer", "--planner", "joint", "--model", models + "vgg19.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
     check(browser, "changes", "--planner", "hap", "--model", "examples/formats/model.json", "--cluster", clusters + "p100x4.json", "--sensitivity", "--sweep")
     check_none(browser, "none", "--planner", "hap", "--model", models + "vit_2.json.gz", "--cluster", clusters + "p100x4.json", "--memory-limit", "1e8")
