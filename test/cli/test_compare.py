@@ -57,6 +57,7 @@ class Compared(CommandLine):
         by_file = json.loads(run("cost", "--plan", plan, "--cluster", self.write("c.json", cluster), "--json").stdout)
         changes = ("--set", "inter.bandwidth=13e9", "--set", "P100.rates.float32=4e12", "--set", "device_types[0].memory=1e6")
         by_changes = json.loads(run("cost", "--plan", plan, "--cluster", MIXED, *changes, "--json").stdout)
+        self.assertRegex(run("cost", "--plan", plan, "--cluster", MIXED, *changes).stdout, r", gradient communication [\d.e-]+, update [\d.e-]+, gathers of updated parameters ")
         self.assertEqual(by_changes["time"], by_file["time"])
         self.assertEqual((by_changes["status"], by_changes["reason"]), ("infeasible", by_file["reason"]))
         self.assertEqual(by_changes["warnings"], [])  # it is the file the plan was made for
