@@ -46,7 +46,7 @@ def why_impossible():
 
 class Bed:
     """Ranks in namespaces of their own, joined by a bridge: rank k has `cores[k]` of the processor and a link of `megabits`.
-    A loop of the processor that takes longer than `loop` seconds tells how much others slow it down; a rank is none the slower for that."""
+    Two short products that take longer than `loop` seconds tell how much others slow the processor down; a rank is none the slower for that."""
 
     def __init__(self, megabits, cores, loop=0):
         self.megabits, self.cores, self.loop = megabits, cores, loop
@@ -107,7 +107,7 @@ exec taskset -c {self.processor} env $BED_ENVIRONMENT "$@"''')
 
     @contextlib.contextmanager
     def watched(self):
-        """Yields what the ranks' processor takes for a short loop, again and again, as long as this lasts: others of its host may slow it down."""
+        """Yields what the ranks' processor takes for two short products, again and again, as long as this lasts: others of its host may slow it down."""
         loop = ctypes.CDLL(str(self.library)).bed_loop
         loop.restype = ctypes.c_double
         seconds, ended = [], threading.Event()

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 // A library to be loaded before MPI's. It makes a rank as slow as one with $BED_SHARE of a processor, once there is a
 // file $BED_LIMITED: at each call of MPI it sleeps until what was computed since the last one has taken as long. Where
-// others of the processor's host slow it down, a short loop takes longer than $BED_LOOP seconds, and the rank sleeps
-// that much less. What MPI and the network do is no computation: they run on processor $BED_NETWORK, and so do the
-// timers of a link that they start. And it writes when each rank started and ended which operation, and when it only
-// waited, as events of Chrome's trace viewer; the time between is computation. The file is $HEDDLE_TRACE.RANK.
+// others slow its core down, two short products take longer than $BED_LOOP seconds, and the rank sleeps that much less.
+// What MPI and the network do is no computation: they run on processor $BED_NETWORK, and so do the timers of a link
+// that they start. And it writes when each rank started and ended which operation, and when it only waited, as events
+// of Chrome's trace viewer; the time between is computation. The file is $HEDDLE_TRACE.RANK.
 #include <mpi.h>
 
+#include <dlfcn.h>
 #include <sched.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,17 +55,26 @@ double from_environment(char const* name, double otherwise) {
 
 } // namespace
 
-/// Seconds that this thread takes for a loop of additions and multiplications, which depend on what the other threads
-/// of the core do as those of a trained network do. What hangs on one result after the other would not.
+/// Seconds that this thread takes for two short products by the library that multiplies for libtorch: as much as a
+/// trained network is slowed down by what the other threads of the core do, so are these.
 extern "C" double bed_loop() {
-    constexpr int size = 2048;
-    static thread_local float a[size], b[size];
-    double begin = 0;
-    for (int n = 0; n < 200; ++n) {
-        if (n == 1) begin = computed(); // caches are warm
-        for (int k = 0; k < size; ++k) b[k] = b[k] * 0.999F + a[k];
-        asm volatile("" : : "r"(b) : "memory");
-    }
+    using product = void(char const*, char const*, int const*, int const*, int const*, float const*, float const*,
+                         int const*, float const*, int const*, float const*, float*, int const*);
+    static auto* const multiply = [] {
+        void* const library = dlopen("libblas.so.3", RTLD_LAZY);
+        return reinterpret_cast<product*>(library ? dlsym(library, "sgemm_") : nullptr);
+    }();
+    if (!multiply) return 0;
+    constexpr int rows = 128, columns = 4;
+    static thread_local float a[rows * rows], x[rows * columns], y[rows * columns];
+    float const one = 1, half = 0.5F;
+    auto const both = [&] {
+        for (char const* how : {"T", "N"})
+            multiply(how, "N", &rows, &columns, &rows, &one, a, &rows, x, &rows, &half, y, &rows);
+    };
+    both(); // caches are warm
+    double const begin = computed();
+    both();
     return 1e-6 * (computed() - begin);
 }
 

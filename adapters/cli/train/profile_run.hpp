@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -34,17 +35,13 @@
 
 namespace heddle::cli {
 
-/// Returns the median seconds of a call, of which as many are measured together as take this long.
-[[nodiscard]] inline double median_seconds(std::function<void()> const& call, double enough, int repeats) {
+/// Returns the mean seconds of a call, of which as many are measured as take this long.
+[[nodiscard]] inline double mean_seconds(std::function<void()> const& call, double enough) {
     call(); // the first one prepares what is kept between calls
-    std::vector<double> all;
-    for (int n = 0; n < repeats; ++n) {
-        double together = 0;
-        int times = 0;
-        for (; together < enough; ++times) together += seconds_of(call);
-        all.push_back(together / times);
-    }
-    return median(std::move(all));
+    double together = 0;
+    int times = 0;
+    for (; times == 0 || together < enough; ++times) together += seconds_of(call);
+    return together / times;
 }
 
 /// Measures each distinct call of the operators of programs, forward and backward, as it is in an iteration of one
@@ -56,8 +53,9 @@ public:
     using tensor = typename Backend::tensor;
     using scalar = typename tensor::scalar_type;
 
-    operator_profile(Backend const& backend, std::string device, profile_arguments const& arguments)
-        : backend_(backend), device_(std::move(device)), arguments_(arguments) {}
+    /// What is measured together takes this long at least.
+    operator_profile(Backend const& backend, std::string device, double least_seconds)
+        : backend_(backend), device_(std::move(device)), least_seconds_(least_seconds) {}
 
     void measure(program const& p) {
         auto const indexed = index_calls(p);
@@ -99,8 +97,7 @@ private:
                 if (make_step(indexed, whole_computation(indexed, o), {}).work(is_backward).launches)
                     calls.insert({o, is_backward});
         std::map<likeness, std::vector<double>> alike;
-        for (auto const& [call, seconds] :
-             seconds_of_calls(p, calls, backend_, arguments_.least_seconds, arguments_.repeats)) {
+        for (auto const& [call, seconds] : seconds_of_calls(p, calls, backend_, least_seconds_)) {
             auto const step = make_step(indexed, whole_computation(indexed, call.op), {});
             alike[likeness_of(step, call.is_backward, sample_of_call(step, call.is_backward, 1))].push_back(seconds);
         }
@@ -158,7 +155,7 @@ private:
         auto const of = likeness_of(s, is_backward, one);
         bool const is_whole = share == 1;
         auto const [known, is_new] = alone_.try_emplace({of, is_whole}, 0);
-        if (is_new) known->second = median_seconds(call, arguments_.least_seconds, arguments_.repeats);
+        if (is_new) known->second = mean_seconds(call, least_seconds_);
         if (auto const found = in_iteration_.find(of); is_whole && found != in_iteration_.end())
             among_others_[is_backward] = found->second - known->second;
         if (!is_new) return;
@@ -168,7 +165,7 @@ private:
 
     Backend const& backend_;
     std::string device_;
-    profile_arguments const& arguments_;
+    double least_seconds_;
     /// The seconds of calls that were measured alone, with whether they are whole.
     std::map<std::pair<likeness, bool>, double> alone_;
     /// The seconds of whole calls of this program in an iteration.
@@ -216,13 +213,24 @@ void measure_collectives(Group& group, int repeats, std::vector<sample>& samples
     }
 }
 
+/// Measures operators on this process. Each round measures all of them, so that what is slow for a while is slow in one.
+template <class Backend>
+[[nodiscard]] std::vector<sample> measure_operators(profile_arguments const& a, std::string const& device,
+                                                    std::vector<program> const& sizes, Backend const& backend) {
+    std::vector<sample> all;
+    for (int round = 0; round < a.repeats; ++round) {
+        operator_profile<Backend> operators(backend, device, a.least_seconds);
+        for (auto const& p : sizes) operators.measure(p);
+        std::ranges::copy(operators.samples(), std::back_inserter(all));
+    }
+    return all;
+}
+
 /// Measures operators on this process alone.
 template <class Backend>
 [[nodiscard]] std::vector<sample> profile_alone_by(profile_arguments const& a, std::vector<program> const& sizes,
                                                    Backend const& backend) {
-    operator_profile<Backend> operators(backend, a.devices.front(), a);
-    for (auto const& p : sizes) operators.measure(p);
-    return operators.samples();
+    return measure_operators(a, a.devices.front(), sizes, backend);
 }
 
 /// Brings samples of operators from a rank to all, as text.
@@ -257,11 +265,7 @@ template <class Backend, class World>
         if (!measured.insert(device).second) continue;
         tell("operators of " + device);
         std::vector<sample> of_device;
-        if (world.rank() == rank) {
-            operator_profile<Backend> operators(backend, device, a);
-            for (auto const& p : sizes) operators.measure(p);
-            of_device = operators.samples();
-        }
+        if (world.rank() == rank) of_device = measure_operators(a, device, sizes, backend);
         share(of_device, rank, world);
         all.insert(all.end(), of_device.begin(), of_device.end());
     }

@@ -71,28 +71,26 @@ private:
     mutable std::map<operator_call, std::vector<double>> seconds_;
 };
 
-/// Returns the median seconds that calls of a program take in so many iterations, which take this long at least.
+/// Returns the median seconds that calls of a program take in iterations, which take this long together at least.
 /// *Precondition:* an iteration makes the calls.
 template <class Backend>
 [[nodiscard]] std::map<operator_call, double> seconds_of_calls(program const& p, std::set<operator_call> const& calls,
-                                                               Backend const& backend, double enough, int repeats) {
+                                                               Backend const& backend, double enough) {
     using tensor = typename Backend::tensor;
     tensor_values<tensor> sources;
     for (auto const& [t, value] : random_sources<typename tensor::scalar_type>(p, 1)) sources.emplace(t, tensor(value));
-    std::map<operator_call, std::vector<double>> all;
+    auto const iterate = [&](auto const& kernels) { (void)run_single_device(p, sources, kernels); };
+    iterate(backend); // the first one prepares what is kept between calls
+    watched_kernels watched(backend, calls);
     double together = 0;
-    for (int n = -1; n < repeats || together < enough; ++n) { // the first one is not counted
-        watched_kernels watched(backend, calls);
-        double const seconds = seconds_of([&] {
+    do
+        together += seconds_of([&] {
             watched.begin();
-            (void)run_single_device(p, sources, watched);
+            iterate(watched);
         });
-        if (n < 0) continue;
-        together += seconds;
-        for (auto const& [call, one] : watched.seconds()) all[call].insert(all[call].end(), one.begin(), one.end());
-    }
+    while (together < enough);
     std::map<operator_call, double> result;
-    for (auto& [call, each] : all) result.emplace(call, median(std::move(each)));
+    for (auto const& [call, each] : watched.seconds()) result.emplace(call, median(each));
     return result;
 }
 

@@ -360,9 +360,8 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     auto const mesh = p.mesh();
     for (auto const& s : p.steps) {
         auto const& price = prices.emplace_back(model.price(s.step, shares));
-        without_inside.push_back(detail::communicates_inside(s.step)
-                                     ? model.price(detail::without_inside(s.step), shares)
-                                     : price);
+        without_inside.push_back(
+            detail::communicates_inside(s.step) ? model.price(detail::without_inside(s.step), shares) : price);
         momentary.add(s.acting().type(), price);
         share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
         for (std::size_t k = 0; k < model.class_count(); ++k) {
