@@ -10,6 +10,10 @@ docs.py console SCRATCH PAGE
     each followed by what it prints on either stream. A line
     `...` stands for any lines. A command must succeed, unless the next one is `echo $?`. The page runs in SCRATCH, a
     folder that looks like the repository root, so that files it writes stay out of the tree.
+
+docs.py prose PAGE...
+    No paragraph breaks off: what follows one that ends in a comma goes on with it, so it is no heading, no item and
+    nothing that begins with a capitalised word.
 """
 import re
 import subprocess
@@ -123,12 +127,22 @@ def run_console(scratch, page):
     return all(results)
 
 
+def broken_off(page):
+    """The paragraphs of a page that break off."""
+    text = Path(page).read_text(encoding="utf-8")
+    pieces = re.split(r"\n(?:[ \t]*\n)+", re.sub(r"^```.*?^```", "```", text, flags=re.MULTILINE | re.DOTALL).strip())
+    return [f"{page}: this paragraph breaks off: {piece[-60:]}" for piece, following in zip(pieces, pieces[1:] + ["# "])
+            if piece.endswith(",") and re.match(r"[A-Z][a-z]* |[#*-] |\d+\. ", following)]
+
+
 def main():
     match sys.argv[1:]:
         case ["programs", folder, *pages]:
             write_programs(Path(folder), pages)
         case ["console", scratch, page]:
             sys.exit(not run_console(Path(scratch), page))
+        case ["prose", *pages]:
+            sys.exit("\n".join(sentence for page in pages for sentence in broken_off(page)) or 0)
         case _:
             sys.exit(__doc__)
 
