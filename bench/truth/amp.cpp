@@ -175,7 +175,7 @@ int main(int count, char** text) {
     std::printf("\nThe first choice on the mixed cluster is %.1f %% slower than the fastest that finished.\n",
                 100 * regret(predicted, measured, 1));
     std::puts("The form of the model was chosen with the two other settings and the paper's ten strategies in view.\n\n"
-              "Fitted on the two other settings, with intervals of 95 %:");
+              "Fitted on the two other settings, with intervals of 95 %:\n");
     for (std::size_t k = 0; k < fitted.size(); ++k)
         std::printf("- %s: %.3g (%.3g to %.3g)%s\n", known[k].name, fitted[k].value, fitted[k].low(), fitted[k].high(),
                     fitted[k].is_determined() ? "" : ", as assumed: the trials do not say");

@@ -138,7 +138,7 @@ int main(int count, char** text) {
     print_errors(all, "all, nothing fitted", "");
     for (auto const& [release, rows] : releases) print_errors(all, release, "");
     std::puts("\nA row's scale is fitted on the other rows of its release. The form of the model was chosen with these "
-              "rows in view. Left out:");
+              "rows in view. Left out:\n");
     for (auto const& [why, rows] : left_out) std::printf("- %d: %s\n", rows, why.c_str());
     write_predictions(arguments.csv, all);
 }

@@ -279,8 +279,7 @@ int main(int count, char** text) {
         print_errors(all, set + ", one scale a type", "");
     }
     std::puts("\nA row's scales are fitted on all other rows. The form of the model was chosen with the 11 rows of "
-              "GPT-Neo on "
-              "one cluster in view. On all, with intervals of 95 %:");
+              "GPT-Neo on one cluster in view. On all, with intervals of 95 %:\n");
     auto const fitted = fit_without(rows.size());
     for (std::size_t i = 0; i < types.size(); ++i)
         std::printf("- %s, scale of its profile: %.3g (%.3g to %.3g)%s\n", types[i].c_str(), fitted[i].value,

@@ -291,7 +291,7 @@ int main(int count, char** text) {
         100 * memory_errors[memory_errors.size() / 2], 100 * memory_errors[memory_errors.size() * 9 / 10],
         100 * bias / of, 100 * fits / static_cast<double>(runs.size()));
     std::printf("\nFitted on %zu of %zu rows, with intervals of 95 %%; the form of the model and what is assumed were "
-                "chosen with 1,065 runs in view:\n",
+                "chosen with 1,065 runs in view:\n\n",
                 rows.size(), runs.size());
     for (std::size_t k = 0; k < fitted.size(); ++k)
         std::printf("- %s: %.3g (%.3g to %.3g)%s\n", known[k].name, fitted[k].value, fitted[k].low(), fitted[k].high(),

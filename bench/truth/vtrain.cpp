@@ -202,7 +202,7 @@ int main(int count, char** text) {
     print_errors(all, "several nodes", "vTrain 14.73 %");
     print_errors(all, "one node, nothing fitted", "");
     print_errors(all, "several nodes, nothing fitted", "");
-    std::printf("\nFitted on %zu of %zu rows, with intervals of 95 %%:\n", fitted_on.size(), runs.size());
+    std::printf("\nFitted on %zu of %zu rows, with intervals of 95 %%:\n\n", fitted_on.size(), runs.size());
     char const* const names[] = {"products, flop/s",
                                  "memory, bytes/s",
                                  "block's launches forward, s",

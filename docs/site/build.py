@@ -65,6 +65,7 @@ def source_page(path: pathlib.Path) -> str:
 def stage_pages(stage: pathlib.Path) -> None:
     """Copies docs/ into `stage`; links that leave it lead to pages under `stage`/source."""
     shutil.copytree(ROOT / "docs", stage, ignore=shutil.ignore_patterns("site", "__pycache__", "*.py"))
+    shutil.copy(ROOT / "docs/site/site.css", stage)
     wanted: set[pathlib.Path] = set()
 
     def rewritten(page: pathlib.Path, text: str) -> str:
@@ -162,6 +163,16 @@ def lost_blocks(stage: pathlib.Path, site: pathlib.Path) -> list[str]:
     return found
 
 
+def lost_items(site: pathlib.Path) -> list[str]:
+    """Sentences on items of lists that are text of a paragraph, and on backslashes of cells that are text of code."""
+    found = []
+    for file in sorted(site.rglob("*.html")):
+        text = re.sub(r"<pre.*?</pre>", "", "" if file.is_relative_to(site / "headers") else file.read_text(), flags=re.DOTALL)
+        for lost in re.findall(r"(?<=\n)(?:[-*]|\d+\.) [^\n]{0,60}", text) + re.findall(r"<code>([^<]*\\\|[^<]*)</code>", text):
+            found.append(f"{file.relative_to(site)}: {lost!r} is shown as it is written")
+    return found
+
+
 def run(command: list[str], **more) -> None:
     """Runs a tool; fails with what it said if it fails or warns."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
@@ -188,7 +199,7 @@ def main() -> None:
         if not options.no_reference:
             shutil.copytree(pathlib.Path(folder, "headers"), out / "headers", dirs_exist_ok=True)
         lost = lost_blocks(stage, out)
-    if broken := lost + broken_links(out):
+    if broken := lost + lost_items(out) + broken_links(out):
         sys.exit("\n".join(broken))
 
 
