@@ -1,7 +1,8 @@
 #!/bin/sh
 # run.sh [--quick]: builds and tests with g++ all but the doctest programs that are light, then with clang++ and its sanitizers all
 # doctest programs but the oracle, and compiles the benches. --quick builds and tests the units and the command line alone, unoptimised.
-# Says how long each step took.
+# Says which tests were skipped and why, and how long each step took. What .ci/packages.sh does not install is skipped: Conan, which is no
+# Debian package, and a PyTorch that is new enough for adapters/pytorch, which is 6 GB.
 set -eu
 cd "$(dirname "$0")/.."
 case ${1-} in
@@ -16,6 +17,7 @@ esac
 begun=$(date +%s)
 since=$begun
 times=
+results=
 step() {
     name=$1
     shift
@@ -31,6 +33,8 @@ step packages .ci/packages.sh test
 for preset in $presets; do
     step "$preset, configure" cmake --preset "$preset"
     step "$preset, build" cmake --build --preset "$preset" --parallel "$jobs"
-    step "$preset, test" ctest --preset "$preset" --parallel "$jobs"
+    results="$results build/$preset/tests.xml"
+    step "$preset, test" ctest --preset "$preset" --parallel "$jobs" --output-junit "$PWD/build/$preset/tests.xml"
 done
+test/support/skipped.py $results
 printf '%s%6d s  in all\n' "$times" $((since - begun))

@@ -23,7 +23,7 @@ try:
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11):
         raise ImportError(f"PyTorch is {torch.__version__}, which is too old")
 except ImportError as error:
-    print(f"skipped: {error}")
+    print(f"skipped: {error}; adapters/pytorch/test/run.sh installs one that is new enough")
     sys.exit(77)
 
 import export_fx
