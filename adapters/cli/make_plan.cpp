@@ -70,8 +70,10 @@ hidup_options options_of(hidup_arguments const& arguments, hap_options const& pl
     return options;
 }
 
-joint_options joint_options_of(plan_arguments const& arguments, attended_run& attended, moving_price const& moving) {
+joint_options joint_options_of(plan_arguments const& arguments, program const& p, attended_run& attended,
+                               moving_price const& moving) {
     joint_options options;
+    options.stage.pinned = form_rules_of(p, arguments.hap);
     options.stage.training = training_of(arguments);
     options.stage.synthesis.search.limits.labels = 10'000;
     options.sends_beside = arguments.sends_beside;
@@ -97,7 +99,7 @@ any_plan found_by_planner(plan_arguments const& arguments, plan_input const& inp
     if (arguments.planner == "ditto") return plan_by_ditto(arguments, input, c, attended);
     chosen_ratio_solver const solver(arguments.hap.solver);
     attended.show(arguments.planner);
-    if (arguments.planner == "joint") return find_plan(p, c, solver, joint_options_of(arguments, attended, moving));
+    if (arguments.planner == "joint") return find_plan(p, c, solver, joint_options_of(arguments, p, attended, moving));
     auto const options = options_of(arguments, p, attended);
     if (arguments.planner == "hidup") return plan_hidup(p, c, solver, options_of(arguments.hidup, options));
     if (!arguments.hap.mesh.empty()) {

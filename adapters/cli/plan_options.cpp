@@ -120,7 +120,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->capture_default_str();
     hap->add_flag("--gradient-overlap", plan.hap.overlap, "Reduce gradients beside the backward pass, not after it");
 
-    auto* const forms = command.add_option_group("forms", "Options of the planners hap and hidup");
+    auto* const forms = command.add_option_group("forms", "Options of the planners hap, hidup and joint");
     forms
         ->add_option("--pin", plan.hap.pins,
                      "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial, NAME=shard(DIMENSION) or "
@@ -132,7 +132,9 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->take_all();
     forms->add_flag("--why-not", plan.hap.why_not,
                     "Plan without --pin and --forbid too, and say by term what they cost");
-    forms->add_option("--bucket", plan.hap.bucket, "Bytes of gradients that are reduced together; 0: each on its own")
+
+    auto* const buckets = command.add_option_group("buckets", "Options of the planners hap and hidup");
+    buckets->add_option("--bucket", plan.hap.bucket, "Bytes of gradients that are reduced together; 0: each on its own")
         ->type_name("BYTES")
         ->check(up_to(1e15))
         ->capture_default_str();
@@ -255,9 +257,10 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
                      "Of a profile: equal copies of a template of so many machines at most")
         ->check(positive);
 
-    command.parse_complete_callback([&command, &plan, joint, hap, forms, shown, hidup, limited, pipelines, amp, ditto] {
+    command.parse_complete_callback([&command, &plan, joint, hap, forms, buckets, shown, hidup, limited, pipelines, amp,
+                                     ditto] {
         plan.is_free = command.count("--planner") == 0;
-        for (auto const* group : {hap, forms, limited})
+        for (auto const* group : {hap, buckets, limited})
             for (auto const* option : group->get_options())
                 if (plan.is_free && option->count() > 0) plan.planner = "hap";
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
@@ -270,7 +273,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         for (char const* name : {"--group-machines", "--segments", "--label-limit"})
             if (!plan.hap.mesh.empty() && command.count(name) > 0)
                 throw CLI::ValidationError(name, "is no option of plans on meshes");
-        allow(*forms, {"hap", "hidup"});
+        allow(*forms, {"hap", "hidup", "joint"});
+        allow(*buckets, {"hap", "hidup"});
         allow(*shown, {"hap", "hidup", "joint"});
         allow(*hidup, {"hidup"});
         allow(*limited, {"hap", "hidup", "ditto"});

@@ -102,7 +102,7 @@ class Compared(CommandLine):
 
     def test_what_a_choice_costs(self):
         weight = "layers.1.attention.out_proj.weight"
-        inputs = ("--model", MODEL, "--cluster", MIXED)
+        inputs = ("--planner", "hap", "--model", MODEL, "--cluster", MIXED)
         free = self.planned("--cluster", MIXED)[1]["cost"]
         forms = ("replicated", "mirrored", "partial", "shard(0)", "shard(1)", "shard(1.1)")
         for left in ("shard(0)", "shard(1)"):
@@ -124,6 +124,23 @@ class Compared(CommandLine):
         self.assertEqual((none.returncode, json.loads(none.stdout)["why_not"]["cost"]), (3, [free, None]))
         self.assertEqual(run("plan", *inputs, "--why-not").returncode, 2)
         self.refused(run("plan", *inputs, "--forbid", "none=partial"), "--forbid none=partial", "no tensor 'none'")
+
+    def test_without_a_planner_a_choice_is_compared_with_the_plan_without_it(self):
+        weight = "layers.1.attention.out_proj.weight"
+        machines = self.write("machines.json", json.loads(pathlib.Path("examples/clusters/v100_p100_8x8.json").read_text()) | {"machines": [{"type": "P100", "devices": 2, "count": 2}]})
+        for cluster in (MIXED, machines):
+            inputs = ("--model", MODEL, "--cluster", cluster)
+            free = self.summary(*inputs)["cost"]
+            out = self.path / "pinned.json"
+            asked = self.summary(*inputs, "--pin", f"{weight}=shard(1)", "--why-not", "--out", out)
+            plan = json.loads(out.read_text())
+            number = [t["name"] for t in plan["tensors"]].index(weight)
+            self.assertEqual([s["to"] for s in plan["steps"] if s["do"] == "read" and s["tensor"] == number], ["shard(1)"])
+            self.assertEqual(plan["provenance"]["planner"], "hap")  # the family that joint chose
+            self.assertEqual(asked["why_not"]["cost"], [free, asked["cost"]])
+            self.assertIn("that keep the pins", asked["space"])
+            none = run("plan", *inputs, "--pin", f"{weight}=shard(0)", "--pin", f"{weight}=shard(1)", "--why-not", "--json")
+            self.assertEqual((none.returncode, json.loads(none.stdout)["why_not"]["cost"]), (3, [free, None]))
 
     def test_plans_made_before(self):
         folder = self.path / "plans"

@@ -74,6 +74,7 @@ template <single_device_program Program, ratio_solver Solver>
 /// AMP's and Ditto's, with each stage planned in full, and drafts of stages of any numbers of layers on parts of
 /// machines or several machines (`draft_pipelines`), of which the best are planned in full: a stage is a program of its
 /// own, with uneven shares and sharded parameters like any other.
+/// Of plans that keep pins there are those on one axis alone, of devices or of machines as groups.
 /// *Returns* the best plan, what each family has, and a bound of the space that it names: of plans of stages of whole
 /// layers at any shares (`pipeline_bound`), or of all plans, from work alone (`work_bound`). *Throws* `input_error`
 /// before work starts, for a cluster that `validate` refuses, or device groups.
@@ -120,14 +121,7 @@ public:
 
     staged_plan plan() {
         plan_on_one_axis(); // families that are soon known come first: others are left where they cannot be better
-        plan_pipelines();
-        find_bounds();
-        plan_in_turns();
-        plan_on_mesh();
-        find_bounds();
-        plan_on_fewer();
-        certify();
-        plan_what_bounds_draft();
+        if (options_.stage.pinned.empty()) plan_others();
         return concluded();
     }
 
@@ -144,6 +138,18 @@ public:
     }
 
 private:
+    /// Plans the families of which a pin, which is a form on one axis of all devices, says nothing.
+    void plan_others() {
+        plan_pipelines();
+        find_bounds();
+        plan_in_turns();
+        plan_on_mesh();
+        find_bounds();
+        plan_on_fewer();
+        certify();
+        plan_what_bounds_draft();
+    }
+
     [[nodiscard]] static cluster const& checked(cluster const& c) {
         check_for_pipelines(c);
         return c;
@@ -164,12 +170,12 @@ private:
         best_.provenance.cluster = cluster_.name;
         best_.provenance.planner = "joint";
         best_.which_limit = until_.reached();
-        // Families leave out plans, so that none is found proves nothing.
-        if (!best_.exists() && best_.which_limit == search::limit_kind::none)
+        // Families leave out plans, so that none is found proves nothing of others.
+        if (!best_.exists() && best_.which_limit == search::limit_kind::none && certificate_.space.empty())
             best_.which_limit = search::limit_kind::width;
         double bound = certificate_.bound;
         best_.space = certificate_.space;
-        if (bound == 0) { // an accumulator of the user's own may take less time than the work does
+        if (best_.space.empty()) { // an accumulator of the user's own may take less time than the work does
             if (options_.stage.training.accumulator.name.empty()) bound = work_bound(indexed_, cluster_).value;
             best_.space = "plans of all stages, forms, shares and micro-batches";
         }
@@ -184,8 +190,7 @@ private:
     void find_bounds() {
         if (stage_bounds_) return;
         auto const& training = options_.stage.training;
-        bool const is_plain =
-            training.accumulator.name.empty() && !training.overlaps_gradients && options_.stage.pinned.empty();
+        bool const is_plain = training.accumulator.name.empty() && !training.overlaps_gradients;
         if (!is_plain || !best_.exists() || until_.is_over()) return;
         if (layers_.size() < 2) layers_ = layers_at(indexed_, {0, static_cast<operator_id>(indexed_.operators.size())});
         stage_bounds_.emplace(program_, fast_cluster_, layers_, options_.stage, until_);
@@ -327,6 +332,7 @@ private:
             auto found = stages_.planners().one_axis(program_, cluster_, stages_.options());
             for (auto const& [name, cost] : found.baselines)
                 if (cost) families_[name].cost = cost;
+            if (!options_.stage.pinned.empty()) certificate_ = {found.lower_bound, found.space};
             note(staged(std::move(found), cluster_));
         });
         if (has_machines_of_several())
@@ -341,7 +347,7 @@ private:
     }
 
     void plan_in_turns() {
-        if (!options_.stage.pinned.empty() || (bounds_ && is_excluded(in_turns_->on_typical()))) return;
+        if (bounds_ && is_excluded(in_turns_->on_typical())) return;
         consider("turns", [&](auto const& note) {
             auto found = in_turns(cluster_);
             if (bounds_ && found.exists()) turns_longer_ = found.cost() / in_turns_->on_typical();
@@ -372,7 +378,7 @@ private:
     }
 
     void plan_pipelines() {
-        if (places_.machine.size() == 1 || !options_.stage.pinned.empty()) return;
+        if (places_.machine.size() == 1) return;
         auto const obstacles = obstacles_to_micro_batches(indexed_);
         if (obstacles.statistic || obstacles.operation) return;
         layers_ = repeated_layers(indexed_);
