@@ -113,7 +113,9 @@ struct diff_arguments {
 int run_diff(diff_arguments const& arguments);
 
 struct export_arguments {
-    std::string plan, model, to, out;
+    std::string plan, model, cluster, to, out, plan_out;
+    /// Whether the nearest plan that can be expressed is written in place of one that cannot.
+    bool nearest = false;
 };
 int run_export(export_arguments const& arguments);
 

@@ -9,12 +9,16 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
+#include <heddle/base/printable.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/json/model.hpp>
+#include <heddle/json/plan.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/parameter_uses.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/plan/words.hpp>
+#include <heddle/planner/strategies.hpp>
+#include <heddle/search/outcome.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -39,35 +43,62 @@ namespace {
 
 using ordered_json = nlohmann::ordered_json;
 
-/// Says that a framework cannot express a plan, and what the nearest that it can costs.
-[[noreturn]] void refuse(exported_plan const& p, std::string const& why) {
-    std::string nearest;
-    if (p.nearest)
-        nearest = std::isfinite(p.nearest->cost)
-                      ? "; nearest is " + p.nearest->name + ", at " +
-                            heddle::detail::fixed(100 * (p.nearest->cost / p.cost - 1), 1) + " % more time"
-                      : "; " + p.nearest->name + " does not fit into memory";
-    throw input_error("the plan cannot be expressed", why + nearest);
-}
+/// Says why a framework cannot express a plan.
+[[noreturn]] void refuse(std::string why) { throw inexpressible(std::move(why)); }
+
+using parameters_by_stage = std::vector<std::vector<plan_tensor>>;
 
 /// How many devices share what, in every stage alike.
 struct degrees {
     std::size_t data = 1, tensor = 1, expert = 1;
-    /// Of ZeRO: 0, 1 for the optimiser's state, 3 for parameters too.
+    /// Of ZeRO: 0, 1 for the optimiser's state, 2 for gradients too, 3 for parameters too; and on how many of the devices
+    /// of `data`.
     int sharded = 0;
+    std::size_t shards = 1;
     friend bool operator==(degrees const&, degrees const&) = default;
 };
 
-/// Returns the ways of an axis that matter: not of what all have and nobody changes.
-std::set<std::string> ways_on(plan const& p, std::size_t axis) {
-    std::set<std::string> ways;
+/// What a framework is told of a plan.
+struct told_plan {
+    degrees shared;
+    parameters_by_stage parameters;
+    /// Samples of an iteration, and the parts that follow each other.
+    std::int64_t batch = 0, micro_batches = 1;
+    /// What enters a micro-batch's stages is all that is kept of it.
+    bool recomputes = false;
+    training_options training;
+
+    [[nodiscard]] std::size_t stages() const { return parameters.size(); }
+};
+
+/// Returns the bytes of parameters by the ways of an axis that matter: not those that all have and nobody changes, and
+/// beside parameters that are stored in parts none that are stored in larger ones if these are next to nothing, such as
+/// biases: frameworks cut them too.
+std::map<std::string, double> ways_on(plan const& p, std::size_t axis) {
+    std::map<std::string, double> ways;
+    double all = 0;
     for (auto use : parameter_uses(p)) {
+        double const size = p.tensors[use.tensor].size().value;
+        all += size;
         use.storage = {use.storage[axis]};
         if (p.tensors[use.tensor].trainable || use.storage[0] != parameter_holding::replicated)
-            ways.insert(way_of(use));
+            ways[way_of(use)] += size;
     }
     ways.erase("alike");
+    constexpr double next_to_nothing = 0.01;
+    auto const is_little = [&](char const* way) { return ways.contains(way) && ways[way] < next_to_nothing * all; };
+    if (ways.contains("FSDP") && is_little("ZeRO")) ways.erase("ZeRO");
+    if ((ways.contains("FSDP") || ways.contains("ZeRO")) && is_little("data parallel")) ways.erase("data parallel");
     return ways;
+}
+
+/// Tells whether what is gathered on an axis stays gathered for the backward pass, as in ZeRO-2.
+bool gathers_once(plan const& p, std::size_t axis) {
+    auto const uses = parameter_uses(p);
+    auto const is_so = [&](parameter_holding how) {
+        return algorithm::any_of(uses, [&](parameter_use const& use) { return use.storage[axis] == how; });
+    };
+    return is_so(parameter_holding::gathered_once) && !is_so(parameter_holding::gathered_twice);
 }
 
 /// Tells whether devices have parts of the batch: an input is cut along its first dimension.
@@ -82,22 +113,22 @@ bool cuts_batch(plan const& p, std::size_t axis) {
 }
 
 /// Refuses shares that differ by more than what is left when all but one are rounded.
-void require_even(exported_plan const& whole, plan const& p) {
+void require_even(plan const& p) {
     for (auto const& c : p.cuts) {
         auto const [least, most] = std::ranges::minmax(c.counts);
         if (most - least > 1)
-            refuse(whole, "devices have uneven parts, of one cut from " + std::to_string(least) + " to " +
-                              std::to_string(most) + " of " + std::to_string(c.atoms));
+            refuse("devices have uneven parts, of one cut from " + std::to_string(least) + " to " +
+                   std::to_string(most) + " of " + std::to_string(c.atoms));
     }
 }
 
-degrees degrees_of(exported_plan const& whole, plan const& p) {
-    if (p.provenance.training.interleaves()) refuse(whole, "its micro-batches take turns on the same devices");
-    require_even(whole, p);
+degrees degrees_of(plan const& p) {
+    if (p.provenance.training.interleaves()) refuse("its micro-batches take turns on the same devices");
+    require_even(p);
     degrees d;
     for (auto const& device : p.devices) {
         if (p.is_on_mesh()) break;
-        if (device.group_size != p.devices.front().group_size) refuse(whole, "its device groups are not equally large");
+        if (device.group_size != p.devices.front().group_size) refuse("its device groups are not equally large");
     }
     if (p.has_groups()) d.data *= static_cast<std::size_t>(p.devices.front().group_size);
     for (std::size_t axis = 0; axis <= p.inner_sizes.size(); ++axis) {
@@ -107,20 +138,101 @@ degrees degrees_of(exported_plan const& whole, plan const& p) {
         bool const has_experts = ways.erase("expert parallel") > 0;
         if (!cuts_batch(p, axis)) { // then nobody has a part of the batch
             if (ways.contains("FSDP") || ways.contains("ZeRO") || has_experts || !ways.contains("tensor parallel"))
-                refuse(whole, "on one axis neither the batch is divided nor parameters as tensor parallelism has them");
+                refuse("on one axis neither the batch is divided nor parameters as tensor parallelism has them");
             d.tensor *= size;
             continue;
         }
         if (ways.contains("tensor parallel"))
-            refuse(whole, "some parameters are tensor parallel on the axis on which others are data parallel");
+            refuse("some parameters are tensor parallel on the axis on which others are data parallel");
         if (has_experts) d.expert *= size;
         d.data *= size;
         if (ways.contains("FSDP") || ways.contains("ZeRO")) {
-            if (ways.size() > 1) refuse(whole, "some parameters are sharded, others are not");
-            d.sharded = ways.contains("FSDP") ? 3 : 1;
+            if (d.sharded > 0) refuse("parameters are sharded on several axes");
+            if (ways.size() > 1) {
+                std::string held;
+                for (auto const& way : ways) held += (held.empty() ? "" : ", others ") + way.first;
+                refuse("some parameters are " + held);
+            }
+            d.sharded = ways.contains("ZeRO") ? 1 : gathers_once(p, axis) ? 2 : 3;
+            d.shards = size;
         }
     }
     return d;
+}
+
+/// Returns what all stages have alike. Refuses plans of which a stage has something else, for a reason that names it.
+template <class Property, class Reason>
+auto common_to_stages(exported_plan const& whole, Property const& of, Reason const& reason) {
+    auto const first = of(*whole.stages.front());
+    for (std::size_t s = 1; s < whole.stages.size(); ++s)
+        if (of(*whole.stages[s]) != first) refuse(reason(std::to_string(s)));
+    return first;
+}
+
+parameters_by_stage parameters_of(exported_plan const& whole, program const*) {
+    parameters_by_stage all(whole.stages.size());
+    for (std::size_t s = 0; s < all.size(); ++s)
+        for (auto const& t : whole.stages[s]->tensors)
+            if (t.role == tensor_role::parameter) all[s].push_back(t);
+    return all;
+}
+
+/// The parameters of a stage are those that its operators are the first to use, as the model says.
+parameters_by_stage parameters_of(pipeline_plan const& p, program const* model) {
+    if (!model) refuse("it is a strategy of layers, of which --model says what parameters they have");
+    auto const indexed = index_program(*model);
+    if (p.operator_count() != indexed.operators.size())
+        throw inexpressible::model("it is of " + std::to_string(p.operator_count()) + " operators, and the model has " +
+                                   std::to_string(indexed.operators.size()));
+    auto const described = blank_plan(indexed);
+    parameters_by_stage all(p.stages.size());
+    std::set<tensor_id> known;
+    std::size_t op = 0;
+    for (std::size_t s = 0; s < p.stages.size(); ++s)
+        for (std::size_t l = p.stages[s].first; l < p.stages[s].end; ++l)
+            for (std::size_t const end = op + p.layers[l].operators; op < end; ++op)
+                for (tensor_id const t : indexed.operators[op].operands)
+                    if (indexed.tensors[t].is_parameter() && known.insert(t).second)
+                        all[s].push_back(described.tensors[t]);
+    return all;
+}
+
+/// Returns the samples of an iteration, from the first input.
+std::int64_t batch_of(exported_plan const& whole) {
+    auto const& tensors = whole.stages.front()->tensors;
+    auto const input = algorithm::find(tensors, tensor_role::input, &plan_tensor::role);
+    if (input == tensors.end() || input->shape.empty())
+        throw inexpressible::model("it has no input that begins with the batch");
+    return input->shape[0] * whole.micro_batches;
+}
+
+told_plan told(exported_plan const& whole) {
+    told_plan t;
+    t.batch = batch_of(whole);
+    t.micro_batches = whole.micro_batches;
+    t.training = whole.stages.front()->provenance.training;
+    t.shared = common_to_stages(whole, degrees_of, [](std::string const& s) {
+        return "stage " + s + " divides its work in another way than stage 0";
+    });
+    t.recomputes = common_to_stages(
+        whole, [](plan const& p) { return p.provenance.training.recomputes; },
+        [](std::string const& s) { return "of stages 0 and " + s + " one recomputes its activations alone"; });
+    return t;
+}
+
+/// A strategy of layers: copies of a pipeline, each with tensor groups, at even shares.
+told_plan told(pipeline_plan const& p) {
+    told_plan t;
+    t.batch = p.global_batch;
+    t.micro_batches = p.micro_batches;
+    t.training = p.provenance.training;
+    t.shared.data = p.copies();
+    t.shared.tensor = p.stages.front().degree();
+    for (auto const& s : p.stages)
+        if (s.degree() != t.shared.tensor) refuse("its stages have tensor groups of different sizes");
+    if (t.batch != p.micro_batch_size * p.micro_batches * static_cast<std::int64_t>(p.copies()))
+        refuse("its copies do not take equal numbers of samples");
+    return t;
 }
 
 /// The number in the name of a parameter of a repeated block: 7 of `layers.7.weight`; with what stands before and
@@ -141,75 +253,54 @@ std::optional<block_name> block_of(std::string const& name) {
     return {};
 }
 
-/// Returns how many blocks each stage has. Refuses models that are no stack of equal blocks, and stages that divide
-/// one.
-std::vector<std::size_t> blocks_by_stage(exported_plan const& whole) {
-    std::vector<std::size_t> counts;
+/// Tells whether the model is a stack of equal blocks.
+bool has_equal_blocks(parameters_by_stage const& parameters) {
     std::map<std::size_t, std::map<std::string, tensor_shape>> contents; // by block and name inside
     std::set<std::string> before;
+    for (auto const& of_stage : parameters)
+        for (auto const& t : of_stage)
+            if (auto const block = block_of(t.name)) {
+                before.insert(block->before);
+                contents[block->number].try_emplace(block->after, t.shape);
+            }
+    return before.size() == 1 &&
+           algorithm::all_of(contents, [&](auto const& c) { return c.second == contents.begin()->second; });
+}
+
+/// Returns how many blocks each stage has. Refuses stages that divide one.
+std::vector<std::size_t> blocks_by_stage(told_plan const& t) {
+    std::vector<std::size_t> counts;
     std::size_t next = 0;
-    for (std::size_t s = 0; s < whole.stages.size(); ++s) {
+    for (std::size_t s = 0; s < t.stages(); ++s) {
         std::set<std::size_t> here;
-        for (auto const& t : whole.stages[s]->tensors) {
-            if (t.role != tensor_role::parameter) continue;
-            auto const block = block_of(t.name);
-            if (!block) continue;
-            before.insert(block->before);
-            here.insert(block->number);
-            contents[block->number].try_emplace(block->after, t.shape);
-        }
+        for (auto const& parameter : t.parameters[s])
+            if (auto const block = block_of(parameter.name)) here.insert(block->number);
         for (auto const number : here)
-            if (number != next++)
-                refuse(whole, "stage " + std::to_string(s) + " has not only whole blocks of the model");
+            if (number != next++) refuse("stage " + std::to_string(s) + " has not only whole blocks of the model");
         counts.push_back(here.size());
     }
-    if (contents.empty() || before.size() != 1 ||
-        algorithm::any_of(contents, [&](auto const& c) { return c.second != contents.begin()->second; }))
-        refuse(whole, "the model is no stack of equal blocks, which Megatron-LM has");
     return counts;
 }
 
-/// Returns the samples of an iteration, from the first input.
-std::int64_t batch_of(exported_plan const& whole) {
-    auto const& tensors = whole.stages.front()->tensors;
-    auto const input = algorithm::find(tensors, tensor_role::input, &plan_tensor::role);
-    if (input == tensors.end() || input->shape.empty()) refuse(whole, "it has no input that begins with the batch");
-    return input->shape[0] * whole.micro_batches;
+std::int64_t micro_batch_of(told_plan const& t) {
+    auto const parts = t.micro_batches * static_cast<std::int64_t>(t.shared.data);
+    if (t.batch % parts != 0)
+        refuse("a batch of " + std::to_string(t.batch) + " is not divided evenly into " + std::to_string(parts) +
+               " parts");
+    return t.batch / parts;
 }
 
-std::int64_t micro_batch_of(exported_plan const& whole, degrees const& d) {
-    auto const parts = whole.micro_batches * static_cast<std::int64_t>(d.data), batch = batch_of(whole);
-    if (batch % parts != 0)
-        refuse(whole, "a batch of " + std::to_string(batch) + " is not divided evenly into " + std::to_string(parts) +
-                          " parts");
-    return batch / parts;
+/// Refuses hybrid sharding.
+void require_one_storage(degrees const& d) {
+    if (d.sharded > 0 && d.shards != d.data)
+        refuse("parameters are in parts inside groups of " + std::to_string(d.shards) +
+               " devices, of which there are copies");
 }
 
-/// Returns what all stages have alike. Refuses plans of which a stage has something else, for a reason that names it.
-template <class Property, class Reason>
-auto common_to_stages(exported_plan const& whole, Property const& of, Reason const& reason) {
-    auto const first = of(*whole.stages.front());
-    for (std::size_t s = 1; s < whole.stages.size(); ++s)
-        if (of(*whole.stages[s]) != first) refuse(whole, reason(std::to_string(s)));
-    return first;
-}
-
-degrees same_degrees(exported_plan const& whole) {
-    return common_to_stages(
-        whole, [&](plan const& p) { return degrees_of(whole, p); },
-        [](std::string const& s) { return "stage " + s + " divides its work in another way than stage 0"; });
-}
-
-/// Tells whether all stages recompute their activations. Refuses plans of which some do.
-bool recomputes(exported_plan const& whole) {
-    return common_to_stages(
-        whole, [](plan const& p) { return p.provenance.training.recomputes; },
-        [](std::string const& s) { return "of stages 0 and " + s + " one recomputes its activations alone"; });
-}
-
-std::string megatron(exported_plan const& whole) {
-    auto const d = same_degrees(whole);
-    auto const blocks = blocks_by_stage(whole);
+std::string megatron(told_plan const& t) {
+    auto const& d = t.shared;
+    require_one_storage(d);
+    auto const blocks = blocks_by_stage(t);
     std::string text;
     auto const add = [&](std::string const& option, std::string const& value) {
         text += option + (value.empty() ? "" : " " + value) + '\n';
@@ -217,57 +308,54 @@ std::string megatron(exported_plan const& whole) {
     add("--tensor-model-parallel-size", std::to_string(d.tensor));
     add("--pipeline-model-parallel-size", std::to_string(blocks.size()));
     if (d.expert > 1) add("--expert-model-parallel-size", std::to_string(d.expert));
-    add("--micro-batch-size", std::to_string(micro_batch_of(whole, d)));
-    add("--global-batch-size", std::to_string(batch_of(whole)));
+    add("--micro-batch-size", std::to_string(micro_batch_of(t)));
+    add("--global-batch-size", std::to_string(t.batch));
     if (blocks.size() > 1 && std::ranges::count(blocks, blocks.front()) != std::ssize(blocks)) {
         std::string layout = "E"; // the embedding, blocks by stage, the loss
         for (std::size_t s = 0; s < blocks.size(); ++s)
             layout += (s ? "|" : "") + (blocks[s] > 0 ? "t*" + std::to_string(blocks[s]) : "");
         add("--pipeline-model-parallel-layout", '"' + layout + "L\"");
     }
-    if (recomputes(whole)) { // of a stage what enters is kept alone
+    if (t.recomputes) { // of a stage what enters is kept alone
         add("--recompute-granularity", "full");
         add("--recompute-method", "uniform");
         add("--recompute-num-layers", std::to_string(std::ranges::max(blocks)));
     }
     if (d.sharded == 1) add("--use-distributed-optimizer", "");
-    if (d.sharded == 3) {
+    if (d.sharded > 1) {
         add("--use-megatron-fsdp", "");
-        add("--data-parallel-sharding-strategy", "optim_grads_params");
+        add("--data-parallel-sharding-strategy", d.sharded == 2 ? "optim_grads" : "optim_grads_params");
     }
     return text;
 }
 
-std::string deepspeed(exported_plan const& whole) {
-    if (whole.stages.size() > 1) refuse(whole, "DeepSpeed's configuration does not say which layers a stage has");
-    auto const& p = *whole.stages.front();
-    auto const d = same_degrees(whole);
-    if (recomputes(whole))
-        refuse(whole, "it recomputes activations, which DeepSpeed has in the model, not in the configuration");
+std::string deepspeed(told_plan const& t) {
+    if (t.stages() > 1) refuse("DeepSpeed's configuration does not say which layers a stage has");
+    auto const& d = t.shared;
+    require_one_storage(d);
+    if (t.recomputes) refuse("it recomputes activations, which DeepSpeed has in the model, not in the configuration");
     if (d.tensor > 1 || d.expert > 1)
-        refuse(whole, "its parameters are cut for good, which DeepSpeed has in the model, not in the configuration");
-    ordered_json out{{"train_batch_size", batch_of(whole)},
-                     {"train_micro_batch_size_per_gpu", micro_batch_of(whole, d)},
-                     {"gradient_accumulation_steps", whole.micro_batches}};
+        refuse("its parameters are cut for good, which DeepSpeed has in the model, not in the configuration");
+    ordered_json out{{"train_batch_size", t.batch},
+                     {"train_micro_batch_size_per_gpu", micro_batch_of(t)},
+                     {"gradient_accumulation_steps", t.micro_batches}};
     auto const is_of = [&](element_type type) {
-        return algorithm::any_of(
-            p.tensors, [&](plan_tensor const& t) { return t.role == tensor_role::parameter && t.type == type; });
+        return algorithm::any_of(t.parameters.front(), [&](plan_tensor const& p) { return p.type == type; });
     };
     if (is_of(element_type::bfloat16)) out["bf16"] = {{"enabled", true}};
     if (is_of(element_type::float16)) out["fp16"] = {{"enabled", true}};
-    out["zero_optimization"] = {{"stage", d.sharded}, {"overlap_comm", p.provenance.training.overlaps_gradients}};
-    if (auto const bucket = p.provenance.training.bucket.value; bucket > 0) { // counted in elements
+    out["zero_optimization"] = {{"stage", d.sharded}, {"overlap_comm", t.training.overlaps_gradients}};
+    if (auto const bucket = t.training.bucket.value; bucket > 0) { // counted in elements
         double const element = is_of(element_type::bfloat16) || is_of(element_type::float16) ? 2 : 4;
         out["zero_optimization"]["reduce_bucket_size"] = static_cast<std::int64_t>(bucket / element);
     }
     return out.dump(2) + '\n';
 }
 
-/// Returns the modules whose parameters a stage has, each block and what else stands first in a name, in order.
-std::vector<std::string> modules_of(plan const& p) {
+/// Returns the modules that have some parameters, each block and what else stands first in a name, in order.
+std::vector<std::string> modules_of(std::vector<plan_tensor> const& parameters) {
     std::vector<std::string> modules;
-    for (auto const& t : p.tensors) {
-        if (t.role != tensor_role::parameter) continue;
+    for (auto const& t : parameters) {
         auto const block = block_of(t.name);
         auto const name = block ? block->before + std::to_string(block->number) : t.name.substr(0, t.name.find('.'));
         if (algorithm::find(modules, name) == modules.end()) modules.push_back(name);
@@ -275,23 +363,23 @@ std::vector<std::string> modules_of(plan const& p) {
     return modules;
 }
 
-std::string torchtitan(exported_plan const& whole) {
-    auto const d = same_degrees(whole);
-    if (d.sharded == 1) refuse(whole, "the optimiser's state alone is sharded, where torchtitan shards parameters too");
+std::string torchtitan(told_plan const& t) {
+    auto const& d = t.shared;
+    if (d.sharded == 1) refuse("the optimiser's state alone is sharded, where torchtitan shards parameters too");
     if (d.expert > 1 && d.sharded == 0)
-        refuse(whole, "experts are spread over devices that have the other parameters whole, which torchtitan shards");
-    std::size_t const stages = whole.stages.size();
-    if (stages > 1) blocks_by_stage(whole); // which refuses stages of parts of blocks
-    auto const micro_batch = micro_batch_of(whole, d);
-    bool const checkpoints = recomputes(whole);
+        refuse("experts are spread over devices that have the other parameters whole, which torchtitan shards");
+    std::size_t const stages = t.stages();
+    if (stages > 1) blocks_by_stage(t); // which refuses stages of parts of blocks
+    auto const micro_batch = micro_batch_of(t);
     std::string text = "from torchtitan.config import " +
-                       std::string(checkpoints ? "ActivationCheckpointConfig, " : "") +
+                       std::string(t.recomputes ? "ActivationCheckpointConfig, " : "") +
                        "ParallelismConfig, TrainingConfig\n\nparallelism = ParallelismConfig(\n";
     auto const add = [&](std::string const& field, std::string const& value) {
         text += "    " + field + '=' + value + ",\n";
     };
-    add("data_parallel_replicate_degree", std::to_string(d.sharded == 0 ? d.data : 1));
-    add("data_parallel_shard_degree", std::to_string(d.sharded == 0 ? 1 : d.data));
+    add("data_parallel_replicate_degree", std::to_string(d.data / d.shards));
+    add("data_parallel_shard_degree", std::to_string(d.shards));
+    if (d.sharded == 2) add("fsdp_reshard_after_forward", "\"never\"");
     add("tensor_parallel_degree", std::to_string(d.tensor));
     if (d.expert > 1) add("expert_parallel_degree", std::to_string(d.expert));
     add("pipeline_parallel_degree", std::to_string(stages));
@@ -299,20 +387,32 @@ std::string torchtitan(exported_plan const& whole) {
         add("pipeline_parallel_schedule", "\"1F1B\"");
         add("pipeline_parallel_microbatch_size", std::to_string(micro_batch));
         ordered_json modules = ordered_json::array();
-        for (auto const* p : whole.stages) modules.push_back(modules_of(*p));
+        for (auto const& of_stage : t.parameters) modules.push_back(modules_of(of_stage));
         add("module_fqns_per_model_part", modules.dump());
     }
     // Without a pipeline, gradients of as many local batches are added as the global one takes.
-    auto const local = stages > 1 ? micro_batch * whole.micro_batches : micro_batch;
+    auto const local = stages > 1 ? micro_batch * t.micro_batches : micro_batch;
     text += ")\n";
-    if (checkpoints) text += "activation_checkpoint = ActivationCheckpointConfig(mode=\"full\")\n"; // by blocks
+    if (t.recomputes) text += "activation_checkpoint = ActivationCheckpointConfig(mode=\"full\")\n"; // by blocks
     return text + "training = TrainingConfig(local_batch_size=" + std::to_string(local) +
-           ", global_batch_size=" + std::to_string(batch_of(whole)) + ")\n";
+           ", global_batch_size=" + std::to_string(t.batch) + ")\n";
+}
+
+/// Returns what a framework that takes a plan as numbers is told of it.
+template <class Plan>
+std::string options_of(Plan const& plan, std::string const& to, program const* model) {
+    auto parameters = parameters_of(plan, model);
+    if (to == "megatron" && !has_equal_blocks(parameters))
+        throw inexpressible::model("the model is no stack of equal blocks, which Megatron-LM has");
+    if (to == "torchtitan" && parameters.size() > 1 && !has_equal_blocks(parameters))
+        refuse("the model is no stack of equal blocks, which pipelines of torchtitan have");
+    auto t = told(plan);
+    t.parameters = std::move(parameters);
+    return to == "megatron" ? megatron(t) : to == "deepspeed" ? deepspeed(t) : torchtitan(t);
 }
 
 /// Returns the axes of a mesh along which each dimension of a tensor is cut, outermost first.
-std::vector<std::vector<std::size_t>> axes_of(exported_plan const& whole, plan const& p, product_form const& f,
-                                              tensor_id t) {
+std::vector<std::vector<std::size_t>> axes_of(plan const& p, product_form const& f, tensor_id t) {
     auto const& tensor = p.tensors[t];
     std::vector<std::vector<std::size_t>> axes(tensor.shape.size());
     for (std::size_t axis = 0; axis < f.size(); ++axis) {
@@ -320,7 +420,7 @@ std::vector<std::vector<std::size_t>> axes_of(exported_plan const& whole, plan c
         if (!of_axis.is_shard()) continue;
         auto const& cut = tensor.factors[static_cast<std::size_t>(of_axis.factor())];
         if (!cut.widths.empty() || cut.extent * cut.stride != tensor.shape[cut.dimension])
-            refuse(whole, "'" + tensor.name + "' is cut in steps of a dimension, where Shardy cuts it at once");
+            refuse("'" + tensor.name + "' is cut in steps of a dimension, where Shardy cuts it at once");
         axes[cut.dimension].push_back(axis);
     }
     return axes;
@@ -330,10 +430,10 @@ std::string shardy(exported_plan const& whole) {
     std::string meshes, tensors;
     for (std::size_t s = 0; s < whole.stages.size(); ++s) {
         auto const& p = *whole.stages[s];
-        if (p.has_groups()) refuse(whole, "it has a machine as one device, of which Shardy wants an axis");
+        if (p.has_groups()) refuse("it has a machine as one device, of which Shardy wants an axis");
         for (auto const& c : p.cuts)
             if (std::ranges::count(c.counts, c.counts.front()) != std::ssize(c.counts))
-                refuse(whole, "devices have unequal parts, which Shardy does not know");
+                refuse("devices have unequal parts, which Shardy does not know");
         std::string const name = "@stage" + std::to_string(s);
         auto const axis_name = [](std::size_t axis) { return "\"axis" + std::to_string(axis) + '"'; };
         meshes += "sdy.mesh " + name + " = <[";
@@ -347,7 +447,7 @@ std::string shardy(exported_plan const& whole) {
             tensor_id const t = step.acting().change()->tensor;
             tensors += p.tensors[t].name + " {sdy.sharding = #sdy.sharding<" + name + ", [";
             bool is_first = true;
-            for (auto const& of_dimension : axes_of(whole, p, step.from(), t)) {
+            for (auto const& of_dimension : axes_of(p, step.from(), t)) {
                 tensors += is_first ? "{" : ", {";
                 is_first = false;
                 for (std::size_t k = 0; k < of_dimension.size(); ++k)
@@ -360,6 +460,29 @@ std::string shardy(exported_plan const& whole) {
     return meshes + tensors;
 }
 
+/// Returns placements, with a model also what its modules do. What they cannot do is an obstacle if something nearer is
+/// looked for, and said in the text else.
+std::string dtensor(exported_plan const& whole, program const* model, bool wants_nearest) {
+    if (model && (whole.stages.size() > 1 || whole.micro_batches > 1))
+        refuse("it has several stages or micro-batches, expected one of each for what modules do");
+    auto const placements = placements_of(whole, model);
+    auto const& stage = placements["stages"][0];
+    if (wants_nearest && stage.contains("obstacle")) refuse(stage["obstacle"]);
+    return placements.dump(1) + '\n';
+}
+
+/// Returns the text that a framework is told of a plan with. *Throws* `inexpressible`.
+std::string text_for(exported_plan const& p, export_arguments const& arguments, program const* model) {
+    if (arguments.to == "shardy") return shardy(p);
+    if (arguments.to == "dtensor") return dtensor(p, model, arguments.nearest);
+    return options_of(p, arguments.to, model);
+}
+std::string text_for(pipeline_plan const& p, export_arguments const& arguments, program const* model) {
+    if (arguments.to == "shardy" || arguments.to == "dtensor")
+        refuse("it is a strategy of layers, expected one of stages, which heddle plan makes without --planner");
+    return options_of(p, arguments.to, model);
+}
+
 std::optional<double> cost_of(std::optional<double> const& strategy) { return strategy; }
 std::optional<double> cost_of(family_result const& family) { return family.cost; }
 
@@ -370,75 +493,147 @@ struct known_strategy {
 };
 
 std::vector<known_strategy> known_strategies() {
-    return {{"DP-EV", "data parallelism at even shares", {"megatron", "deepspeed", "torchtitan", "shardy", "dtensor"}},
+    return {{"DP-EV", "data parallelism", {"megatron", "deepspeed", "torchtitan", "shardy", "dtensor"}},
             {"DP-CP", "data parallelism at shares by speed", {"dtensor"}},
             {"ZeRO-1", "ZeRO-1", {"megatron", "deepspeed", "shardy", "dtensor"}},
-            {"ZeRO-2", "ZeRO-2", {"shardy", "dtensor"}},
+            {"ZeRO-2", "ZeRO-2", {"megatron", "deepspeed", "torchtitan", "shardy", "dtensor"}},
             {"fully sharded", "full sharding", {"megatron", "deepspeed", "torchtitan", "shardy", "dtensor"}},
             {"tensor parallel", "tensor parallelism", {"megatron", "torchtitan", "shardy"}}};
 }
 
-/// Returns the cheapest strategy that a framework can do. What was priced on unequal devices has shares by speed,
-/// unless its name says otherwise, which PyTorch's tensors alone can have.
+/// A strategy's name here; one on a mesh is named by those of its axes.
+std::string name_of(std::string const& in_plans) {
+    for (auto const& s : known_strategies())
+        if (in_plans == s.in_plans) return s.name;
+    return in_plans;
+}
+
+/// Returns the cheapest strategy that a framework can do of those that the plan has the costs of, beside itself. What
+/// was priced on unequal devices has shares by speed, unless its name says otherwise, which PyTorch's tensors alone can
+/// have.
 template <class Costs>
-std::optional<priced_strategy> nearest_of(Costs const& costs, std::string const& to, bool are_equal) {
+std::optional<priced_strategy> nearest_of(exported_plan const& p, Costs const& costs, std::string const& to) {
+    std::size_t devices = 0;
+    bool are_equal = true;
+    for (auto const* stage : p.stages)
+        for (auto const& d : stage->devices) {
+            devices += static_cast<std::size_t>(d.group_size);
+            are_equal = are_equal && d.type == p.stages.front()->devices.front().type;
+        }
+    bool const has_parts = to == "dtensor" || batch_of(p) % static_cast<std::int64_t>(devices) == 0;
     std::optional<priced_strategy> best;
     for (auto const& s : known_strategies()) {
         auto const found = costs.find(s.in_plans);
         if (found == costs.end() || algorithm::find(s.frameworks, to) == s.frameworks.end()) continue;
         if (!are_equal && to != "dtensor" && s.in_plans != std::string("DP-EV")) continue;
+        if (!has_parts && s.in_plans != std::string("tensor parallel")) continue;
         double const cost = cost_of(found->second).value_or(std::numeric_limits<double>::infinity());
-        if (!best || cost < best->cost) best = {s.name, cost};
+        if (std::abs(cost - p.cost) <= search::equal_costs * p.cost) continue;
+        std::string const shares = s.in_plans == std::string("DP-EV") ? " at even shares" : "";
+        if (!best || cost < best->cost) best = {s.name + shares, cost};
     }
     return best;
 }
 
-template <class Costs>
-exported_plan exported(std::vector<plan const*> stages, int micro_batches, double cost, Costs const& costs,
-                       std::string const& to) {
-    bool const are_equal = algorithm::all_of(stages, [&](plan const* p) {
-        return algorithm::all_of(p->devices,
-                                 [&](auto const& d) { return d.type == stages.front()->devices.front().type; });
-    });
-    return {std::move(stages), micro_batches, cost, nearest_of(costs, to, are_equal)};
+exported_plan exported(plan const& p, std::string const& to) {
+    exported_plan e{{&p}, 1, p.cost(), {}};
+    e.nearest = nearest_of(e, p.baselines, to);
+    return e;
 }
-
-exported_plan exported(plan const& p, std::string const& to) { return exported({&p}, 1, p.cost(), p.baselines, to); }
 
 exported_plan exported(staged_plan const& p, std::string const& to) {
-    std::vector<plan const*> stages;
-    for (auto const& s : p.stages) stages.push_back(&s.plan);
-    return exported(std::move(stages), p.micro_batches, p.cost(), p.families, to);
+    exported_plan e{{}, p.micro_batches, p.cost(), {}};
+    for (auto const& s : p.stages) e.stages.push_back(&s.plan);
+    e.nearest = nearest_of(e, p.families, to);
+    return e;
 }
 
-exported_plan exported(pipeline_plan const&, std::string const&) {
-    throw input_error("the plan cannot be exported",
-                      "it is a strategy of layers, expected one of stages, which heddle plan makes without --planner");
+pipeline_plan const& exported(pipeline_plan const& p, std::string const&) { return p; }
+
+std::string more_time(double cost, double than) {
+    return "at " + heddle::detail::fixed(100 * (cost / than - 1), 1) + " % more time";
+}
+
+/// Names the nearest plan that is known from the plan's own file.
+std::string nearest_text(exported_plan const& p) {
+    if (!p.nearest) return "";
+    if (!std::isfinite(p.nearest->cost)) return "; " + p.nearest->name + " does not fit into memory";
+    return "; nearest is " + p.nearest->name + ", " + more_time(p.nearest->cost, p.cost);
+}
+std::string nearest_text(pipeline_plan const&) { return ""; }
+
+/// Reads the model of a plan.
+json::model model_of(any_plan& p, export_arguments const& arguments) {
+    auto model = read_planned_model(arguments.model, {}, origin_of(p));
+    auto const* planned = std::get_if<plan>(&p);
+    if (auto const* s = std::get_if<staged_plan>(&p); s && s->is_plain()) planned = &s->stages.front().plan;
+    if (!planned) return model;
+    if (auto const checked = verify(model.program, *planned); !checked)
+        throw input_error(arguments.plan, "is none of " + arguments.model + ": " + checked.problem);
+    return model;
+}
+
+/// Returns the cheapest of the well-known strategies at even shares that the framework can express, and what it is told.
+struct expressible_strategy {
+    planned_strategy strategy;
+    std::string text;
+};
+std::optional<expressible_strategy> nearest_strategy(any_plan& of, program const& model,
+                                                     export_arguments const& arguments) {
+    std::vector<std::string> warnings;
+    auto const c = read_planned_cluster(arguments.cluster, origin_of(of), warnings);
+    for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
+    auto training = origin_of(of).training;
+    training.micro_batches = training.accumulated = training.in_flight = 1;
+    training.recomputes = false;
+    for (auto& s : plan_strategies(model, c, training)) {
+        s.plan.provenance = origin_of(of);
+        s.plan.provenance.planner = "strategies";
+        s.plan.provenance.training = training;
+        try {
+            auto text = text_for(exported(s.plan, arguments.to), arguments, &model);
+            return expressible_strategy{std::move(s), std::move(text)};
+        } catch (inexpressible const&) { continue; }
+    }
+    return {};
 }
 
 } // namespace
 
 int run_export(export_arguments const& arguments) {
-    if (!arguments.out.empty()) heddle::json::require_writable(arguments.out);
-    auto const p = read_any_plan(arguments.plan);
-    auto const whole = std::visit([&](auto const& of_kind) { return exported(of_kind, arguments.to); }, p);
+    for (auto const& file : {arguments.out, arguments.plan_out})
+        if (!file.empty()) heddle::json::require_writable(file);
+    auto p = read_any_plan(arguments.plan);
+    bool const has_layers = std::holds_alternative<pipeline_plan>(p);
+    if (!arguments.model.empty() && arguments.to != "dtensor" && !arguments.nearest && !has_layers)
+        throw input_error("--model", "is read for strategies of layers, for --nearest and for --to dtensor alone");
+    if (!exists(p)) throw input_error(arguments.plan, "has no plan: " + reason_of(p));
     std::optional<json::model> model;
-    if (!arguments.model.empty()) {
-        if (arguments.to != "dtensor") throw input_error("--model", "is read for --to dtensor alone");
-        if (whole.stages.size() != 1 || whole.micro_batches != 1)
-            throw input_error("--model", "is read for a plan of one stage and one micro-batch");
-        auto const& planned = *whole.stages.front();
-        model = read_planned_model(arguments.model, {}, planned.provenance);
-        if (auto const checked = verify(model->program, planned); !checked)
-            throw input_error(arguments.plan, "is none of " + arguments.model + ": " + checked.problem);
-    }
-    auto const text = arguments.to == "megatron"     ? megatron(whole)
-                      : arguments.to == "deepspeed"  ? deepspeed(whole)
-                      : arguments.to == "torchtitan" ? torchtitan(whole)
-                      : arguments.to == "shardy"
-                          ? shardy(whole)
-                          : placements_of(whole, model ? &model->program : nullptr).dump(1) + '\n';
+    if (!arguments.model.empty()) model = model_of(p, arguments);
     std::vector<heddle::json::staged_file> files;
+    std::string text;
+    try {
+        text = std::visit(
+            [&](auto const& kind) {
+                return text_for(exported(kind, arguments.to), arguments, model ? &model->program : nullptr);
+            },
+            p);
+        if (!arguments.plan_out.empty()) files.emplace_back(arguments.plan_out, json::read_text(arguments.plan));
+    } catch (inexpressible const& obstacle) {
+        auto const refuse_plan = [&](std::string const& more) {
+            throw input_error("the plan cannot be expressed", obstacle.what() + more);
+        };
+        if (obstacle.is_of_model()) refuse_plan("");
+        if (!arguments.nearest)
+            refuse_plan(std::visit([&](auto const& kind) { return nearest_text(exported(kind, arguments.to)); }, p));
+        auto found = nearest_strategy(p, model->program, arguments);
+        if (!found) refuse_plan("; nor can any well-known strategy that fits into memory");
+        std::cerr << "heddle: the plan cannot be expressed: " << printable(obstacle.what(), 1000) << "; this is "
+                  << name_of(found->strategy.name) << " at even shares, "
+                  << more_time(found->strategy.plan.cost(), cost_of(p)) << '\n';
+        text = std::move(found->text);
+        if (!arguments.plan_out.empty()) files.emplace_back(arguments.plan_out, json::write_plan(found->strategy.plan));
+    }
     if (arguments.out.empty()) std::cout << text;
     else files.emplace_back(arguments.out, text);
     deliver(std::move(files));

@@ -9,10 +9,26 @@
 #include <nlohmann/json.hpp>
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace heddle::cli {
+
+/// Says why a framework cannot express a plan, or, if that is because of its model, any plan of it.
+class inexpressible : public std::runtime_error {
+public:
+    explicit inexpressible(std::string const& why) : std::runtime_error(why) {}
+    [[nodiscard]] static inexpressible model(std::string const& why) {
+        inexpressible e(why);
+        e.is_of_model_ = true;
+        return e;
+    }
+    [[nodiscard]] bool is_of_model() const { return is_of_model_; }
+
+private:
+    bool is_of_model_ = false;
+};
 
 /// A strategy that a framework can do, and what it costs.
 struct priced_strategy {

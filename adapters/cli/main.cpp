@@ -122,10 +122,24 @@ int run(int argc, char** argv) {
     export_command->add_option("--to", exported.to, "What to write for")
         ->check(CLI::IsMember({"megatron", "deepspeed", "torchtitan", "dtensor", "shardy"}))
         ->required();
-    export_command
-        ->add_option("--model", exported.model, "Model file, for dtensor: what modules do to their inputs and results")
-        ->type_name("FILE");
+    auto* const exported_model =
+        export_command
+            ->add_option("--model", exported.model,
+                         "Model file: for strategies of layers, for --nearest, and for dtensor, what modules do")
+            ->type_name("FILE");
+    auto* const exported_cluster =
+        export_command->add_option("--cluster", exported.cluster, "Cluster file")->type_name("FILE");
+    auto* const nearest = export_command
+                              ->add_flag("--nearest", exported.nearest,
+                                         "In place of a plan that cannot be expressed write the cheapest well-known "
+                                         "strategy that can")
+                              ->needs(exported_model)
+                              ->needs(exported_cluster);
+    exported_cluster->needs(nearest);
     export_command->add_option("--out", exported.out, "Write to this file, not to standard output")->type_name("FILE");
+    export_command->add_option("--plan-out", exported.plan_out, "Write the plan that was expressed to this file")
+        ->type_name("FILE")
+        ->needs(nearest);
     export_command->final_callback([&] {
         status = of_files(exported.plan, {exported.plan, exported.model}, [&] { return run_export(exported); });
     });

@@ -220,6 +220,7 @@
 #include <heddle/planner/joint.hpp>
 #include <heddle/planner/mesh.hpp>
 #include <heddle/planner/stage_planner.hpp>
+#include <heddle/planner/strategies.hpp>
 
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/in_process.hpp>

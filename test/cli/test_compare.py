@@ -306,7 +306,10 @@ class Compared(CommandLine):
 
     def test_exports(self):
         out = self.plan("plan.json", "--planner", "hap", "--model", VGG, "--cluster", MIXED)
-        for framework, word in (("megatron", "uneven"), ("deepspeed", "uneven"), ("torchtitan", "uneven"), ("shardy", "unequal")):
+        refused = run("export", "--plan", out, "--to", "megatron")
+        self.refused(refused, "cannot be expressed", "no stack of equal blocks, which Megatron-LM has")
+        self.assertNotIn("nearest", refused.stderr)  # there is none
+        for framework, word in (("deepspeed", "uneven"), ("torchtitan", "uneven"), ("shardy", "unequal")):
             self.refused(run("export", "--plan", out, "--to", framework), "cannot be expressed", word, "nearest is data parallelism at even shares, at 58")
         meshed = self.plan("meshed.json", "--mesh", "8x4", "--model", MODEL, "--cluster", "examples/clusters/v100x8_p100x24.json")
         least = json.loads(meshed.read_text())
@@ -334,7 +337,7 @@ class Compared(CommandLine):
             self.assertIn(f"{name}.weight", stage["parameters"])
             self.assertEqual([set(row), {len(t[form]) for side in ("inputs", "outputs") for t in row[side] for form in t}], [{"inputs", "outputs"}, {1}])
         self.assertTrue(any(t["made"] != t["given"] for row in stage["modules"].values() for t in row["outputs"]))
-        self.refused(run("export", "--plan", out, "--model", VGG, "--to", "megatron"), "--model", "dtensor alone")
+        self.refused(run("export", "--plan", out, "--model", VGG, "--to", "megatron"), "--model", "--to dtensor alone")
         self.refused(run("export", "--plan", out, "--model", MODEL, "--to", "dtensor"), "is none of")
 
         # A pipeline of single devices, whose stages have whole blocks but not equally many.
@@ -373,13 +376,14 @@ class Compared(CommandLine):
 
         # Data parallelism, its parameters kept in each of the ways that DeepSpeed has.
         small = ("--planner", "hap", "--model", "examples/formats/model.json", "--cluster", CLUSTER, "--pin", "x=shard(0)", "--pin")
-        for form, stage in (("replicated", 1), ("shard(0)", 3)):
+        for form, stage in (("replicated", 1), ("shard(0)", 2)):  # gathered once
             configuration = json.loads(run("export", "--plan", self.plan("small.json", *small, "linear.weight=" + form), "--to", "deepspeed").stdout)
             self.assertEqual(configuration["zero_optimization"]["stage"], stage)
             self.assertEqual((configuration["train_batch_size"], configuration["train_micro_batch_size_per_gpu"]), (8, 2))
         self.refused(run("export", "--plan", self.path / "small.json", "--to", "shardy"), "unequal parts")  # three rows on four devices
         titan, training = self.torchtitan(self.path / "small.json")
         self.assertEqual((titan["data_parallel_replicate_degree"], titan["data_parallel_shard_degree"], training["local_batch_size"]), (1, 4, 2))
+        self.assertEqual(titan["fsdp_reshard_after_forward"], "never")
         columns = self.plan("columns.json", *small, "linear.weight=shard(1)")
         self.assertEqual(run("export", "--plan", columns, "--to", "shardy").stdout, """sdy.mesh @stage0 = <["axis0"=4]>
 // Stage 0: what is read, as it is stored
@@ -397,8 +401,59 @@ y {sdy.sharding = #sdy.sharding<@stage0, [{"axis0"}]>}
         self.assertEqual(configuration["train_batch_size"], configuration["train_micro_batch_size_per_gpu"])
         self.assertEqual(configuration["zero_optimization"]["stage"], 0)
         strategy = self.plan("amp.json", "--planner", "amp", "--model", MODEL, "--cluster", CLUSTER)
-        self.refused(run("export", "--plan", strategy, "--to", "megatron"), "strategy of layers")
+        self.refused(run("export", "--plan", strategy, "--to", "dtensor"), "strategy of layers")
         self.assertEqual(run("export", "--plan", alone, "--to", "pencil").returncode, 2)
+
+    def test_the_nearest_plan(self):
+        blocks = self.blocks(12)
+        mixed = ("--model", blocks, "--cluster", MIXED)
+        uneven = self.plan("uneven.json", "--planner", "hap", *mixed)
+        written = self.path / "nearest.json"
+        nearest = ("--nearest", *mixed, "--plan-out", written)
+        for framework in ("megatron", "deepspeed", "torchtitan", "shardy"):
+            self.assertEqual(run("export", "--plan", uneven, "--to", framework).returncode, 1)
+            asked = run("export", "--plan", uneven, "--to", framework, *nearest)
+            self.assertEqual(asked.returncode, 0, asked)
+            name, more = re.fullmatch(r"heddle: the plan cannot be expressed: .*; this is (.*) at even shares, at (.*) % more time\n", asked.stderr).groups()
+            made, best = json.loads(written.read_text())["cost"], json.loads(uneven.read_text())["cost"]
+            self.assertEqual(more, f"{100 * (made / best - 1):.1f}", name)
+            # What is written is that plan, which is verified and priced, and needs no other.
+            again = run("export", "--plan", written, "--to", framework, *nearest[:-1], self.path / "same.json")
+            self.assertEqual((again.stdout, again.stderr), (asked.stdout, ""))
+            self.assertEqual((self.path / "same.json").read_text(), written.read_text())
+            checked = json.loads(run("verify", "--plan", written, *mixed, "--json").stdout)
+            self.assertTrue(checked["priced"])
+        self.refused(run("export", "--plan", uneven, "--to", "megatron", "--model", blocks), "--model")
+        self.assertEqual(run("export", "--plan", uneven, "--to", "megatron", "--nearest").returncode, 2)
+        # Of a model that the framework does not know, there is no nearest plan either.
+        vgg = self.plan("vgg.json", "--planner", "hap", "--model", VGG, "--cluster", "examples/clusters/single.json")
+        refused = run("export", "--plan", vgg, "--to", "megatron", "--nearest", "--model", VGG, "--cluster", "examples/clusters/single.json")
+        self.refused(refused, "no stack of equal blocks")
+        # A pipeline of it, which torchtitan cannot express, has one of a single stage.
+        machines = ("--model", VGG, "--cluster", "examples/clusters/v100x4_nvlink.json")
+        layers = self.plan("layers.json", "--planner", "amp", "--even", "--pipeline-degree", "2", "--layers", "6", *machines)
+        asked = run("export", "--plan", layers, "--to", "torchtitan", "--nearest", *machines)
+        self.assertEqual(asked.returncode, 0, asked)
+        self.assertRegex(asked.stderr, "equal blocks, which pipelines of torchtitan have; this is ")
+
+    def test_strategies_of_layers_for_frameworks(self):
+        cluster = self.write("four.json", json.loads(pathlib.Path("examples/clusters/v100_p100_8x8.json").read_text()) | {"machines": [{"type": "V100", "devices": 2, "count": 2}]})
+        for degrees in (("2", "2", "1"), ("2", "1", "2"), ("1", "4", "1")):
+            pipeline, data, tensor = degrees
+            model = ("--model", self.blocks(12))
+            strategy = self.plan("amp.json", "--planner", "amp", "--even", *model, "--cluster", cluster,
+                                 "--pipeline-degree", pipeline, "--data-degree", data, "--tensor-degrees", tensor)
+            plan = json.loads(strategy.read_text())
+            told = {framework: run("export", "--plan", strategy, "--to", framework, *model).stdout for framework in ("megatron", "torchtitan")}
+            batch = 2048 // int(data) // plan["micro_batches"]
+            self.assertTrue(told["megatron"].startswith(f"--tensor-model-parallel-size {tensor}\n--pipeline-model-parallel-size {pipeline}\n--micro-batch-size {batch}\n--global-batch-size 2048\n"), told)
+            for field, value in (("data_parallel_replicate_degree", data), ("data_parallel_shard_degree", "1"), ("tensor_parallel_degree", tensor), ("pipeline_parallel_degree", pipeline)):
+                self.assertIn(f"    {field}={value},\n", told["torchtitan"])
+            if pipeline != "1":
+                parts = json.loads(re.search(r"module_fqns_per_model_part=(.*),\n", told["torchtitan"])[1])
+                self.assertEqual((len(parts), [name for part in parts for name in part]), (int(pipeline), ["first", *(f"layers.{n}" for n in range(12)), "last"]))
+        self.refused(run("export", "--plan", strategy, "--to", "megatron"), "--model says what parameters they have")
+        self.refused(run("export", "--plan", strategy, "--to", "megatron", "--model", MODEL), "operators")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,15 @@ struct priced_strategies {
 /// programs fits, and where it has none. Those under the plan's options are considered as plans.
 [[nodiscard]] priced_strategies price_strategies(stage_run& run, std::optional<timed_searches> const& otherwise);
 
+/// A strategy as a plan of its own.
+struct planned_strategy {
+    std::string name;
+    heddle::plan plan;
+};
+
+/// Returns each strategy's best plan at even ratios, of those that have one that fits.
+[[nodiscard]] std::vector<planned_strategy> even_strategies(stage_run& run);
+
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
@@ -39,14 +48,27 @@ namespace heddle {
 
 namespace detail {
 
-/// Prices a strategy's best program at some ratios by `cost_of(path)`; null if none fits.
+/// A strategy's best program at some ratios; null if none fits.
+struct strategy_path {
+    std::optional<move_list> path;
+    /// There was time to look for one.
+    bool is_known = true;
+};
+
+HEDDLE_INLINE strategy_path path_of(timed_searches const& by, stage_programs const& programs, baseline const& b,
+                                    priced_graph const& priced) {
+    auto const bounds = by.improve_bounds(priced, 6, {}, search::deadline());
+    if (!bounds.path) return {{}, bounds.memory_binds};
+    if (programs.has_instruction(*bounds.path, b.witness)) return {bounds.path};
+    return {programs.most_of(priced, b.witness)};
+}
+
+/// Prices a strategy's best program at some ratios by `cost_of(path)`.
 template <class CostOf>
 void price_strategy(timed_searches const& by, stage_programs const& programs, baseline const& b,
                     priced_graph const& priced, std::string const& name, strategy_costs& costs, CostOf const& cost_of) {
-    auto const bounds = by.improve_bounds(priced, 6, {}, search::deadline());
-    if (!bounds.path && !bounds.memory_binds) return; // there was no time to look for one
-    auto path = bounds.path;
-    if (path && !programs.has_instruction(*path, b.witness)) path = programs.most_of(priced, b.witness);
+    auto const [path, is_known] = path_of(by, programs, b, priced);
+    if (!is_known) return;
     auto const cost = path ? cost_of(*path) : std::nullopt;
     auto& least = costs[name];
     if (cost && (!least || *cost < *least)) least = cost;
@@ -97,6 +119,22 @@ HEDDLE_INLINE priced_strategies price_strategies(stage_run& run, std::optional<t
         };
         price_at(b.at_even, programs.even_ratios());
         if (!is_late()) price_at(b.at_proportional, programs.compute_proportional_ratios());
+    }
+    return found;
+}
+
+HEDDLE_INLINE std::vector<planned_strategy> even_strategies(stage_run& run) {
+    auto& programs = run.programs;
+    std::vector<planned_strategy> found;
+    for (auto const& b : baselines_of(programs.given())) {
+        if (run.until.is_over()) break;
+        auto const graph = programs.explore_given(b.allowed);
+        if (!detail::obstacle_to(programs, b, graph).empty()) continue;
+        auto const ratios = programs.even_ratios();
+        auto const path = detail::path_of(run.by, programs, b, programs.price(graph, programs.model(), ratios)).path;
+        if (!path) continue;
+        auto [p, cost] = programs.realise(*path, ratios);
+        if (cost.fits) found.push_back({b.at_even, std::move(p)});
     }
     return found;
 }
