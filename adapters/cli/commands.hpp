@@ -128,7 +128,7 @@ struct search_arguments {
 int run_search(search_arguments const& arguments);
 
 struct fit_arguments {
-    std::string samples, cluster, out;
+    std::string samples, cluster, out, html;
     std::optional<int> ranks;
     bool json = false;
 };

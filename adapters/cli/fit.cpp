@@ -6,6 +6,7 @@
 #include <heddle/base/printable.hpp>
 #include <heddle/cluster/fit.hpp>
 #include <heddle/cost/cost_model.hpp>
+#include <heddle/html/fit_page.hpp>
 #include <heddle/json/all.hpp>
 #include <heddle/json/fit_report.hpp>
 
@@ -62,6 +63,8 @@ std::vector<std::string> check_in_cluster(fit_report const& report, cluster cons
 } // namespace
 
 int run_fit(fit_arguments const& arguments) {
+    for (auto const& file : {arguments.out, arguments.html})
+        if (!file.empty()) json::require_writable(file);
     auto const samples = json::read_samples(arguments.samples);
     if (samples.empty())
         throw input_error(arguments.samples, "has no sample, expected at least one line after the header");
@@ -79,6 +82,8 @@ int run_fit(fit_arguments const& arguments) {
     }
     std::vector<json::staged_file> files;
     if (!arguments.out.empty()) files.emplace_back(arguments.out, base ? json::to_text(*base) : json::to_text(models));
+    if (!arguments.html.empty())
+        files.emplace_back(arguments.html, html::fit_page(report, "What was fitted to " + arguments.samples, warnings));
 
     if (arguments.json) {
         std::cout << json::fit_summary(report, warnings) << '\n';

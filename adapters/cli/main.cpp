@@ -170,6 +170,9 @@ int run(int argc, char** argv) {
         ->check(CLI::Range(1, 65536));
     fit_command->add_option("--out", fit.out, "Write the models, or the cluster with them, to this file")
         ->type_name("FILE");
+    fit_command
+        ->add_option("--html", fit.html, "Write predicted and measured times to this file as a page for browsers")
+        ->type_name("FILE");
     fit_command->add_flag("--json", fit.json, "Print one JSON object instead of the table");
     fit_command->final_callback(
         [&] { status = of_files(fit.samples, {fit.samples, fit.cluster}, [&] { return run_fit(fit); }); });

@@ -29,6 +29,8 @@ struct fit_quality {
     /// Errors of models that are fitted without the size that they predict, the choice of pieces included; absent if
     /// there are fewer than three sizes.
     std::optional<error_summary> held_out;
+    /// The seconds that the model predicts of each size, and those of models that are fitted without it, if there are.
+    std::vector<double> times, held_out_times;
     std::vector<std::string> warnings;
 };
 
@@ -127,12 +129,17 @@ HEDDLE_INLINE double median(std::vector<double> values) {
 /// `fit` makes a model that has `time(point)`.
 template <class Point, class Fit>
 fit_quality judge(std::vector<Point> const& points, std::size_t samples, Fit const& fit) {
-    fit_quality result{samples, points.size(), {}, {}, {}};
+    fit_quality result;
+    result.samples = samples;
+    result.sizes = points.size();
     auto const model = fit(points);
-    std::vector<double> errors;
-    for (auto const& p : points) errors.push_back(std::abs(model.time(p) / p.time - 1));
+    for (auto const& p : points) result.times.push_back(model.time(p));
+    auto const errors = errors_of(result.times, points);
     result.in_sample = summarise(errors);
-    if (points.size() >= 3) result.held_out = summarise(held_out_errors(points, fit));
+    if (points.size() >= 3) {
+        result.held_out_times = held_out_times(points, fit);
+        result.held_out = summarise(errors_of(result.held_out_times, points));
+    }
     if (points.size() == 1) result.warnings.emplace_back("one size: all of its time is taken to grow with size");
     if (points.size() == 2) result.warnings.emplace_back("two sizes: nothing is left to judge the fit by");
     constexpr double far = 0.5;

@@ -65,22 +65,28 @@ double squared_error(Model const& model, std::vector<Point> const& points) {
     return sum;
 }
 
-/// Returns the magnitude of the relative error at each point, by a model that is fitted without the point: each of at
-/// most ten interleaved parts of the points is left out in turn. *Precondition:* there are two points or more, in order
-/// of size.
+/// Returns the magnitude of the relative error at each point.
+template <class Point>
+std::vector<double> errors_of(std::vector<double> const& predicted, std::vector<Point> const& points) {
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < points.size(); ++i) errors.push_back(std::abs(predicted[i] / points[i].time - 1));
+    return errors;
+}
+
+/// Returns the time of each point by a model that is fitted without the point: each of at most ten interleaved parts of
+/// the points is left out in turn. *Precondition:* there are two points or more, in order of size.
 template <class Point, class Fit>
-std::vector<double> held_out_errors(std::vector<Point> const& points, Fit const& fit) {
+std::vector<double> held_out_times(std::vector<Point> const& points, Fit const& fit) {
     std::size_t const parts = std::min<std::size_t>(points.size(), 10);
-    std::vector<double> errors(points.size());
+    std::vector<double> times(points.size());
     for (std::size_t part = 0; part < parts; ++part) {
         std::vector<Point> rest;
         for (std::size_t i = 0; i < points.size(); ++i)
             if (i % parts != part) rest.push_back(points[i]);
         auto const model = fit(rest);
-        for (std::size_t i = part; i < points.size(); i += parts)
-            errors[i] = std::abs(model.time(points[i]) / points[i].time - 1);
+        for (std::size_t i = part; i < points.size(); i += parts) times[i] = model.time(points[i]);
     }
-    return errors;
+    return times;
 }
 
 /// Fits with the lowest of `levels` levels of complexity whose mean error at held-out points exceeds the least mean
@@ -91,7 +97,7 @@ auto fit_simplest(std::vector<Point> const& points, int levels, FitLevel const& 
     if (levels == 1) return fit(points, 1);
     std::vector<std::vector<double>> errors;
     for (int level = 1; level <= levels; ++level)
-        errors.push_back(held_out_errors(points, [&](auto const& rest) { return fit(rest, level); }));
+        errors.push_back(errors_of(held_out_times(points, [&](auto const& rest) { return fit(rest, level); }), points));
     double const count = static_cast<double>(points.size());
     auto const excess = [&](std::vector<double> const& a, std::vector<double> const& b) {
         double sum = 0, squares = 0;

@@ -3,4 +3,5 @@
 /// @brief Everything of `heddle::html`.
 #pragma once
 
+#include <heddle/html/fit_page.hpp>
 #include <heddle/html/plan_page.hpp>

@@ -18,10 +18,11 @@ namespace detail {
 
 } // namespace detail
 
-/// What a fit is about, for people.
+/// What a fit is about, for people, and its formula.
 [[nodiscard]] std::string subject(collective_fit const& f);
-
 [[nodiscard]] std::string subject(operator_fit const& f);
+[[nodiscard]] std::string formula(collective_fit const& f);
+[[nodiscard]] std::string formula(operator_fit const& f);
 
 /// Returns everything to be said about a report's fits, each with what it is about.
 [[nodiscard]] std::vector<std::string> warnings_of(fit_report const& report);
@@ -119,6 +120,9 @@ HEDDLE_INLINE std::string subject(operator_fit const& f) {
     return of + " on " + printable(f.device, 40) + ", " + std::string(name_of(element_types, f.type));
 }
 
+HEDDLE_INLINE std::string formula(collective_fit const& f) { return detail::describe(f.model); }
+HEDDLE_INLINE std::string formula(operator_fit const& f) { return detail::describe(f.speed); }
+
 HEDDLE_INLINE std::vector<std::string> warnings_of(fit_report const& report) {
     std::vector<std::string> result;
     auto const add = [&](auto const& fits) {
@@ -137,11 +141,9 @@ HEDDLE_INLINE std::string fit_table(fit_report const& report) {
     std::string const margin(width, ' ');
     std::string text = margin + "                      in sample, %         held out, %\n" + margin +
                        "samples  sizes  median   90 %  worst  median   90 %  worst\n";
-    auto const add = [&](auto const& f, auto const& model) {
-        text += detail::fit_rows(subject(f), width, detail::describe(model), f.quality);
-    };
-    for (auto const& f : report.collectives) add(f, f.model);
-    for (auto const& f : report.operators) add(f, f.speed);
+    auto const add = [&](auto const& f) { text += detail::fit_rows(subject(f), width, formula(f), f.quality); };
+    for (auto const& f : report.collectives) add(f);
+    for (auto const& f : report.operators) add(f);
     return text;
 }
 
