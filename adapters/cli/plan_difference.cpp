@@ -68,11 +68,10 @@ std::string arrangement_of(plan const& p) {
 compared_plan compared_of(plan const& p) {
     auto const& t = p.time;
     auto c = begun(p);
-    c.terms = {{"compute", t.compute},
-               {"communication", t.forward_communication + t.backward_communication},
-               {"gradients", t.gradient_communication},
-               {"update", t.update},
-               {"gathers of updated parameters", t.parameter_communication}};
+    c.terms = {
+        {"compute", t.own_compute()},         {"communication", t.forward_communication + t.backward_communication},
+        {"communication inside", t.inside()}, {"gradients", t.gradient_communication},
+        {"update", t.own_update()},           {"gathers of updated parameters", t.parameter_communication}};
     c.arrangement = arrangement_of(p);
     c.in_short = c.arrangement + (c.arrangement.empty() ? "" : ": ") +
                  (p.devices.size() == 1 && !p.is_on_mesh() ? "alone" : heddle::detail::ways_text(p));

@@ -97,6 +97,10 @@ struct time_terms {
     double parameter_communication = 0;
     /// The parts of computation and of update that device groups communicate inside.
     double compute_inside = 0, update_inside = 0;
+    [[nodiscard]] double inside() const { return compute_inside + update_inside; }
+    /// What devices do by themselves.
+    [[nodiscard]] double own_compute() const { return compute - compute_inside; }
+    [[nodiscard]] double own_update() const { return update - update_inside; }
     [[nodiscard]] double total() const {
         return compute + forward_communication + backward_communication + gradient_communication + update +
                parameter_communication;

@@ -40,7 +40,7 @@ HEDDLE_INLINE staged_terms terms_of(staged_plan const& p, cluster const& c) {
     double const m = p.micro_batches;
 
     staged_terms terms;
-    terms.compute = seconds(m * (time.compute - time.compute_inside));
+    terms.compute = seconds(m * time.own_compute());
     terms.inner = seconds(m * time.compute_inside);
     terms.outer = seconds(m * (time.forward_communication + time.backward_communication));
     terms.sends = before(slowest) + before(slowest + 1) + (m - 1) * (pace(slowest) - own(slowest));

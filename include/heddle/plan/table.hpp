@@ -195,7 +195,9 @@ HEDDLE_INLINE void plan_report::add_times() {
     auto const row = [&](std::string name, double value) {
         table.add({std::move(name), in_seconds(value), fixed(total > 0 ? 100 * value / total : 0, 1)});
     };
-    row("compute", plan_.time.compute);
+    row("compute", plan_.time.own_compute());
+    if (plan_.time.inside() > 0)
+        row(plan_.is_on_mesh() ? "communication along inner axes" : "communication inside groups", plan_.time.inside());
     row("forward communication", plan_.time.forward_communication);
     row("backward communication", plan_.time.backward_communication);
     auto const& training = plan_.provenance.training;
@@ -203,7 +205,7 @@ HEDDLE_INLINE void plan_report::add_times() {
             ? "exposed gradient communication"
             : "gradient communication",
         plan_.time.gradient_communication);
-    row("update", plan_.time.update);
+    row("update", plan_.time.own_update());
     if (plan_.time.parameter_communication > 0)
         row("gathers of updated parameters", plan_.time.parameter_communication);
     row("total", total);

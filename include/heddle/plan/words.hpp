@@ -104,6 +104,14 @@ HEDDLE_INLINE std::vector<std::vector<std::size_t>> alike_places(plan const& p) 
 HEDDLE_INLINE std::string shares_text(plan const& p) {
     if (p.devices.size() < 2 || p.ratios.empty()) return {};
     if (algorithm::any_of(p.ratios, [&](auto const& row) { return row.size() != p.devices.size(); })) return {};
+    if (algorithm::none_of(p.steps, [](plan_step const& s) {
+            return s.instruction.is<instruction::compute>() && s.computation().loop >= 0;
+        }))
+        return std::string("none: every ") +
+               (p.is_on_mesh()   ? "place"
+                : p.has_groups() ? "device group"
+                                 : "device") +
+               " computes the same";
     auto const kinds = alike_places(p);
     auto const percent = [](double ratio) { return fixed(100 * ratio, 2); };
     if (algorithm::all_of(p.ratios, [](auto const& row) {

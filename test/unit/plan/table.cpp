@@ -66,6 +66,21 @@ TEST_CASE("a plan on a mesh prints what each axis does") {
         CHECK_MESSAGE(contains(text, line), line);
 }
 
+TEST_CASE("what devices of a mesh communicate along inner axes is told apart from what they compute") {
+    auto p = test::mesh_plan();
+    auto const c = test::two_machines();
+    p.time = evaluate(p, c).time;
+    REQUIRE(p.time.compute_inside > 0);
+    auto near = c;
+    near.intra = network_link{bytes_per_second(1e30), seconds(0)};
+    auto const alone = evaluate(p, near).time;
+    CHECK(alone.compute == doctest::Approx(p.time.own_compute()));
+    CHECK(alone.update == doctest::Approx(p.time.own_update()));
+    CHECK(contains(table_of(p), "\n  communication along inner axes "));
+    p.time.compute_inside /= 2;
+    CHECK(contains(verify_figures(p, c).problem, "communication inside"));
+}
+
 TEST_CASE("a plan prints as this table") {
     std::string const expected = R"(model                  layers
 cluster                one fast, one slow, 2 devices

@@ -90,12 +90,14 @@ public:
         result["families"] = std::move(families);
         if (!plan_.exists()) return result;
         result["words"] = words(result["best"]);
-        result["time"] = {{"compute", plan_.time.compute},
-                          {"forward communication", plan_.time.forward_communication},
-                          {"backward communication", plan_.time.backward_communication},
-                          {"gradient communication", plan_.time.gradient_communication},
-                          {"update", plan_.time.update},
-                          {"gathers of updated parameters", plan_.time.parameter_communication}};
+        auto const& t = plan_.time;
+        auto& terms = result["time"] = {{"compute", t.own_compute()}};
+        if (t.inside() > 0) terms[inside()] = t.inside();
+        terms["forward communication"] = t.forward_communication;
+        terms["backward communication"] = t.backward_communication;
+        terms["gradient communication"] = t.gradient_communication;
+        terms["update"] = t.own_update();
+        terms["gathers of updated parameters"] = t.parameter_communication;
         result["devices"] = devices();
         result["parameters"] = parameters();
         result["operators"] = operators();
@@ -157,14 +159,18 @@ public:
         }
         return rows;
     }
+    [[nodiscard]] char const* inside() const {
+        return plan_.is_on_mesh() ? "communication along inner axes" : "communication inside groups";
+    }
     /// Says where the time goes, and how full memory is.
     [[nodiscard]] std::vector<std::string> reasons(std::vector<std::string> const& forbidden) const {
-        std::pair<char const*, double> longest{"computation", plan_.time.compute};
-        for (auto const& term : {std::pair{"communication of the forward pass", plan_.time.forward_communication},
-                                 std::pair{"communication of the backward pass", plan_.time.backward_communication},
-                                 std::pair{"communication of gradients", plan_.time.gradient_communication},
-                                 std::pair{"the update", plan_.time.update},
-                                 std::pair{"gathers of updated parameters", plan_.time.parameter_communication}})
+        std::pair<char const*, double> longest{"computation", plan_.time.own_compute()};
+        for (auto const& term :
+             {std::pair{"communication of the forward pass", plan_.time.forward_communication},
+              std::pair{"communication of the backward pass", plan_.time.backward_communication},
+              std::pair{"communication of gradients", plan_.time.gradient_communication},
+              std::pair{inside(), plan_.time.inside()}, std::pair{"the update", plan_.time.own_update()},
+              std::pair{"gathers of updated parameters", plan_.time.parameter_communication}})
             if (term.second > longest.second) longest = term;
         std::vector<std::string> result;
         result.push_back(std::string("Most time goes to ") + longest.first + ": " +
