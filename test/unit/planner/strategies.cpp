@@ -17,7 +17,7 @@ using namespace heddle;
 
 namespace {
 
-program perceptron() {
+program two_layers() {
     program_builder b;
     auto h = b.input("x", {4096, 512});
     for (auto const* name : {"w0", "w1"})
@@ -42,7 +42,7 @@ cluster two_machines_of_two(double slower) {
 } // namespace
 
 TEST_CASE("strategies are planned at even shares, cost what baselines do, and are verified") {
-    auto const model = perceptron();
+    auto const model = two_layers();
     for (double const slower : {1.0, 0.5}) {
         CAPTURE(slower);
         auto const c = two_machines_of_two(slower);
@@ -74,5 +74,5 @@ TEST_CASE("strategies are planned at even shares, cost what baselines do, and ar
 TEST_CASE("a strategy that does not fit is left out") {
     auto c = two_machines_of_two(1);
     for (auto& type : c.types) type.memory = bytes(1);
-    CHECK(plan_strategies(perceptron(), c).empty());
+    CHECK(plan_strategies(two_layers(), c).empty());
 }
