@@ -22,6 +22,7 @@ namespace heddle::html {
 #if HEDDLE_DEFINITIONS
 
 #include <heddle/html/detail/fit_script.hpp>
+#include <heddle/html/detail/shared_script.hpp>
 #include <heddle/html/detail/style.hpp>
 #include <heddle/json/fit_report.hpp>
 
@@ -120,7 +121,7 @@ HEDDLE_INLINE std::string fit_page(fit_report const& report, std::string const& 
 </main>
 <footer id="warnings"></footer>
 <script type="application/json" id="data">)html" +
-           data + "</script>\n<script>" + detail::fit_script + "</script>\n</body>\n</html>\n";
+           data + "</script>\n<script>" + detail::shared_script + detail::fit_script + "</script>\n</body>\n</html>\n";
 }
 
 } // namespace heddle::html

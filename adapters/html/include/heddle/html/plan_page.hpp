@@ -39,6 +39,7 @@ namespace heddle::html {
 
 #include <heddle/html/detail/page_data.hpp>
 #include <heddle/html/detail/script.hpp>
+#include <heddle/html/detail/shared_script.hpp>
 #include <heddle/html/detail/staged_page_data.hpp>
 #include <heddle/html/detail/style.hpp>
 
@@ -92,7 +93,7 @@ namespace detail {
 </main>
 <footer id="warnings"></footer>
 <script type="application/json" id="data">)html" +
-           data + "</script>\n<script>" + script + "</script>\n</body>\n</html>\n";
+           data + "</script>\n<script>" + shared_script + script + "</script>\n</body>\n</html>\n";
 }
 
 } // namespace detail

@@ -18,20 +18,8 @@ svg { display: block; width: 100%; height: auto; } #all svg { max-width: 42rem; 
 )css";
 
 inline constexpr char const* fit_script = R"js(
-"use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
-const place = id => document.getElementById(id);
-const seconds = s => s >= 0.1 ? s.toPrecision(4) + " s" : s >= 1e-4 ? (s * 1e3).toPrecision(3) + " ms" : (s * 1e6).toPrecision(3) + " µs";
 const scaled = (v, unit) => { const at = v >= 1e12 ? 4 : v >= 1e9 ? 3 : v >= 1e6 ? 2 : v >= 1e3 ? 1 : 0; return +(v / 1e3 ** at).toPrecision(3) + " " + ["", "k", "M", "G", "T"][at] + unit; };
-const percent = part => (100 * part).toFixed(1) + " %";
 const off = p => { const at = 100 * (p - 1); return (at < 0 ? "" : "+") + at.toFixed(1) + " %"; };
-const drawing = Object.assign(document.createElement("div"), { innerHTML: "<svg></svg>" }).firstChild.namespaceURI;
-function element(tag, attributes, ...children) {
-  const made = tag.startsWith("svg:") ? document.createElementNS(drawing, tag.slice(4)) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
-  for (const child of children) if (child != null) made.append(child);
-  return made;
-}
 
 const points = data.fits.flatMap(fit => fit.points.map(([bytes, work, measured, predicted, heldOut, atRate]) => ({ fit, bytes, work, measured, predicted, heldOut, atRate })));
 const told = p => [p.work ? scaled(p.work, "flop") : "", p.bytes ? scaled(p.bytes, "B") : ""].filter(t => t).join(", ") + ": measured " + seconds(p.measured) + ", predicted " + seconds(p.predicted) + " (" + off(p.predicted / p.measured) + ")"
@@ -71,12 +59,12 @@ function chart({ width, height, x, y, ySteps, xName, yName, label, marks, lines,
 }
 
 function showAll(shown) {
-  place("all").replaceChildren();
+  section("all").replaceChildren();
   if (!shown.length) return;
   const both = span(shown.flatMap(p => [p.measured, p.predicted, p.heldOut ?? p.predicted].filter(v => v > 0)));
   const tip = element("figcaption", { role: "status" });
   const timesOf = factor => [[both[0] * Math.max(1, 1 / factor), both[0] * Math.max(1, factor)], [both[1] * Math.min(1, 1 / factor), both[1] * Math.min(1, factor)]];
-  place("all").append(element("figure", null, chart({ width: 480, height: 350, x: both, y: both, xName: { title: "measured", of: seconds1 }, yName: { title: "predicted", of: seconds1 }, label: "Predicted seconds over measured seconds, " + shown.length + " sizes",
+  section("all").append(element("figure", null, chart({ width: 480, height: 350, x: both, y: both, xName: { title: "measured", of: seconds1 }, yName: { title: "predicted", of: seconds1 }, label: "Predicted seconds over measured seconds, " + shown.length + " sizes",
     marks: shown.filter(p => p.predicted > 0).map(p => ({ of: p, x: p.measured, y: p.predicted, heldOut: p.heldOut > 0 ? p.heldOut : null })),
     lines: [["far", timesOf(2)], ["far", timesOf(0.5)], ["line", timesOf(1)]],
     tell: p => tip.textContent = p ? p.fit.name + ", " + told(p) : "" }), tip));
@@ -87,11 +75,11 @@ function showErrors(fits) {
   const head = element("tr", null, ...["fit", "samples", "sizes", "median", "90 %", "worst", "held out: median", "90 %", "worst"].map((t, n) => element("th", n ? { class: "number", scope: "col" } : { scope: "col" }, t)));
   const rows = fits.map(f => element("tr", null, element("td", { class: "name" }, f.name, element("br"), element("span", { class: "soft" }, f.model)),
     ...[String(f.samples), String(f.points.length), ...f.errors.map(percent), ...(f.heldOut || [null, null, null]).map(e => e == null ? "-" : percent(e))].map(t => element("td", { class: "number" }, t))));
-  place("errors").replaceChildren(element("table", null, element("thead", null, head), element("tbody", null, ...rows)));
+  section("errors").replaceChildren(element("table", null, element("thead", null, head), element("tbody", null, ...rows)));
 }
 
 function showCharts(fits) {
-  place("charts").replaceChildren(...fits.filter(f => f.points.length > 1 && f.points.some(p => p[5] > 0)).map(f => {
+  section("charts").replaceChildren(...fits.filter(f => f.points.length > 1 && f.points.some(p => p[5] > 0)).map(f => {
     const own = points.filter(p => p.fit === f && p.atRate > 0);
     const size = f.collective ? p => p.bytes : p => p.atRate;
     const marks = own.map(p => ({ of: p, x: size(p), y: p.atRate / p.measured, heldOut: p.heldOut > 0 ? p.atRate / p.heldOut : null }));
@@ -107,7 +95,7 @@ function showCharts(fits) {
 }
 
 function show() {
-  const words = place("search").value.toLowerCase().split(/\s+/).filter(w => w);
+  const words = section("search").value.toLowerCase().split(/\s+/).filter(w => w);
   const fits = data.fits.filter(f => words.every(w => f.name.toLowerCase().includes(w)));
   showAll(points.filter(p => fits.includes(p.fit)));
   showErrors(fits);
@@ -115,13 +103,13 @@ function show() {
 }
 
 document.title = data.title;
-place("title").textContent = data.title;
+section("title").textContent = data.title;
 const held = points.filter(p => p.heldOut != null).map(p => Math.abs(p.heldOut / p.measured - 1)).sort((a, b) => a - b);
 const at = part => held.length ? percent(held[Math.ceil(part * held.length) - 1]) : "-";
-place("figures").append(...[["fits", String(data.fits.length)], ["sizes", String(points.length)], ["samples", String(data.fits.reduce((sum, f) => sum + f.samples, 0))], ["error held out, median", at(0.5)], ["90 % are within", at(0.9)], ["worst", at(1)]]
+section("figures").append(...[["fits", String(data.fits.length)], ["sizes", String(points.length)], ["samples", String(data.fits.reduce((sum, f) => sum + f.samples, 0))], ["error held out, median", at(0.5)], ["90 % are within", at(0.9)], ["worst", at(1)]]
   .map(([name, value]) => element("div", null, element("b", null, value), element("span", { class: "soft" }, name))));
-if (data.warnings.length) place("warnings").append(element("h2", null, "Warnings"), element("ul", null, ...data.warnings.map(w => element("li", null, w))));
-place("search").addEventListener("input", show);
+if (data.warnings.length) section("warnings").append(element("h2", null, "Warnings"), element("ul", null, ...data.warnings.map(w => element("li", null, w))));
+section("search").addEventListener("input", show);
 show();
 document.documentElement.dataset.shown = "yes";
 )js";

@@ -8,8 +8,7 @@
 namespace heddle::html::detail {
 
 inline constexpr char const* script = R"js(
-"use strict";
-const plan = JSON.parse(document.getElementById("data").textContent);
+const plan = data;
 const colours = { forward: "--forward", backward: "--backward", communication: "--communication", update: "--update" };
 const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = name => ink(colours[name]);
@@ -21,22 +20,9 @@ const inkOn = paper => {
 
 // ---- words and numbers
 
-const seconds = s => {
-  if (s === 0) return "0 s";
-  if (s >= 0.1) return s.toPrecision(4) + " s";
-  const [by, unit] = [[1e3, " ms"], [1e6, " µs"], [1e9, " ns"]].find(([by]) => s * by >= 0.1) || [1e9, " ns"];
-  return (s * by).toPrecision(3) + unit;
-};
 const size = b => b >= 1e9 ? (b / 1e9).toFixed(3) + " GB" : b >= 1e6 ? (b / 1e6).toFixed(1) + " MB" : (b / 1e3).toFixed(1) + " kB";
 const rounded = v => v >= 1000 ? v.toFixed(0) : v.toPrecision(3);
-const percent = part => (100 * part).toFixed(1) + " %";
 
-function element(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) name === "style" ? made.style.cssText = value : made.setAttribute(name, value);
-  for (const child of children) if (child != null) made.append(child);
-  return made;
-}
 // Names break where their parts meet.
 const broken = name => name.split(/(?<=[._])/).flatMap((part, n) => n ? [element("wbr"), part] : [part]);
 function table(columns, rows) {
@@ -54,7 +40,6 @@ function bar(parts, whole) {
 }
 const key = (colour, name) => element("span", { class: "named" }, element("span", { class: "key", style: "background:var(" + colour + ")" }), name);
 const scrolled = made => element("div", { class: "scroll" }, made);
-const section = id => document.getElementById(id);
 
 // ---- what was decided
 
@@ -139,8 +124,7 @@ function showSweep() {
   const rows = plan.sweep, known = rows.filter(r => r.cost != null), width = 640, height = 260, left = 70, foot = 40;
   const most = Math.max(...rows.map(r => r.devices)), fastest = Math.max(...known.map(r => r.samples_per_second));
   const x = n => left + (width - left - 20) * n / most, y = s => height - foot - (height - foot - 20) * s / fastest;
-  const space = Object.assign(document.createElement("div"), { innerHTML: "<svg></svg>" }).firstChild.namespaceURI;
-  const draw = (name, attributes, text) => { const e = document.createElementNS(space, name); for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v); if (text != null) e.textContent = text; return e; };
+  const draw = (name, attributes, text) => element("svg:" + name, attributes, text);
   const picture = draw("svg", { viewBox: "0 0 " + width + " " + height, role: "img", "aria-label": "Samples per second over devices; the table below has the numbers", style: "max-width:40rem;width:100%" });
   const line = (points, style) => picture.append(draw("polyline", { points: points.map(p => p.join(",")).join(" "), fill: "none", style }));
   line([[left, 20], [left, height - foot], [width - 20, height - foot]], "stroke:var(--soft)");
