@@ -243,7 +243,7 @@ def page(known, config):
              "which was fixed before the first run, and writes this page. Clusters are fitted to `heddle profile` alone; nothing is fitted to the iterations below, but the first case was the one that the bed itself was tried on. Of each plan the median, the least and the most of all steps but a run's first two.",
              f"What runs on the core's other thread, the network's part of the bed and others of the host, slows the processor down by up to a half. Two short products tell by how much: a rank sleeps that much less, and a profile is made again, up to {config['tries']} times in all,",
              f"if they take over {100 * config['steady'] - 100:.0f} % longer during half of it than alone; of {known.get('unsteady', 0)} that never were steady the steadiest counts.", "",
-             "What has no price makes iterations longer than predicted: what the interpreter does between kernels, views, copies that pack what collectives move, and caches that other ranks fill. The more kernels and collectives a plan has, the more it is.", "",
+             "What collectives take beside their transfers is predicted too short: ranks start them, and are late for them where another rank has the processor. The more collectives a plan has, the longer its iterations are than predicted.", "",
              f"{s['plans']} plans in {s['cases']} of {of_bed} cases: Pearson's correlation {number(s['pearson'])} (aim 0.97), mean error {100 * s['mean_error']:.1f} % (aim 8 %), worst {100 * s['worst_error']:.0f} %;"
              f" the chosen plan is the fastest, or within 3 % of it, in {s['chosen_within_3_percent']} of {s['cases']}.", ""]
     if s["promised"]:
