@@ -358,10 +358,13 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     std::vector<step_cost> prices, without_inside;
     momentary_memory momentary;
     auto const mesh = p.mesh();
+    bool const is_inside =
+        algorithm::any_of(p.steps, [](plan_step const& s) { return detail::communicates_inside(s.step); });
     for (auto const& s : p.steps) {
         auto const& price = prices.emplace_back(model.price(s.step, shares));
-        without_inside.push_back(
-            detail::communicates_inside(s.step) ? model.price(detail::without_inside(s.step), shares) : price);
+        if (is_inside)
+            without_inside.push_back(
+                detail::communicates_inside(s.step) ? model.price(detail::without_inside(s.step), shares) : price);
         momentary.add(s.acting().type(), price);
         share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
         for (std::size_t k = 0; k < model.class_count(); ++k) {
@@ -409,7 +412,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
         return detail::time_by(training, model.class_count(), of, p.stages);
     };
     cost.time = timed(std::move(prices));
-    if (algorithm::any_of(p.steps, [](plan_step const& s) { return detail::communicates_inside(s.step); })) {
+    if (is_inside) {
         auto const alone = timed(std::move(without_inside));
         cost.time.compute_inside = cost.time.compute - alone.compute;
         cost.time.update_inside = cost.time.update - alone.update;

@@ -22,7 +22,7 @@ namespace heddle::html {
 #if HEDDLE_DEFINITIONS
 
 #include <heddle/html/detail/fit_script.hpp>
-#include <heddle/html/detail/shared_script.hpp>
+#include <heddle/html/detail/page_frame.hpp>
 #include <heddle/html/detail/style.hpp>
 #include <heddle/json/fit_report.hpp>
 
@@ -91,19 +91,7 @@ HEDDLE_INLINE std::string fit_page(fit_report const& report, std::string const& 
     nlohmann::ordered_json all{{"title", title}, {"warnings", warnings}, {"fits", nlohmann::ordered_json::array()}};
     for (auto const& f : report.collectives) all["fits"].push_back(detail::shown(f, true));
     for (auto const& f : report.operators) all["fits"].push_back(detail::shown(f, false));
-    std::string data = all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-    for (std::size_t at = 0; (at = data.find('<', at)) != std::string::npos;) data.replace(at, 1, "\\u003c");
-    return std::string(R"html(<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Fit</title>
-<style>)html") +
-           detail::style + detail::fit_style + R"html(</style>
-</head>
-<body>
-<header>
+    return detail::framed(all, "Fit", std::string(detail::style) + detail::fit_style, R"html(<header>
 <h1 id="title"></h1>
 <p class="soft">Seconds are of single calls, each size's the median of its measurements. A prediction is held out if its model was fitted without the size.</p>
 <div class="figures" id="figures"></div>
@@ -120,8 +108,8 @@ HEDDLE_INLINE std::string fit_page(fit_report const& report, std::string const& 
 <div class="charts" id="charts"></div></section>
 </main>
 <footer id="warnings"></footer>
-<script type="application/json" id="data">)html" +
-           data + "</script>\n<script>" + detail::shared_script + detail::fit_script + "</script>\n</body>\n</html>\n";
+)html",
+                          detail::fit_script);
 }
 
 } // namespace heddle::html

@@ -38,8 +38,8 @@ namespace heddle::html {
 #if HEDDLE_DEFINITIONS
 
 #include <heddle/html/detail/page_data.hpp>
+#include <heddle/html/detail/page_frame.hpp>
 #include <heddle/html/detail/script.hpp>
-#include <heddle/html/detail/shared_script.hpp>
 #include <heddle/html/detail/staged_page_data.hpp>
 #include <heddle/html/detail/style.hpp>
 
@@ -53,19 +53,7 @@ namespace detail {
 
 [[nodiscard]] HEDDLE_INLINE std::string page(nlohmann::ordered_json shown, nlohmann::ordered_json const& beside) {
     shown.update(beside);
-    std::string data = shown.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-    for (std::size_t at = 0; (at = data.find('<', at)) != std::string::npos;) data.replace(at, 1, "\\u003c");
-    return std::string(R"html(<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Plan</title>
-<style>)html") +
-           style + R"html(</style>
-</head>
-<body>
-<header>
+    return framed(shown, "Plan", style, R"html(<header>
 <h1 id="title"></h1>
 <p class="soft" id="origin"></p>
 <div class="figures" id="figures"></div>
@@ -92,8 +80,8 @@ namespace detail {
 <section><h2>Operators</h2><div id="operators"></div></section>
 </main>
 <footer id="warnings"></footer>
-<script type="application/json" id="data">)html" +
-           data + "</script>\n<script>" + shared_script + script + "</script>\n</body>\n</html>\n";
+)html",
+                  script);
 }
 
 } // namespace detail
