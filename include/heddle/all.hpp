@@ -92,6 +92,7 @@
 #include <heddle/cost/buckets.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/duplex.hpp>
+#include <heddle/cost/front_bound.hpp>
 #include <heddle/cost/kernel_sample.hpp>
 #include <heddle/cost/mesh_cuts.hpp>
 #include <heddle/cost/mesh_step.hpp>
@@ -107,7 +108,6 @@
 #include <heddle/cost/step.hpp>
 #include <heddle/cost/time_accumulator.hpp>
 #include <heddle/cost/timeline.hpp>
-#include <heddle/cost/whole_buckets.hpp>
 #include <heddle/cost/work.hpp>
 
 #include <heddle/plan/as_planned.hpp>

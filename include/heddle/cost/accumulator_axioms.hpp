@@ -9,6 +9,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/cost/time_accumulator.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -129,6 +130,7 @@ private:
         check_totals(clock, steps);
         check_dominance(clock, steps);
         if constexpr (Accumulator::relaxation != relaxation_kind::none) check_relaxation(clock, steps);
+        if constexpr (joining_accumulator<Accumulator>) check_joining(clock, steps);
     }
 
     [[nodiscard]] label label_of(Accumulator const& clock, std::span<step_cost const> steps, label const& from) const {
@@ -183,6 +185,31 @@ private:
             auto const first = label_of(clock, std::span(steps).first(level), clock.initial());
             require(is_at_most(clock.relaxed(first, weights, level) + rest, total),
                     "a relaxation is above the total that it bounds");
+        }
+    }
+
+    void check_joining(Accumulator const& clock, std::vector<step_cost> const& common) {
+        auto const start = label_of(clock, common, clock.initial());
+        auto const weights = random_.weights(Accumulator::relaxation, classes_, 1);
+        auto a = label_of(clock, random_.steps(classes_, 3), start),
+             b = label_of(clock, random_.steps(classes_, 3), start);
+        if (random_.chance(0.5)) a = clock.joined(a, label_of(clock, random_.steps(classes_, 3), start), weights);
+        auto const both = clock.joined(a, b, weights);
+        auto aside = random_.nothing(classes_);
+        aside.refresh = random_.chance(0.5) ? -random_.cost() : random_.cost();
+        auto delayed = a;
+        clock.extend(delayed, aside);
+        for (int n = 0; n < 20; ++n) {
+            auto const rest = random_.steps(classes_, 4);
+            double const after_a = clock.total(label_of(clock, rest, a)),
+                         after_b = clock.total(label_of(clock, rest, b));
+            require(is_at_most(clock.total(label_of(clock, rest, both)), std::min(after_a, after_b)),
+                    "steps after a joined label take longer than after one that is part of it");
+            require(is_at_most(after_a, after_b + clock.most_later(a, b)),
+                    "steps after a label take longer than after another by more than the most");
+            double const without = clock.total(label_of(clock, rest, delayed)) - aside.refresh;
+            require(is_at_most(without, after_a) && is_at_most(after_a, without),
+                    "what follows the update is not part of every total");
         }
     }
 

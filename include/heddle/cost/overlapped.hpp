@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 namespace heddle {
 
@@ -45,7 +47,10 @@ public:
     [[nodiscard]] double total(label const& l) const;
     /// Dominance is sound: where it holds, every continuation costs at most as much after `a` as after `b`. Backward
     /// pass, channel and network move together under all that can follow, so what `a` is furthest behind in decides.
-    [[nodiscard]] bool dominates(label const& a, label const& b) const;
+    [[nodiscard]] bool dominates(label const& a, label const& b) const { return most_later(a, b) <= 0; }
+    [[nodiscard]] double most_later(label const& a, label const& b) const;
+    /// Each clock counts as far as it is ahead of the weighted mean, which is closed.
+    [[nodiscard]] label joined(label a, label b, relaxation_weights const& w) const;
 
     /// Returns what a label adds to the cost of all steps from a level on, under any weights with turns. The work above
     /// the levels of its steps delays all of its backward pass, and its collectives follow those that wait for later
@@ -55,7 +60,7 @@ public:
 private:
     std::size_t class_count_;
 };
-static_assert(time_accumulator<overlapped>);
+static_assert(joining_accumulator<overlapped>);
 
 } // namespace heddle
 
@@ -99,13 +104,49 @@ HEDDLE_INLINE double overlapped::total(label const& l) const {
     return l.forward_closed + last + algorithm::max(l.update) + l.refresh;
 }
 
-HEDDLE_INLINE bool overlapped::dominates(label const& a, label const& b) const {
+HEDDLE_INLINE double overlapped::most_later(label const& a, label const& b) const {
     double behind = a.network - b.network;
     for (std::size_t k = 0; k < class_count_; ++k)
         behind = std::max({behind, a.backward_closed + a.backward[k] - b.backward_closed - b.backward[k],
                            a.channel[k] - b.channel[k]});
-    return a.forward_closed + most_above(a.forward, b.forward) + behind + most_above(a.update, b.update) + a.refresh <=
-           b.forward_closed + b.refresh;
+    return a.forward_closed - b.forward_closed + most_above(a.forward, b.forward) + behind +
+           most_above(a.update, b.update) + a.refresh - b.refresh;
+}
+
+HEDDLE_INLINE overlapped::label overlapped::joined(label a, label b, relaxation_weights const& w) const {
+    // The backward pass's clocks: of each class's work, of the channel, and of the network.
+    auto const backward_of = [&](label const& l) {
+        per_class clocks;
+        for (double open : l.backward) clocks.push_back(l.backward_closed + open);
+        clocks.insert(clocks.end(), l.channel.begin(), l.channel.end());
+        clocks.push_back(l.network);
+        return clocks;
+    };
+    std::vector<double> weights;
+    for (double share : {0.4, 0.4})
+        for (double weight : w.clock) weights.push_back(share * weight);
+    weights.push_back(0.2);
+    auto backward = backward_of(a), others = backward_of(b);
+    auto const close_means = [&](label& l, per_class& clocks) {
+        l.forward_closed += std::exchange(l.refresh, 0.0) + take_mean(l.forward, w.clock) + take_mean(clocks, weights) +
+                            take_mean(l.update, w.update);
+    };
+    close_means(a, backward);
+    close_means(b, others);
+    if (a.forward_closed > b.forward_closed) {
+        std::swap(a, b);
+        std::swap(backward, others);
+    }
+    double spare = b.forward_closed - a.forward_closed;
+    take_least(a.forward, b.forward, spare);
+    take_least(backward, others, spare);
+    take_least(a.update, b.update, spare);
+    a.forward_closed += take_minimum(a.forward) + take_minimum(backward) + take_minimum(a.update);
+    a.backward_closed = 0;
+    a.backward.assign(backward.begin(), backward.begin() + static_cast<std::ptrdiff_t>(class_count_));
+    a.channel.assign(backward.begin() + static_cast<std::ptrdiff_t>(class_count_), backward.end() - 1);
+    a.network = backward.back();
+    return a;
 }
 
 HEDDLE_INLINE double overlapped::relaxed(label const& l, relaxation_weights const& w, std::size_t level) {

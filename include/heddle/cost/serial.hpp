@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace heddle {
 
@@ -39,7 +40,10 @@ public:
 
     /// Tells whether every continuation costs at most as much after `a` as after `b`. It is exact: where it does not
     /// hold, some continuation is cheaper after `b`.
-    [[nodiscard]] bool dominates(label const& a, label const& b) const;
+    [[nodiscard]] bool dominates(label const& a, label const& b) const { return most_later(a, b) <= 0; }
+    [[nodiscard]] double most_later(label const& a, label const& b) const;
+    /// Each clock counts as far as it is ahead of the weighted mean, which is closed.
+    [[nodiscard]] label joined(label a, label b, relaxation_weights const& w) const;
 
     /// Whatever the weights and the order of steps, the time is no less than the weighted means of the clocks and of
     /// the updates.
@@ -50,7 +54,7 @@ private:
 
     std::size_t class_count_;
 };
-static_assert(time_accumulator<serial>);
+static_assert(joining_accumulator<serial>);
 
 } // namespace heddle
 
@@ -80,10 +84,23 @@ HEDDLE_INLINE double serial::total(label const& l) const {
     return l.closed + open + l.deferred + algorithm::max(l.update);
 }
 
-HEDDLE_INLINE bool serial::dominates(label const& a, label const& b) const {
-    return a.closed + most_above(a.forward, b.forward) + most_above(a.backward, b.backward) +
-               (a.deferred - b.deferred) + most_above(a.update, b.update) <=
-           b.closed;
+HEDDLE_INLINE double serial::most_later(label const& a, label const& b) const {
+    return a.closed - b.closed + most_above(a.forward, b.forward) + most_above(a.backward, b.backward) +
+           (a.deferred - b.deferred) + most_above(a.update, b.update);
+}
+
+HEDDLE_INLINE serial::label serial::joined(label a, label b, relaxation_weights const& w) const {
+    for (auto* l : {&a, &b}) {
+        l->closed += std::exchange(l->deferred, 0.0) + take_mean(l->forward, w.clock) +
+                     take_mean(l->backward, w.clock) + take_mean(l->update, w.update);
+    }
+    if (a.closed > b.closed) std::swap(a, b);
+    double spare = b.closed - a.closed;
+    for (auto open : {&label::forward, &label::backward, &label::update}) {
+        take_least(a.*open, b.*open, spare);
+        a.closed += take_minimum(a.*open);
+    }
+    return a;
 }
 
 HEDDLE_INLINE double serial::relaxed(label const& l, relaxation_weights const& w, std::size_t) {

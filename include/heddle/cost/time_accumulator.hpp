@@ -10,10 +10,12 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace heddle {
 
@@ -67,11 +69,47 @@ concept staged_accumulator =
     time_accumulator<Accumulator> &&
     requires(Accumulator const& clock, typename Accumulator::label& label) { clock.close(label); };
 
+/// An accumulator with a relaxation of which two labels can become one, so that a bound can do with a few labels.
+///
+/// *Axioms.* The total after `a` and any steps is at most `most_later(a, b)` more than that after `b` and the same steps.
+/// The total after `joined(a, b, weights)` and any steps is at most that after `a`, and after `b`, and the same steps;
+/// the weights only say what is likely to count. A step of nothing but `refresh`, of which there may be less than none,
+/// adds that to every total.
+template <class Accumulator>
+concept joining_accumulator =
+    time_accumulator<Accumulator> && Accumulator::relaxation != relaxation_kind::none &&
+    requires(Accumulator const& clock, typename Accumulator::label const& label, relaxation_weights const& weights) {
+        { clock.most_later(label, label) } -> std::convertible_to<double>;
+        { clock.joined(label, label, weights) } -> std::same_as<typename Accumulator::label>;
+    };
+
 /// Returns the largest excess of a class of `a` over the same class of `b`. *Precondition:* there is a class.
 [[nodiscard]] inline double most_above(per_class const& a, per_class const& b) {
     double result = a[0] - b[0];
     for (std::size_t k = 1; k < a.size(); ++k) result = std::max(result, a[k] - b[k]);
     return result;
+}
+
+/// Takes the weighted mean of clocks off each of them, and returns it.
+[[nodiscard]] inline double take_mean(per_class& clocks, std::vector<double> const& weights) {
+    double const mean = std::inner_product(clocks.begin(), clocks.end(), weights.begin(), 0.0);
+    for (double& clock : clocks) clock -= mean;
+    return mean;
+}
+
+/// Makes clocks the lesser of both, where those of the other may first be raised by as many of `spare` seconds as these
+/// are ahead; takes what it uses.
+inline void take_least(per_class& clocks, per_class const& others, double& spare) {
+    double const raised = std::clamp(most_above(clocks, others), 0.0, spare);
+    spare -= raised;
+    for (std::size_t k = 0; k < clocks.size(); ++k) clocks[k] = std::min(clocks[k], others[k] + raised);
+}
+
+/// Takes the least of clocks off each of them, and returns it.
+[[nodiscard]] inline double take_minimum(per_class& clocks) {
+    double const least = *std::min_element(clocks.begin(), clocks.end());
+    for (double& clock : clocks) clock -= least;
+    return least;
 }
 
 /// Returns the seconds of steps; those at `stages` begin a stage.

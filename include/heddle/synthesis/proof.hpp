@@ -15,10 +15,20 @@ namespace detail {
 /// Returns a lower bound of every program at any ratios.
 [[nodiscard]] double bound_at_any_ratios(stage_run const& run);
 
-/// Returns the computations of bounding programs that are part of one whose bound is at most `most`.
-/// *Complexity.* Linear in the levels times their links and moves.
-[[nodiscard]] computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
-                                                  relaxation const& under, double offset, double most);
+/// Collects the computations of moves.
+class met_computations {
+public:
+    /// `space` tells of which kind operators are; moves are those of `bounding`.
+    met_computations(cut_space const& space, cut_space const& bounding);
+    void add(std::size_t level, cut_space::action a);
+    [[nodiscard]] computation_set computations() && { return std::move(met_); }
+
+private:
+    cut_space const &space_, &bounding_;
+    computation_set met_;
+    std::vector<operator_id> last_kind_;  // by computation, of which it was met
+    std::vector<std::uint32_t> computed_; // by move, its computation
+};
 
 /// A bound by programs that bound those at hand, at the shares of the best plan. What no program as cheap as the plan
 /// has is left out on the way, which leaves programs few enough for narrower bounds, or for none.
@@ -85,6 +95,7 @@ HEDDLE_INLINE double bound_at_any_ratios(stage_run const& run) {
 
 HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
     constexpr int rounds_of_links = 15;
+    constexpr std::size_t few = 4, many = 64; // labels of a state; many for what is left in the end
     // Where micro-batches take turns, more than two rounds leave hardly anything out.
     int const rounds = run.by.kind == relaxation_kind::directions ? 2 : 4;
     auto& programs = run.programs;
@@ -122,12 +133,16 @@ HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
             for (auto const& path : linked.last) programs.add_forms(bounding, path, forms);
             bound = std::max(bound, std::min(under.bound(), cost));
         }
-        bound = std::max(bound, with_whole_buckets(run.by.kind, at.priced, bound, under, cost));
+        auto const front = run.by.joins_labels && round + 1 < rounds ? few : many;
+        met_computations met(programs.space(), at.priced.space());
+        bound =
+            std::max(bound, std::min(cost, run.by.raise_bound(at.priced, bound, under, cost * (1 + 1e-9), front,
+                                                              [&](std::size_t level, auto a) { met.add(level, a); })));
         if (bound >= cost * (1 - 1e-4) || run.until.is_over()) break;
-        double const offset = run.by.worth_at_start(at.priced, under) + under.beside();
         if (bounds.path) programs.add_forms(bounding, *bounds.path, forms);
-        if (!programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)))) break;
-        is_narrower = true;
+        if (programs.take_only(std::move(met).computations())) is_narrower = true;
+        else if (front == few) round = rounds - 2;
+        else break;
     }
     if (is_narrower) programs.keep_to_forms(std::move(forms));
     return bound;
@@ -150,56 +165,22 @@ HEDDLE_INLINE synthesis_result search_while_it_pays(stage_run& run, priced_graph
     return run.synthesise(priced, std::move(options));
 }
 
-HEDDLE_INLINE computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
-                                                  relaxation const& under, double offset, double most) {
-    auto const& graph = priced.graph();
-    auto const& space = priced.space();
-    constexpr auto none = ~operator_id{0};
-    std::vector<operator_id> useful_of(space.instructions().size(), none); // the last kind of which it was found to be
-    std::vector<std::uint32_t> computed;                                   // by move, its computation
-    for (auto const& move : space.moves()) {
-        computed.push_back(0);
+HEDDLE_INLINE met_computations::met_computations(cut_space const& space, cut_space const& bounding)
+    : space_(space), bounding_(bounding), last_kind_(bounding.instructions().size(), ~operator_id{0}) {
+    for (auto const& move : bounding.moves()) {
+        computed_.push_back(0);
         for (auto i : move.instructions)
-            if (space.instructions()[i].is<instruction::compute>()) computed.back() = i;
+            if (bounding.instructions()[i].is<instruction::compute>()) computed_.back() = i;
     }
-    computation_set useful;
-    auto const count = space.program().operators.size();
-    constexpr double infinite = std::numeric_limits<double>::infinity();
-    std::vector<double> here{0.0}, there, rest;
-    std::vector<double> prices, cheapest, around; // of moves, bundle by bundle; and, by bundle, of what it leads past
-    for (std::size_t level = 0; level + 2 < graph.level_count(); ++level) {
-        auto const& segment = graph.from_level(level);
-        prices.clear();
-        cheapest.clear();
-        for (auto const b : segment.bundles) {
-            double least = infinite;
-            for (auto a : graph.bundle(b))
-                least = std::min(least, prices.emplace_back(weighted_price(priced, under.weights, level, a)));
-            cheapest.push_back(least);
-        }
-        std::size_t const size = graph.first_of_level[level + 2] - graph.first_of_level[level + 1];
-        there.assign(size, infinite);
-        rest.clear();
-        for (std::uint32_t to = 0; to < size; ++to)
-            rest.push_back(under.paths.to_goal({static_cast<std::uint32_t>(level + 1), to}));
-        around.assign(segment.bundles.size(), infinite);
-        for (std::size_t n = 0; n < here.size(); ++n)
-            for (auto const& link : segment.out(n)) {
-                there[link.to] = std::min(there[link.to], here[n] + cheapest[link.bundle]);
-                around[link.bundle] = std::min(around[link.bundle], here[n] + rest[link.to]);
-            }
-        auto price = prices.begin();
-        for (std::size_t b = 0; b < segment.bundles.size(); ++b)
-            for (auto a : graph.bundle(segment.bundles[b])) {
-                if (offset + around[b] + *price++ > most || space.operator_of(level, a) >= count) continue;
-                auto const i = computed[a];
-                auto const kind = programs.space().kind(space.operator_of(level, a));
-                if (std::exchange(useful_of[i], kind) != kind)
-                    useful[kind].insert(codes_of(*space.instructions()[i].as<instruction::compute>()));
-            }
-        here.swap(there);
-    }
-    return useful;
+}
+
+HEDDLE_INLINE void met_computations::add(std::size_t level, cut_space::action a) {
+    auto const op = bounding_.operator_of(level, a);
+    if (op >= bounding_.program().operators.size()) return;
+    auto const i = computed_[a];
+    auto const kind = space_.kind(op);
+    if (std::exchange(last_kind_[i], kind) != kind)
+        met_[kind].insert(codes_of(*bounding_.instructions()[i].as<instruction::compute>()));
 }
 
 } // namespace heddle::detail
@@ -213,7 +194,7 @@ HEDDLE_INLINE void prove(stage_run& run, alternation& by) {
     record.tell("proof");
     auto options = run.options.synthesis;
     options.relaxation_rounds *= searches ? 4 : 2;
-    options.whole_buckets = true;
+    options.front = 64;
     if (!searches) options.search.limits.labels = 0;
     bool const is_relaxed = run.is_relaxed();
     std::optional<double> at_any_ratios;

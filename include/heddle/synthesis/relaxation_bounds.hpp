@@ -4,11 +4,11 @@
 #pragma once
 
 #include <heddle/cost/duplex.hpp>
+#include <heddle/cost/front_bound.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/program_cost.hpp>
 #include <heddle/cost/relaxation.hpp>
 #include <heddle/cost/serial.hpp>
-#include <heddle/cost/whole_buckets.hpp>
 #include <heddle/search/deadline.hpp>
 
 #include <algorithm>
@@ -297,12 +297,28 @@ template <time_accumulator Accumulator = serial>
     return result;
 }
 
-/// Returns a bound raised by what buckets are left empty if gradients follow the backward pass, under a relaxation; at
-/// most `most`.
-[[nodiscard]] inline double with_whole_buckets(relaxation_kind kind, priced_graph const& priced, double bound,
-                                               relaxation const& under, double most) {
-    if (kind != relaxation_kind::clocks || !priced.has_buckets() || bound >= most) return bound;
-    return std::max(bound, bound_with_whole_buckets(priced, under, most));
+/// Returns what a relaxation counts before the first move; minus infinity if the accumulator has none.
+template <time_accumulator Accumulator>
+[[nodiscard]] double worth_at_start(priced_graph const& priced, relaxation const& under) {
+    if constexpr (Accumulator::relaxation == relaxation_kind::none) return -std::numeric_limits<double>::infinity();
+    else {
+        program_clock<Accumulator> const clock(priced);
+        return clock.time().relaxed(clock.time().initial(), under.weights.time, 0);
+    }
+}
+
+/// Returns a bound raised to that by fronts of so many labels, if the accumulator can join labels; at most `most`.
+/// Visits each move that a program may have whose time is at most `most`, now and then twice.
+template <time_accumulator Accumulator>
+[[nodiscard]] double raise_bound(priced_graph const& priced, double bound, relaxation const& under, double most,
+                                 std::size_t front, move_visitor const& visit = {}) {
+    if constexpr (joining_accumulator<Accumulator>) {
+        return std::max(bound, bound_by_fronts<Accumulator>(priced, under, most, front, visit));
+    } else {
+        double const offset = worth_at_start<Accumulator>(priced, under) + under.beside();
+        if (visit) for_each_move_within(priced, under, offset, most, visit);
+        return bound;
+    }
 }
 
 } // namespace heddle

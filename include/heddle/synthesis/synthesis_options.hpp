@@ -31,8 +31,8 @@ struct synthesis_options {
     std::optional<move_list> start{};
     /// Weights to start relaxations from, such as those found at ratios nearby.
     std::optional<multipliers> weights{};
-    /// Whether the bound counts what buckets of gradients are left empty, where relaxations alone give it.
-    bool whole_buckets = false;
+    /// The labels that each state keeps for a bound by fronts (see `bound_by_fronts`); without any, relaxations give it.
+    std::size_t front = 0;
 };
 
 } // namespace heddle

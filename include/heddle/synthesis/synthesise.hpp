@@ -65,9 +65,9 @@ template <time_accumulator Accumulator = serial>
         }
     if (bounds.tightest.empty()) return result;
     result.weights = bounds.tightest.front().weights;
-    if (options.whole_buckets && bounds.path)
-        result.lower_bound =
-            with_whole_buckets(kind, priced, result.lower_bound, bounds.tightest.front(), bounds.cost.seconds);
+    if (options.front > 0 && bounds.path)
+        result.lower_bound = raise_bound<Accumulator>(priced, result.lower_bound, bounds.tightest.front(),
+                                                      bounds.cost.seconds, options.front);
 
     double const relaxed_bound = result.lower_bound;
     // Labels add up what gradients add to their buckets at least, so no search tells more of programs than that.

@@ -21,29 +21,21 @@ namespace heddle {
 /// accumulators.
 struct timed_searches {
     relaxation_kind kind;
+    bool joins_labels;
     /// As the functions of these names.
     synthesis_result (*synthesise)(priced_graph const& priced, synthesis_options const& options);
     relaxation_bounds (*improve_bounds)(priced_graph const& priced, int rounds, std::optional<multipliers> const& start,
                                         search::deadline const& until);
     std::optional<move_list> (*exchange_moves)(priced_graph const& priced, move_list path, int rounds,
                                                search::deadline const& until);
-    double (*worth_at_start)(priced_graph const& priced, relaxation const& under);
+    double (*raise_bound)(priced_graph const& priced, double bound, relaxation const& under, double most,
+                          std::size_t front, move_visitor const& visit);
 };
-
-/// Returns what a relaxation counts before the first move; minus infinity if the accumulator has none.
-template <time_accumulator Accumulator>
-[[nodiscard]] double worth_at_start(priced_graph const& priced, relaxation const& under) {
-    if constexpr (Accumulator::relaxation == relaxation_kind::none) return -std::numeric_limits<double>::infinity();
-    else {
-        program_clock<Accumulator> const clock(priced);
-        return clock.time().relaxed(clock.time().initial(), under.weights.time, 0);
-    }
-}
 
 template <time_accumulator Accumulator>
 [[nodiscard]] constexpr timed_searches searches_by() {
-    return {Accumulator::relaxation, synthesise<Accumulator>, improve_bounds<Accumulator>, exchange_moves<Accumulator>,
-            worth_at_start<Accumulator>};
+    return {Accumulator::relaxation,     joining_accumulator<Accumulator>, synthesise<Accumulator>,
+            improve_bounds<Accumulator>, exchange_moves<Accumulator>,      raise_bound<Accumulator>};
 }
 
 } // namespace heddle

@@ -65,6 +65,12 @@ struct expensive : one_clock {
     using one_clock::one_clock;
     static void extend(label& l, step_cost const& s) { one_clock::extend(l, s), l += 1; }
 };
+struct hopeful : serial {
+    using serial::serial;
+    double most_later(label const& a, label const& b) const { return serial::most_later(a, b) - 1; }
+    static label joined(label a, label const&, relaxation_weights const&) { return a; }
+};
+static_assert(joining_accumulator<overlapped> && !joining_accumulator<one_clock> && !joining_accumulator<duplex>);
 static_assert(time_accumulator<one_clock> && !staged_accumulator<one_clock> && staged_accumulator<duplex>);
 static_assert(!staged_accumulator<serial> && !staged_accumulator<overlapped>);
 static_assert(!time_accumulator<forward_duplex>);
@@ -97,6 +103,8 @@ TEST_CASE("an accumulator that breaks an axiom is told so") {
     CHECK(broken(broken_axioms<forgetful>(), "the total is less where a step costs more"));
     CHECK(broken(broken_axioms<eager>(), "steps after a label that dominates take longer than after the other"));
     CHECK(broken(broken_axioms<greedy>(), "a relaxation is above the total that it bounds"));
+    CHECK(broken(broken_axioms<hopeful>(), "steps after a joined label take longer than after one that is part of it"));
+    CHECK(broken(broken_axioms<hopeful>(), "steps after a label take longer than after another by more than the most"));
     CHECK(broken(broken_axioms<expensive>(), "a step that costs nothing changes the total"));
 }
 
