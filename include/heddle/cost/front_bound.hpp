@@ -24,9 +24,8 @@ namespace detail {
 template <joining_accumulator Accumulator>
 class front_bound {
 public:
-    front_bound(priced_graph const& priced, relaxation const& under, double most, std::size_t front,
-                move_visitor const& visit)
-        : priced_(priced), under_(under), clock_(priced), most_(most + under.credit), front_(front), visit_(visit),
+    front_bound(priced_graph const& priced, relaxation const& under, double most, std::size_t front)
+        : priced_(priced), under_(under), clock_(priced), most_(most + under.credit), front_(front),
           charges_(std::span(priced.bucket_charges()).first(kinds_of(priced))), ways_(priced.graph().bundle_count()),
           made_for_(priced.graph().bundle_count(), priced.graph().level_count()) {
         per_class const none(priced.model().class_count(), 0.0);
@@ -84,15 +83,11 @@ private:
         double const rest = under_.paths.to_goal({static_cast<std::uint32_t>(level + 1), link.to});
         for (auto const& by : ways_over(level, bundle)) {
             if (least + by.price + rest > most_) return;
-            bool is_met = false;
             for (auto const& l : from) {
                 if (l.value + by.price + rest > most_) continue;
-                if (auto next = extended(l, by, level); next.value + rest <= most_) {
+                if (auto next = extended(l, by, level); next.value + rest <= most_)
                     insert(to, std::move(next), level + 1);
-                    is_met = true;
-                }
             }
-            if (is_met && visit_) visit_(level, by.move);
         }
     }
 
@@ -196,7 +191,6 @@ private:
     program_clock<Accumulator> clock_;
     double most_;
     std::size_t front_;
-    move_visitor const& visit_;
     std::span<bucket_charge const> charges_;
     step_cost aside_;
     /// By bundle, its ways and the level that they were made for.
@@ -213,17 +207,15 @@ private:
 /// The relaxation takes work as a mean over the classes, and a gradient as its part of a full bucket. Here labels of the
 /// accumulator go through the graph from its start, each with the room in its open buckets: to begin the next bucket
 /// where a gradient does not fit takes the fewest, from either end of the program. Where a state has more than `front`
-/// labels, two become one that ends no later than either. The visitor meets each move that a program may have whose time
-/// is at most `most`, now and then twice.
+/// labels, two become one that ends no later than either.
 /// *Precondition:* the relaxation's weights are for all sets of small buckets.
 /// *Complexity.* Linear in the links and moves of programs whose relaxed cost is at most `most`, times `front`, and for
 /// new labels times `front` again.
 template <joining_accumulator Accumulator>
 [[nodiscard]] double bound_by_fronts(priced_graph const& priced, relaxation const& under, double most,
-                                     std::size_t front, move_visitor const& visit = {}) {
-    return under.bound() < most
-               ? std::min(most, detail::front_bound<Accumulator>(priced, under, most, front, visit).bound())
-               : most;
+                                     std::size_t front) {
+    return under.bound() < most ? std::min(most, detail::front_bound<Accumulator>(priced, under, most, front).bound())
+                                : most;
 }
 
 } // namespace heddle

@@ -45,12 +45,10 @@ struct relaxation {
     return weighted_price(priced.price(level, a), weights, weights.time.at(level));
 }
 
-/// Is told of a level and a move on it.
-using move_visitor = std::function<void(std::size_t level, cut_space::action a)>;
 /// Visits each move that is part of a path of which the relaxation's cost and `offset` are at most `most`.
 /// *Complexity.* Linear in the levels times their links and moves.
 void for_each_move_within(priced_graph const& priced, relaxation const& under, double offset, double most,
-                          move_visitor const& visit);
+                          std::function<void(std::size_t level, cut_space::action a)> const& visit);
 
 /// The seconds of work, as a mean over the classes, and of collectives.
 struct direction_loads {
@@ -107,7 +105,7 @@ HEDDLE_INLINE double weighted_price(move_price const& move, multipliers const& w
 }
 
 HEDDLE_INLINE void for_each_move_within(priced_graph const& priced, relaxation const& under, double offset, double most,
-                                        move_visitor const& visit) {
+                                        std::function<void(std::size_t level, cut_space::action a)> const& visit) {
     auto const& graph = priced.graph();
     constexpr double infinite = std::numeric_limits<double>::infinity();
     std::vector<double> here{0.0}, there, rest;

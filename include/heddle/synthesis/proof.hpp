@@ -134,12 +134,13 @@ HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
             bound = std::max(bound, std::min(under.bound(), cost));
         }
         auto const front = run.by.joins_labels && round + 1 < rounds ? few : many;
-        met_computations met(programs.space(), at.priced.space());
-        bound =
-            std::max(bound, std::min(cost, run.by.raise_bound(at.priced, bound, under, cost * (1 + 1e-9), front,
-                                                              [&](std::size_t level, auto a) { met.add(level, a); })));
+        bound = std::max(bound, run.by.raise_bound(at.priced, bound, under, cost, front));
         if (bound >= cost * (1 - 1e-4) || run.until.is_over()) break;
         if (bounds.path) programs.add_forms(bounding, *bounds.path, forms);
+        // What fronts leave out besides is of use at other shares.
+        met_computations met(programs.space(), at.priced.space());
+        for_each_move_within(at.priced, under, run.by.worth_at_start(at.priced, under) + under.beside(),
+                             cost * (1 + 1e-9), [&](std::size_t level, auto a) { met.add(level, a); });
         if (programs.take_only(std::move(met).computations())) is_narrower = true;
         else if (front == few) round = rounds - 2;
         else break;

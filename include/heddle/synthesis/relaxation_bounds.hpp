@@ -308,17 +308,12 @@ template <time_accumulator Accumulator>
 }
 
 /// Returns a bound raised to that by fronts of so many labels, if the accumulator can join labels; at most `most`.
-/// Visits each move that a program may have whose time is at most `most`, now and then twice.
 template <time_accumulator Accumulator>
 [[nodiscard]] double raise_bound(priced_graph const& priced, double bound, relaxation const& under, double most,
-                                 std::size_t front, move_visitor const& visit = {}) {
-    if constexpr (joining_accumulator<Accumulator>) {
-        return std::max(bound, bound_by_fronts<Accumulator>(priced, under, most, front, visit));
-    } else {
-        double const offset = worth_at_start<Accumulator>(priced, under) + under.beside();
-        if (visit) for_each_move_within(priced, under, offset, most, visit);
-        return bound;
-    }
+                                 std::size_t front) {
+    if constexpr (joining_accumulator<Accumulator>)
+        if (bound < most) return std::max(bound, bound_by_fronts<Accumulator>(priced, under, most, front));
+    return bound;
 }
 
 } // namespace heddle

@@ -29,13 +29,15 @@ struct timed_searches {
     std::optional<move_list> (*exchange_moves)(priced_graph const& priced, move_list path, int rounds,
                                                search::deadline const& until);
     double (*raise_bound)(priced_graph const& priced, double bound, relaxation const& under, double most,
-                          std::size_t front, move_visitor const& visit);
+                          std::size_t front);
+    double (*worth_at_start)(priced_graph const& priced, relaxation const& under);
 };
 
 template <time_accumulator Accumulator>
 [[nodiscard]] constexpr timed_searches searches_by() {
     return {Accumulator::relaxation,     joining_accumulator<Accumulator>, synthesise<Accumulator>,
-            improve_bounds<Accumulator>, exchange_moves<Accumulator>,      raise_bound<Accumulator>};
+            improve_bounds<Accumulator>, exchange_moves<Accumulator>,      raise_bound<Accumulator>,
+            worth_at_start<Accumulator>};
 }
 
 } // namespace heddle
