@@ -150,8 +150,8 @@ def main() -> None:
             print(name, file=sys.stderr)
             run = compiled(program) if "compile" in program else executed(program, places)
             rows += [row_of(figure, run) for figure in listed["figures"] if figure["program"] == name]
-    order = {figure["figure"]: n for n, figure in enumerate(listed["figures"])}
-    rows.sort(key=lambda row: order[row["figure"]])
+    order = {(figure["group"], figure["figure"]): n for n, figure in enumerate(listed["figures"])}
+    rows.sort(key=lambda row: order[row["group"], row["figure"]])
     here = machine()
     text = table(rows, here)
     if options.out:

@@ -265,8 +265,8 @@ TEST_CASE_TEMPLATE("no program costs less than a bound by fronts of labels, whic
                             std::vector<double>(model.class_count(), 0.0)};
         if (Accumulator::relaxation == relaxation_kind::turns) {
             auto& turns = weights.time.turns.emplace();
-            for (int n = random.below(4); n > 0; --n)
-                turns.move(random.between(0.0, 1.0), random.below(static_cast<int>(x.p.operators.size()) + 1));
+            for (auto n = random.below(4); n > 0; --n)
+                turns.move(random.between(0.0, 1.0), random.below(x.p.operators.size() + 1));
         }
         if (random.chance(0.3))
             for (auto& price : weights.memory) price = random.between(0.0, 1e-3) * best / model.memory_limit(0);
