@@ -28,6 +28,10 @@ public:
     }
     double total(label const& l) const { return in_step_.total(l); }
     bool dominates(label const& a, label const& b) const { return in_step_.dominates(a, b); }
+    double most_later(label const& a, label const& b) const { return in_step_.most_later(a, b); }
+    label joined(label const& a, label const& b, heddle::relaxation_weights const& w) const {
+        return in_step_.joined(a, b, w);
+    }
     double relaxed(label const& l, heddle::relaxation_weights const& w, std::size_t level) const {
         return in_step_.relaxed(l, w, level);
     }
