@@ -51,8 +51,20 @@ plan plan_by(planner which, program const& p, cluster const& c, std::vector<pinn
     return plan_hap(p, c, solver, options);
 }
 
-/// Returns what another plan's program costs at the shares to which a plan's bound refers, if it fits there.
+/// Tells whether a parameter is gathered along another factor than its finest. Where few programs are kept, the finest
+/// may be left out; bounds at a plan's shares are of programs that gather along it.
+bool gathers_elsewhere(indexed_program const& p, plan const& other) {
+    return std::ranges::any_of(other.steps, [&](plan_step const& s) {
+        auto const change = s.instruction.change();
+        return change && p.tensors[change->tensor].is_parameter() && change->from.is_shard() && change->to.is_whole() &&
+               change->from.factor() != finest_factor(p.tensors[change->tensor]);
+    });
+}
+
+/// Returns what another plan's program costs at the shares to which a plan's bound refers, if it fits there and is of
+/// the programs that the bound refers to.
 std::optional<double> cost_at_shares_of(indexed_program const& p, plan const& bounded, plan other, cluster const& c) {
+    if (gathers_elsewhere(p, other)) return std::nullopt;
     integral_shares const shares(p, bounded.ratios, bounded.cuts);
     for (auto& cut : other.cuts) {
         auto const of = [&](cut_factor m) { return shares(share_ref{m.tensor, m.factor}); };
@@ -76,16 +88,6 @@ std::optional<double> cost_of_counts_together(plan other, cluster const& c) {
     if (std::ranges::equal(before, other.cuts, {}, &atom_class::counts, &atom_class::counts)) return std::nullopt;
     auto const cost = detail::decide_again(other, c);
     return cost.fits ? std::optional(cost.time.total()) : std::nullopt;
-}
-
-/// Tells whether a parameter is gathered along another factor than its finest. Where few programs are kept, the finest may
-/// be left out; bounds are of programs that gather along it.
-bool gathers_elsewhere(indexed_program const& p, plan const& other) {
-    return std::ranges::any_of(other.steps, [&](plan_step const& s) {
-        auto const change = s.instruction.change();
-        return change && p.tensors[change->tensor].is_parameter() && change->from.is_shard() && change->to.is_whole() &&
-               change->from.factor() != finest_factor(p.tensors[change->tensor]);
-    });
 }
 
 /// Draws a form for some tensor. A parameter is gathered along its finest factor; if it is pinned to another factor,
@@ -130,7 +132,7 @@ std::optional<comparison> check(planner which, std::uint64_t seed) {
     comparison result;
     if (auto const together = cost_of_counts_together(free, c)) CHECK(free.cost() <= *together * (1 + 1e-9));
     auto const compare = [&](plan const& other) {
-        if (!other.exists() || gathers_elsewhere(p, other)) return;
+        if (!other.exists()) return;
         ++result.plans;
         if (auto const cost = cost_at_shares_of(p, free, other, c)) {
             ++result.at_equal_shares;

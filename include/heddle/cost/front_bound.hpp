@@ -204,10 +204,10 @@ private:
 /// the graph's order and conversions before what takes their results. It is the relaxation's at least; but devices wait
 /// for each other at each collective, and what is left empty of a bucket counts.
 ///
-/// The relaxation takes work as a mean over the classes, and a gradient as its part of a full bucket. Here labels of the
-/// accumulator go through the graph from its start, each with the room in its open buckets: to begin the next bucket
-/// where a gradient does not fit takes the fewest, from either end of the program. Where a state has more than `front`
-/// labels, two become one that ends no later than either.
+/// The relaxation takes work as a mean over the classes, and a gradient as its part of a full bucket. Here labels of
+/// the accumulator go through the graph from its start, each with the room in its open buckets: to begin the next
+/// bucket where a gradient does not fit takes the fewest, from either end of the program. Where a state has more than
+/// `front` labels, two become one that ends no later than either.
 /// *Precondition:* the relaxation's weights are for all sets of small buckets.
 /// *Complexity.* Linear in the links and moves of programs whose relaxed cost is at most `most`, times `front`, and for
 /// new labels times `front` again.

@@ -8,10 +8,7 @@
 #include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/search/state_graph.hpp>
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -44,11 +41,6 @@ struct relaxation {
                                            cut_space::action a) {
     return weighted_price(priced.price(level, a), weights, weights.time.at(level));
 }
-
-/// Visits each move that is part of a path of which the relaxation's cost and `offset` are at most `most`.
-/// *Complexity.* Linear in the levels times their links and moves.
-void for_each_move_within(priced_graph const& priced, relaxation const& under, double offset, double most,
-                          std::function<void(std::size_t level, cut_space::action a)> const& visit);
 
 /// The seconds of work, as a mean over the classes, and of collectives.
 struct direction_loads {
@@ -102,41 +94,6 @@ HEDDLE_INLINE double weighted_price(move_price const& move, multipliers const& w
     if (!weights.links.empty())
         for (auto link : move.links) sum += weights.links[link];
     return sum;
-}
-
-HEDDLE_INLINE void for_each_move_within(priced_graph const& priced, relaxation const& under, double offset, double most,
-                                        std::function<void(std::size_t level, cut_space::action a)> const& visit) {
-    auto const& graph = priced.graph();
-    constexpr double infinite = std::numeric_limits<double>::infinity();
-    std::vector<double> here{0.0}, there, rest;
-    std::vector<double> prices, cheapest, around; // of moves, bundle by bundle; and, by bundle, of what it leads past
-    for (std::size_t level = 0; level + 2 < graph.level_count(); ++level) {
-        auto const& segment = graph.from_level(level);
-        prices.clear();
-        cheapest.clear();
-        for (auto const b : segment.bundles) {
-            double least = infinite;
-            for (auto a : graph.bundle(b))
-                least = std::min(least, prices.emplace_back(weighted_price(priced, under.weights, level, a)));
-            cheapest.push_back(least);
-        }
-        std::size_t const size = graph.first_of_level[level + 2] - graph.first_of_level[level + 1];
-        there.assign(size, infinite);
-        rest.clear();
-        for (std::uint32_t to = 0; to < size; ++to)
-            rest.push_back(under.paths.to_goal({static_cast<std::uint32_t>(level + 1), to}));
-        around.assign(segment.bundles.size(), infinite);
-        for (std::size_t n = 0; n < here.size(); ++n)
-            for (auto const& link : segment.out(n)) {
-                there[link.to] = std::min(there[link.to], here[n] + cheapest[link.bundle]);
-                around[link.bundle] = std::min(around[link.bundle], here[n] + rest[link.to]);
-            }
-        auto price = prices.begin();
-        for (std::size_t b = 0; b < segment.bundles.size(); ++b)
-            for (auto a : graph.bundle(segment.bundles[b]))
-                if (offset + around[b] + *price++ <= most) visit(level, a);
-        here.swap(there);
-    }
 }
 
 HEDDLE_INLINE path_loads loads_of(priced_graph const& priced, move_list const& path,

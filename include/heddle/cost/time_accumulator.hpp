@@ -71,10 +71,10 @@ concept staged_accumulator =
 
 /// An accumulator with a relaxation of which two labels can become one, so that a bound can do with a few labels.
 ///
-/// *Axioms.* The total after `a` and any steps is at most `most_later(a, b)` more than that after `b` and the same steps.
-/// The total after `joined(a, b, weights)` and any steps is at most that after `a`, and after `b`, and the same steps;
-/// the weights only say what is likely to count. A step of nothing but `refresh`, of which there may be less than none,
-/// adds that to every total.
+/// *Axioms.* The total after `a` and any steps is at most `most_later(a, b)` more than that after `b` and the same
+/// steps. The total after `joined(a, b, weights)` and any steps is at most that after `a`, and after `b`, and the same
+/// steps; the weights only say what is likely to count. A step of nothing but `refresh`, of which there may be less than
+/// none, adds that to every total.
 template <class Accumulator>
 concept joining_accumulator =
     time_accumulator<Accumulator> && Accumulator::relaxation != relaxation_kind::none &&

@@ -8,27 +8,22 @@
 #include <heddle/synthesis/alternation.hpp>
 #include <heddle/synthesis/stage_run.hpp>
 
+#include <cstddef>
+
 namespace heddle {
 
 namespace detail {
 
+/// The labels that each state keeps for a plan's last bound.
+inline constexpr std::size_t labels_of_proof = 64;
+
 /// Returns a lower bound of every program at any ratios.
 [[nodiscard]] double bound_at_any_ratios(stage_run const& run);
 
-/// Collects the computations of moves.
-class met_computations {
-public:
-    /// `space` tells of which kind operators are; moves are those of `bounding`.
-    met_computations(cut_space const& space, cut_space const& bounding);
-    void add(std::size_t level, cut_space::action a);
-    [[nodiscard]] computation_set computations() && { return std::move(met_); }
-
-private:
-    cut_space const &space_, &bounding_;
-    computation_set met_;
-    std::vector<operator_id> last_kind_;  // by computation, of which it was met
-    std::vector<std::uint32_t> computed_; // by move, its computation
-};
+/// Returns the computations of bounding programs that are part of one whose bound is at most `most`.
+/// *Complexity.* Linear in the levels times their links and moves.
+[[nodiscard]] computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
+                                                  relaxation const& under, double offset, double most);
 
 /// A bound by programs that bound those at hand, at the shares of the best plan. What no program as cheap as the plan
 /// has is left out on the way, which leaves programs few enough for narrower bounds, or for none.
@@ -95,7 +90,7 @@ HEDDLE_INLINE double bound_at_any_ratios(stage_run const& run) {
 
 HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
     constexpr int rounds_of_links = 15;
-    constexpr std::size_t few = 4, many = 64; // labels of a state; many for what is left in the end
+    constexpr std::size_t few = 4, many = labels_of_proof; // of a state; many for what is left in the end
     // Where micro-batches take turns, more than two rounds leave hardly anything out.
     int const rounds = run.by.kind == relaxation_kind::directions ? 2 : 4;
     auto& programs = run.programs;
@@ -138,10 +133,9 @@ HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
         if (bound >= cost * (1 - 1e-4) || run.until.is_over()) break;
         if (bounds.path) programs.add_forms(bounding, *bounds.path, forms);
         // What fronts leave out besides is of use at other shares.
-        met_computations met(programs.space(), at.priced.space());
-        for_each_move_within(at.priced, under, run.by.worth_at_start(at.priced, under) + under.beside(),
-                             cost * (1 + 1e-9), [&](std::size_t level, auto a) { met.add(level, a); });
-        if (programs.take_only(std::move(met).computations())) is_narrower = true;
+        double const offset = run.by.worth_at_start(at.priced, under) + under.beside();
+        if (programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9))))
+            is_narrower = true;
         else if (front == few) round = rounds - 2;
         else break;
     }
@@ -166,22 +160,56 @@ HEDDLE_INLINE synthesis_result search_while_it_pays(stage_run& run, priced_graph
     return run.synthesise(priced, std::move(options));
 }
 
-HEDDLE_INLINE met_computations::met_computations(cut_space const& space, cut_space const& bounding)
-    : space_(space), bounding_(bounding), last_kind_(bounding.instructions().size(), ~operator_id{0}) {
-    for (auto const& move : bounding.moves()) {
-        computed_.push_back(0);
+HEDDLE_INLINE computation_set useful_computations(stage_programs const& programs, priced_graph const& priced,
+                                                  relaxation const& under, double offset, double most) {
+    auto const& graph = priced.graph();
+    auto const& space = priced.space();
+    constexpr auto none = ~operator_id{0};
+    std::vector<operator_id> useful_of(space.instructions().size(), none); // the last kind of which it was found to be
+    std::vector<std::uint32_t> computed;                                   // by move, its computation
+    for (auto const& move : space.moves()) {
+        computed.push_back(0);
         for (auto i : move.instructions)
-            if (bounding.instructions()[i].is<instruction::compute>()) computed_.back() = i;
+            if (space.instructions()[i].is<instruction::compute>()) computed.back() = i;
     }
-}
-
-HEDDLE_INLINE void met_computations::add(std::size_t level, cut_space::action a) {
-    auto const op = bounding_.operator_of(level, a);
-    if (op >= bounding_.program().operators.size()) return;
-    auto const i = computed_[a];
-    auto const kind = space_.kind(op);
-    if (std::exchange(last_kind_[i], kind) != kind)
-        met_[kind].insert(codes_of(*bounding_.instructions()[i].as<instruction::compute>()));
+    computation_set useful;
+    auto const count = space.program().operators.size();
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    std::vector<double> here{0.0}, there, rest;
+    std::vector<double> prices, cheapest, around; // of moves, bundle by bundle; and, by bundle, of what it leads past
+    for (std::size_t level = 0; level + 2 < graph.level_count(); ++level) {
+        auto const& segment = graph.from_level(level);
+        prices.clear();
+        cheapest.clear();
+        for (auto const b : segment.bundles) {
+            double least = infinite;
+            for (auto a : graph.bundle(b))
+                least = std::min(least, prices.emplace_back(weighted_price(priced, under.weights, level, a)));
+            cheapest.push_back(least);
+        }
+        std::size_t const size = graph.first_of_level[level + 2] - graph.first_of_level[level + 1];
+        there.assign(size, infinite);
+        rest.clear();
+        for (std::uint32_t to = 0; to < size; ++to)
+            rest.push_back(under.paths.to_goal({static_cast<std::uint32_t>(level + 1), to}));
+        around.assign(segment.bundles.size(), infinite);
+        for (std::size_t n = 0; n < here.size(); ++n)
+            for (auto const& link : segment.out(n)) {
+                there[link.to] = std::min(there[link.to], here[n] + cheapest[link.bundle]);
+                around[link.bundle] = std::min(around[link.bundle], here[n] + rest[link.to]);
+            }
+        auto price = prices.begin();
+        for (std::size_t b = 0; b < segment.bundles.size(); ++b)
+            for (auto a : graph.bundle(segment.bundles[b])) {
+                if (offset + around[b] + *price++ > most || space.operator_of(level, a) >= count) continue;
+                auto const i = computed[a];
+                auto const kind = programs.space().kind(space.operator_of(level, a));
+                if (std::exchange(useful_of[i], kind) != kind)
+                    useful[kind].insert(codes_of(*space.instructions()[i].as<instruction::compute>()));
+            }
+        here.swap(there);
+    }
+    return useful;
 }
 
 } // namespace heddle::detail
@@ -195,7 +223,7 @@ HEDDLE_INLINE void prove(stage_run& run, alternation& by) {
     record.tell("proof");
     auto options = run.options.synthesis;
     options.relaxation_rounds *= searches ? 4 : 2;
-    options.front = 64;
+    options.front = detail::labels_of_proof;
     if (!searches) options.search.limits.labels = 0;
     bool const is_relaxed = run.is_relaxed();
     std::optional<double> at_any_ratios;

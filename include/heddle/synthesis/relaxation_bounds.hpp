@@ -297,16 +297,6 @@ template <time_accumulator Accumulator = serial>
     return result;
 }
 
-/// Returns what a relaxation counts before the first move; minus infinity if the accumulator has none.
-template <time_accumulator Accumulator>
-[[nodiscard]] double worth_at_start(priced_graph const& priced, relaxation const& under) {
-    if constexpr (Accumulator::relaxation == relaxation_kind::none) return -std::numeric_limits<double>::infinity();
-    else {
-        program_clock<Accumulator> const clock(priced);
-        return clock.time().relaxed(clock.time().initial(), under.weights.time, 0);
-    }
-}
-
 /// Returns a bound raised to that by fronts of so many labels, if the accumulator can join labels; at most `most`.
 template <time_accumulator Accumulator>
 [[nodiscard]] double raise_bound(priced_graph const& priced, double bound, relaxation const& under, double most,

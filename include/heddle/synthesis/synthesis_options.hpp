@@ -31,7 +31,7 @@ struct synthesis_options {
     std::optional<move_list> start{};
     /// Weights to start relaxations from, such as those found at ratios nearby.
     std::optional<multipliers> weights{};
-    /// The labels that each state keeps for a bound by fronts (see `bound_by_fronts`); without any, relaxations give it.
+    /// The labels that each state keeps for a bound by fronts (see `bound_by_fronts`); if none, relaxations give it.
     std::size_t front = 0;
 };
 

@@ -33,6 +33,16 @@ struct timed_searches {
     double (*worth_at_start)(priced_graph const& priced, relaxation const& under);
 };
 
+/// Returns what a relaxation counts before the first move; minus infinity if the accumulator has none.
+template <time_accumulator Accumulator>
+[[nodiscard]] double worth_at_start(priced_graph const& priced, relaxation const& under) {
+    if constexpr (Accumulator::relaxation == relaxation_kind::none) return -std::numeric_limits<double>::infinity();
+    else {
+        program_clock<Accumulator> const clock(priced);
+        return clock.time().relaxed(clock.time().initial(), under.weights.time, 0);
+    }
+}
+
 template <time_accumulator Accumulator>
 [[nodiscard]] constexpr timed_searches searches_by() {
     return {Accumulator::relaxation,     joining_accumulator<Accumulator>, synthesise<Accumulator>,
