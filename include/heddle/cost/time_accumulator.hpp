@@ -73,8 +73,8 @@ concept staged_accumulator =
 ///
 /// *Axioms.* The total after `a` and any steps is at most `most_later(a, b)` more than that after `b` and the same
 /// steps. The total after `joined(a, b, weights)` and any steps is at most that after `a`, and after `b`, and the same
-/// steps; the weights only say what is likely to count. A step of nothing but `refresh`, of which there may be less than
-/// none, adds that to every total.
+/// steps; the weights only say what is likely to count. A step of nothing but `refresh`, of which there may be less
+/// than none, adds that to every total.
 template <class Accumulator>
 concept joining_accumulator =
     time_accumulator<Accumulator> && Accumulator::relaxation != relaxation_kind::none &&
