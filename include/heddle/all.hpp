@@ -77,6 +77,7 @@
 #include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/operator_order.hpp>
+#include <heddle/theory/operator_progress.hpp>
 #include <heddle/theory/preparations.hpp>
 #include <heddle/theory/product_form.hpp>
 #include <heddle/theory/reductions.hpp>

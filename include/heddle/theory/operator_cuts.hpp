@@ -6,6 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/operator_progress.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -20,6 +21,8 @@ namespace heddle {
 
 /// Sets of operators that contain all that their members depend on (downsets of the order of operators), by their
 /// number of operators. A path from the empty set to the whole one is an order in which the program may run.
+/// Where there are several cuts of a size, what depends on parameters alone runs where it is needed; see
+/// `preparations_run`.
 ///
 /// HiDup section 4.1.
 class operator_cuts {
@@ -41,27 +44,16 @@ public:
         std::vector<advance> advances;
     };
 
-    /// Keeps at most `width` cuts of every size: that of the given order, which comes first, and those met first.
+    /// Keeps at most `width` cuts of every size, those met first; if it is one, they are the given order's.
     /// *Precondition:* `width > 0`.
     /// *Complexity.* Linear in the cuts kept, their operators that can be next, and the tensors in use there.
     operator_cuts(indexed_program const& p, std::size_t width);
 
     [[nodiscard]] std::vector<cut> const& of_level(std::size_t level) const { return levels_[level]; }
-    /// Tells whether every order of operators is there.
+    /// Tells whether every order of operators is there, with those of parameters alone where they are needed.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
 private:
-    /// A set, and the operators that can be next, ascending.
-    struct progress {
-        std::vector<bool> done;
-        std::vector<operator_id> ready;
-    };
-
-    [[nodiscard]] bool is_ready(operator_id o, std::vector<bool> const& done) const {
-        return algorithm::all_of(program_->operators[o].operands,
-                                 [&](tensor_id t) { return producer_[t] == done.size() || done[producer_[t]]; });
-    }
-    [[nodiscard]] progress after(progress const& before, operator_id op) const;
     [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, operator_id op,
                                                     std::vector<bool> const& done) const;
     [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const;
@@ -70,9 +62,8 @@ private:
 
     indexed_program const* program_;
     std::vector<std::vector<cut>> levels_;
-    /// For each tensor, when it is first used; and the operator that makes it, or the number of operators.
+    /// For each tensor, when it is first used.
     std::vector<std::uint32_t> rank_;
-    std::vector<operator_id> producer_;
     bool is_complete_ = true;
 };
 
@@ -86,53 +77,37 @@ namespace heddle {
 
 HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t width)
     : program_(&p), levels_(p.operators.size() + 1), rank_(p.tensors.size(), gone) {
-    auto const count = static_cast<operator_id>(p.operators.size());
-    producer_.assign(p.tensors.size(), count);
     std::uint32_t used = 0;
-    for (operator_id o = 0; o < count; ++o) {
-        for (auto t : p.operators[o].results) producer_[t] = o;
-        for_each_tensor(p.operators[o], [&](tensor_id t) {
+    for (auto const& op : p.operators)
+        for_each_tensor(op, [&](tensor_id t) {
             if (rank_[t] == gone) rank_[t] = used++;
         });
-    }
-    std::vector<progress> here(1);
-    here[0].done.resize(count);
-    for (operator_id o = 0; o < count; ++o)
-        if (is_ready(o, here[0].done)) here[0].ready.push_back(o);
+    operator_progress const progress(p, width == 1 ? preparations_run::at_any_time : preparations_run::where_needed);
+    std::vector<operator_progress::set> here{progress.start()};
     levels_[0].resize(1);
-    for (std::size_t level = 0; level < count; ++level) {
-        std::map<std::vector<operator_id>, std::uint32_t> number; // a set is told by what can be next
-        std::vector<progress> there;
+    for (std::size_t level = 0; level < p.operators.size(); ++level) {
+        std::map<std::vector<operator_id>, std::uint32_t> number;
+        std::vector<operator_progress::set> there;
         auto& next_cuts = levels_[level + 1];
         for (std::size_t n = 0; n < here.size(); ++n) {
             auto& from = levels_[level][n];
-            auto const& ready = here[n].ready; // of the first cut, the given order's next is the least of them
-            for (auto const op : std::span(ready).first(width == 1 ? 1 : ready.size())) {
-                auto next = after(here[n], op);
-                auto found = number.find(next.ready);
+            auto const choices = progress.next_of(here[n]); // the given order's next is the least of them
+            for (auto const op : std::span(choices).first(width == 1 ? 1 : choices.size())) {
+                auto next = progress.after(here[n], op);
+                auto key = progress.key_of(next);
+                auto found = number.find(key);
                 if (found == number.end() && there.size() < width) {
-                    found = number.emplace(next.ready, static_cast<std::uint32_t>(there.size())).first;
+                    found = number.emplace(std::move(key), static_cast<std::uint32_t>(there.size())).first;
                     next_cuts.push_back({live_after(from, op, next.done), {}});
                     there.push_back(std::move(next));
                 }
                 if (found != number.end())
                     from.advances.push_back(make_advance(from, op, found->second, next_cuts[found->second]));
             }
-            is_complete_ = is_complete_ && from.advances.size() == ready.size();
+            is_complete_ = is_complete_ && from.advances.size() == choices.size();
         }
         here = std::move(there);
     }
-}
-
-HEDDLE_INLINE operator_cuts::progress operator_cuts::after(progress const& before, operator_id op) const {
-    progress next{before.done, {}};
-    next.done[op] = true;
-    std::ranges::copy_if(before.ready, std::back_inserter(next.ready), [&](auto o) { return o != op; });
-    for (auto t : program_->operators[op].results)
-        for (auto o : program_->tensors[t].consumers)
-            if (is_ready(o, next.done) && algorithm::find(next.ready, o) == next.ready.end()) next.ready.push_back(o);
-    algorithm::sort(next.ready);
-    return next;
 }
 
 HEDDLE_INLINE std::vector<tensor_id> operator_cuts::own_of(operator_id op) const {

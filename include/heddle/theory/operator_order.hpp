@@ -6,6 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/operator_progress.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -42,10 +43,9 @@ private:
         std::uint32_t from;
         operator_id op;
     };
-    /// Operators done, those that can be next, ascending, and the logarithm of the forms of all tensors in use.
-    struct progress {
-        std::vector<bool> done;
-        std::vector<operator_id> ready;
+    /// A set, and the logarithm of the forms of all tensors in use there.
+    struct kept {
+        operator_progress::set operators;
         std::int64_t width = 0;
         std::uint64_t sum = 0;
         std::uint32_t node = 0;
@@ -65,16 +65,16 @@ private:
     }
     /// The states of all cuts of an order, about.
     [[nodiscard]] std::uint64_t states_of(std::vector<operator_id> const& order) const;
-    [[nodiscard]] std::int64_t width_after(progress const& s, operator_id o) const;
-    [[nodiscard]] std::vector<operator_id> ready_after(progress const& s, operator_id o) const;
-    [[nodiscard]] bool ends_with(progress const& s, operator_id o, tensor_id t) const;
+    /// Returns by how much an operator widens the cut.
+    [[nodiscard]] std::int64_t width_by(std::vector<bool> const& done, operator_id o) const;
+    [[nodiscard]] bool ends_with(std::vector<bool> const& done, operator_id o, tensor_id t) const;
     template <class Visit>
     void for_each_tensor(operator_id o, Visit&& visit) const;
 
     indexed_program const& program_;
     std::size_t beam_;
-    /// For each tensor, its operator or the number of operators, and the logarithm of its forms.
-    std::vector<operator_id> producer_;
+    operator_progress progress_;
+    /// For each tensor, the logarithm of its forms.
     std::vector<std::int64_t> forms_;
 };
 
@@ -119,10 +119,7 @@ HEDDLE_INLINE std::vector<std::uint64_t> looks_of(indexed_program const& p) {
 }
 
 HEDDLE_INLINE narrow_order_search::narrow_order_search(indexed_program const& p, std::size_t beam)
-    : program_(p), beam_(beam) {
-    producer_.assign(p.tensors.size(), static_cast<operator_id>(p.operators.size()));
-    for (operator_id o = 0; o < p.operators.size(); ++o)
-        for (auto t : p.operators[o].results) producer_[t] = o;
+    : program_(p), beam_(beam), progress_(p, preparations_run::where_needed) {
     for (auto const& t : p.tensors) {
         bool const is_fixed = t.at_cuts == tensor_at_cuts::fixed;
         double const forms = static_cast<double>(t.factors.size()) + (is_fixed ? 0 : t.has_cotangent ? 3 : 2);
@@ -139,49 +136,34 @@ void narrow_order_search::for_each_tensor(operator_id o, Visit&& visit) const {
     for (auto t : op.results) visit(t);
 }
 
-HEDDLE_INLINE bool narrow_order_search::ends_with(progress const& s, operator_id o, tensor_id t) const {
+HEDDLE_INLINE bool narrow_order_search::ends_with(std::vector<bool> const& done, operator_id o, tensor_id t) const {
     auto const& users = program_.tensors[t].consumers;
     return t != program_.loss &&
-           std::all_of(users.rbegin(), users.rend(), [&](auto user) { return user == o || s.done[user]; });
+           std::all_of(users.rbegin(), users.rend(), [&](auto user) { return user == o || done[user]; });
 }
 
-HEDDLE_INLINE std::int64_t narrow_order_search::width_after(progress const& s, operator_id o) const {
-    std::int64_t width = s.width;
+HEDDLE_INLINE std::int64_t narrow_order_search::width_by(std::vector<bool> const& done, operator_id o) const {
+    std::int64_t width = 0;
     for_each_tensor(o, [&](tensor_id t) {
-        auto const& users = program_.tensors[t].consumers;
-        bool const was_in_use = producer_[t] == program_.operators.size()
-                                    ? algorithm::any_of(users, [&](auto u) { return s.done[u]; })
-                                    : producer_[t] != o;
-        width += forms_[t] * ((ends_with(s, o, t) ? 0 : 1) - (was_in_use ? 1 : 0));
+        auto const from = progress_.producer(t);
+        bool const was_in_use = from == done.size()
+                                    ? algorithm::any_of(program_.tensors[t].consumers, [&](auto u) { return done[u]; })
+                                    : from != o;
+        width += forms_[t] * ((ends_with(done, o, t) ? 0 : 1) - (was_in_use ? 1 : 0));
     });
     return width;
 }
 
-HEDDLE_INLINE std::vector<operator_id> narrow_order_search::ready_after(progress const& s, operator_id o) const {
-    std::vector<operator_id> ready;
-    for (auto other : s.ready)
-        if (other != o) ready.push_back(other);
-    for (auto t : program_.operators[o].results)
-        for (auto user : program_.tensors[t].consumers) {
-            bool const is_ready = algorithm::all_of(program_.operators[user].operands, [&](tensor_id operand) {
-                auto const from = producer_[operand];
-                return from == program_.operators.size() || from == o || s.done[from];
-            });
-            if (is_ready && algorithm::find(ready, user) == ready.end()) ready.push_back(user);
-        }
-    algorithm::sort(ready);
-    return ready;
-}
-
 HEDDLE_INLINE std::uint64_t narrow_order_search::states_of(std::vector<operator_id> const& order) const {
-    progress s;
-    s.done.resize(program_.operators.size());
+    std::vector<bool> done(program_.operators.size());
+    std::int64_t width = 0;
+    std::uint64_t sum = 0;
     for (auto o : order) {
-        s.width = width_after(s, o);
-        s.sum += states_of(s.width);
-        s.done[o] = true;
+        width += width_by(done, o);
+        sum += states_of(width);
+        done[o] = true;
     }
-    return s.sum;
+    return sum;
 }
 
 HEDDLE_INLINE std::vector<operator_id> depth_first(indexed_program const& p, bool longest_first) {
@@ -241,31 +223,30 @@ HEDDLE_INLINE std::vector<operator_id> depth_first(indexed_program const& p, boo
 HEDDLE_INLINE std::vector<operator_id> narrow_order_search::run() {
     auto const count = static_cast<operator_id>(program_.operators.size());
     std::vector<node> nodes{{0, 0}};
-    std::vector<progress> here(1);
-    here[0].done.resize(count);
-    for (operator_id o = 0; o < count; ++o)
-        if (algorithm::all_of(program_.operators[o].operands, [&](tensor_id t) { return producer_[t] == count; }))
-            here[0].ready.push_back(o);
+    std::vector<kept> here{{progress_.start()}};
     // A set on the way of the better of two orders is always kept.
-    auto guide = depth_first(program_, false);
-    if (auto other = depth_first(program_, true); states_of(other) < states_of(guide)) guide = std::move(other);
+    auto guide = progress_.with_preparations_moved(depth_first(program_, false));
+    if (auto other = progress_.with_preparations_moved(depth_first(program_, true));
+        states_of(other) < states_of(guide))
+        guide = std::move(other);
     std::vector<std::uint32_t> rank(count);
     for (std::uint32_t n = 0; n < count; ++n) rank[guide[n]] = n;
     std::vector<candidate> candidates;
     for (std::uint32_t level = 0; level < count; ++level) {
         candidates.clear();
         for (std::uint32_t n = 0; n < here.size(); ++n)
-            for (auto o : here[n].ready) {
-                auto const width = width_after(here[n], o);
+            for (auto o : progress_.next_of(here[n].operators)) {
+                auto const width = here[n].width + width_by(here[n].operators.done, o);
                 candidates.push_back(
                     {n != 0 || rank[o] != level, here[n].sum + states_of(width), width, n, rank[o], o});
             }
         algorithm::sort(candidates);
-        std::map<std::vector<operator_id>, std::size_t> met; // a set is told by what can be next
-        std::vector<progress> there;
+        std::map<std::vector<operator_id>, std::size_t> met;
+        std::vector<kept> there;
         for (auto const& c : candidates) {
-            auto ready = ready_after(here[c.from], c.op);
-            auto const found = met.find(ready);
+            auto operators = progress_.after(here[c.from].operators, c.op);
+            auto key = progress_.key_of(operators);
+            auto const found = met.find(key);
             bool const is_new = found == met.end();
             if (is_new ? there.size() == beam_ : c.sum >= there[found->second].sum) continue;
             nodes.push_back({here[c.from].node, c.op});
@@ -275,9 +256,8 @@ HEDDLE_INLINE std::vector<operator_id> narrow_order_search::run() {
                 there[found->second].node = last;
                 continue;
             }
-            met.emplace(ready, there.size());
-            there.push_back({here[c.from].done, std::move(ready), c.width, c.sum, last});
-            there.back().done[c.op] = true;
+            met.emplace(std::move(key), there.size());
+            there.push_back({std::move(operators), c.width, c.sum, last});
         }
         here = std::move(there);
     }
