@@ -37,7 +37,7 @@ struct hidup_arguments {
 struct amp_arguments {
     std::vector<std::size_t> tensor_degrees;
     std::optional<std::size_t> pipeline, data;
-    std::size_t record = 10, placements = 1000, machine_orders = 48, annealing_steps = 500;
+    std::size_t placements = 1000, machine_orders = 48, annealing_steps = 500;
     bool even = false;
 };
 
@@ -68,6 +68,8 @@ struct plan_arguments {
     bool compare = false;
     /// For the loss of how many machines there are plans too.
     int spare = 0;
+    /// Of `amp` how many strategies are kept, 10 if that is not said; of `joint` how many plans are to be tried.
+    std::optional<std::size_t> record{};
     std::optional<std::int64_t> batch;
     std::string element_type;
     bool json = false, times = true, details = false;
@@ -133,6 +135,13 @@ struct fit_arguments {
     bool json = false;
 };
 int run_fit(fit_arguments const& arguments);
+
+struct calibrate_arguments {
+    /// `measured` is a list of plans with their times.
+    std::string cluster, measured, out;
+    bool json = false;
+};
+int run_calibrate(calibrate_arguments const& arguments);
 
 struct model_arguments {
     std::string model;

@@ -177,6 +177,23 @@ int run(int argc, char** argv) {
     fit_command->final_callback(
         [&] { status = of_files(fit.samples, {fit.samples, fit.cluster}, [&] { return run_fit(fit); }); });
 
+    calibrate_arguments calibrated;
+    auto* const calibrate_command =
+        app.add_subcommand("calibrate", "Fit a cluster's speeds and links to the times of plans that were run");
+    calibrate_command->add_option("--cluster", calibrated.cluster, "Cluster file")->type_name("FILE")->required();
+    calibrate_command
+        ->add_option("--measured", calibrated.measured,
+                     "List of plans with the seconds of an iteration (CSV), as heddle plan --record begins it")
+        ->type_name("FILE")
+        ->required();
+    calibrate_command->add_option("--out", calibrated.out, "Write the cluster, as it was found to be, to this file")
+        ->type_name("FILE");
+    calibrate_command->add_flag("--json", calibrated.json, "Print one JSON object");
+    calibrate_command->final_callback([&] {
+        status = of_files(calibrated.measured, {calibrated.measured, calibrated.cluster},
+                          [&] { return run_calibrate(calibrated); });
+    });
+
     model_arguments model;
     auto* const model_command =
         app.add_subcommand("model", "Summarise a model: operators, parameters, work, memory, repeats, atoms");

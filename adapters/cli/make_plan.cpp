@@ -71,14 +71,21 @@ hidup_options options_of(hidup_arguments const& arguments, hap_options const& pl
 }
 
 joint_options joint_options_of(plan_arguments const& arguments, program const& p, attended_run& attended,
-                               moving_price const& moving) {
+                               joint_requests const& requests) {
     joint_options options;
     options.stage.pinned = form_rules_of(p, arguments.hap);
     options.stage.training = training_of(arguments);
     options.stage.synthesis.search.limits.labels = 10'000;
     options.sends_beside = arguments.sends_beside;
     options.compares = arguments.compare;
-    options.moving = moving;
+    options.moving = requests.moving;
+    if (requests.tried && arguments.record) {
+        options.trials = *arguments.record;
+        options.try_out = [tried = requests.tried](std::string const& family, staged_plan const& made) {
+            tried->push_back({family, made});
+            return std::optional<seconds>();
+        };
+    }
     options.limits = {.seconds = arguments.time_limit, .stop = attended.stop()};
     options.progress = shown_by(attended, "joint");
     return options;
@@ -93,13 +100,14 @@ mesh mesh_of(std::string const& text) {
 }
 
 any_plan found_by_planner(plan_arguments const& arguments, plan_input const& input, cluster const& c,
-                          attended_run& attended, moving_price const& moving) {
+                          attended_run& attended, joint_requests const& requests) {
     auto const& p = input.model.program;
     if (arguments.planner == "amp") return plan_by_amp(arguments, input, c, attended);
     if (arguments.planner == "ditto") return plan_by_ditto(arguments, input, c, attended);
     chosen_ratio_solver const solver(arguments.hap.solver);
     attended.show(arguments.planner);
-    if (arguments.planner == "joint") return find_plan(p, c, solver, joint_options_of(arguments, p, attended, moving));
+    if (arguments.planner == "joint")
+        return find_plan(p, c, solver, joint_options_of(arguments, p, attended, requests));
     auto const options = options_of(arguments, p, attended);
     if (arguments.planner == "hidup") return plan_hidup(p, c, solver, options_of(arguments.hidup, options));
     if (!arguments.hap.mesh.empty()) {
@@ -134,8 +142,8 @@ void add_origin(any_plan& made, plan_input const& input) {
 }
 
 any_plan make_plan(plan_arguments const& arguments, plan_input const& input, cluster const& c, attended_run& attended,
-                   moving_price const& moving) {
-    auto found = found_by_planner(arguments, input, c, attended, moving);
+                   joint_requests const& requests) {
+    auto found = found_by_planner(arguments, input, c, attended, requests);
     add_origin(found, input);
     return found;
 }

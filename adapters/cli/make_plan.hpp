@@ -13,16 +13,29 @@
 #include <heddle/plan/pipeline_plan.hpp>
 
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace heddle::cli {
 
-/// What moving to a plan adds to each of its iterations (`joint_options::moving`).
-using moving_price = std::function<seconds(staged_plan const&)>;
+/// A plan that is to be tried, and its family.
+struct tried_plan {
+    std::string family;
+    staged_plan plan;
+};
+
+/// What the planner `joint` is asked beside the arguments.
+struct joint_requests {
+    /// What moving to a plan adds to each of its iterations (`joint_options::moving`).
+    std::function<seconds(staged_plan const&)> moving{};
+    /// Takes the plans to be tried, if the arguments ask for some.
+    std::vector<tried_plan>* tried = nullptr;
+};
 
 /// Plans a model on a cluster, which need not be the one that was read with it. The plan says where it comes from.
-/// `joint` chooses by costs with their parts of moving, if there is a price on that. *Throws* what the planner does.
+/// *Throws* what the planner does.
 [[nodiscard]] any_plan make_plan(plan_arguments const& arguments, plan_input const& input, cluster const& c,
-                                 attended_run& attended, moving_price const& moving = {});
+                                 attended_run& attended, joint_requests const& requests = {});
 
 /// Adds where a plan of the input comes from.
 void add_origin(any_plan& p, plan_input const& input);

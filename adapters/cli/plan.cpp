@@ -106,11 +106,11 @@ int conclude(any_plan const& made, std::vector<plan_note> const& notes, plan_arg
 
 /// Plans, or reads what was planned before.
 any_plan planned(plan_arguments const& arguments, plan_input const& input, attended_run& attended,
-                 moving_price const& moving) {
-    if (arguments.cache.empty()) return make_plan(arguments, input, input.cluster, attended, moving);
+                 joint_requests const& requests) {
+    if (arguments.cache.empty()) return make_plan(arguments, input, input.cluster, attended, requests);
     plan_cache const cache(arguments.cache, arguments, input);
     if (auto found = cache.find()) return std::move(*found);
-    auto made = make_plan(arguments, input, input.cluster, attended, moving);
+    auto made = make_plan(arguments, input, input.cluster, attended, requests);
     cache.keep(made);
     return made;
 }
@@ -152,20 +152,22 @@ int run_plan(plan_arguments const& given) {
     auto arguments = given;
     if (given.is_free && given.planner == "joint" && has_groups(input.cluster)) arguments.planner = "hap";
     std::optional<plan_before> before;
-    moving_price moving;
+    std::vector<tried_plan> tried;
+    joint_requests requests{.tried = &tried};
     if (!arguments.from.empty()) {
         before.emplace(arguments, input);
-        moving = [&](staged_plan const& p) { return seconds(before->move_to(p).time / arguments.iterations); };
+        requests.moving = [&](staged_plan const& p) { return seconds(before->move_to(p).time / arguments.iterations); };
     }
     std::vector<json::staged_file> files;
     std::vector<plan_note> notes;
     std::optional<attended_run> attended(std::in_place);
-    auto made = planned(arguments, input, *attended, moving);
+    auto made = planned(arguments, input, *attended, requests);
     if (arguments.hap.why_not) notes.push_back(cost_of_form_rules(arguments, input, made, *attended));
     if (exists(made)) {
         if (before) notes.push_back(going_on(*before, arguments, input, made, *attended));
         if (arguments.sensitivity) notes.push_back(sensitivity_of(arguments, input, made, *attended));
         if (arguments.sweep) notes.push_back(sweep_over_devices(arguments, input, made, *attended));
+        if (!tried.empty()) notes.push_back(plans_to_try(std::move(tried), arguments, input, files));
         if (arguments.spare > 0) notes.push_back(plan_for_losses(arguments, input, made, *attended, files));
     }
     write_files(made, notes, arguments, input, files);

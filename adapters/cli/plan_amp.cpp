@@ -14,7 +14,7 @@ namespace {
 amp_options amp_options_of(plan_arguments const& arguments, attended_run& attended) {
     auto const& asked = arguments.amp;
     amp_options options;
-    options.record = asked.record;
+    if (arguments.record) options.record = *arguments.record;
     options.shapes.tensor_degrees = asked.tensor_degrees;
     options.shapes.pipeline = asked.pipeline;
     options.shapes.data = asked.data;

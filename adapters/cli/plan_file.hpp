@@ -23,6 +23,10 @@ using any_plan = std::variant<plan, staged_plan, pipeline_plan>;
 /// Reads a plan file. *Throws* `input_error`, `file_error`.
 [[nodiscard]] any_plan read_any_plan(std::string const& path);
 
+/// Returns a plan of stages, or of one, as one of stages. *Throws* `input_error` that names the file for a strategy of
+/// layers.
+[[nodiscard]] staged_plan as_staged(any_plan made, std::string const& path, cluster const& c);
+
 /// Reads the text of a plan file; `name` is for messages. *Throws* `input_error`.
 [[nodiscard]] any_plan parse_any_plan(std::string const& text, std::string const& name);
 

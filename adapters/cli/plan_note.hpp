@@ -30,6 +30,10 @@ struct plan_note {
 [[nodiscard]] plan_note plan_for_losses(plan_arguments const& arguments, plan_input const& input, any_plan const& p,
                                         attended_run& attended, std::vector<json::staged_file>& files);
 
+/// Puts plans to be tried, and the list of them, beside the plan's own file.
+[[nodiscard]] plan_note plans_to_try(std::vector<tried_plan> tried, plan_arguments const& arguments,
+                                     plan_input const& input, std::vector<json::staged_file>& files);
+
 /// Says what training that goes on from a plan has to move, and puts another plan in place of the new one if that takes
 /// less with its part of moving: one that leaves parameters in the forms that they have, or the plan before.
 /// *Precondition:* the plan exists.

@@ -104,6 +104,14 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->type_name("N")
         ->check(CLI::Range(1, 3));
 
+    auto* const recorded = command.add_option_group("recorded", "Options of the planners amp and joint");
+    recorded
+        ->add_option("--record", plan.record,
+                     "amp: best strategies kept, which bounds the search (default 10); joint: best plans of different "
+                     "families written to files beside --out, to be tried")
+        ->type_name("N")
+        ->check(positive);
+
     auto* const hap = command.add_option_group("hap", "Options of the planner hap");
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");
     hap->add_option("--mesh", plan.hap.mesh,
@@ -204,9 +212,6 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->delimiter(',')
         ->check(positive);
     amp->add_flag("--even", plan.amp.even, "Only copies with equal numbers of samples");
-    amp->add_option("--record", plan.amp.record, "Best strategies kept, which bounds the search")
-        ->check(positive)
-        ->capture_default_str();
     amp->add_option("--placements", plan.amp.placements, "All placements of a shape are tried if there are no more")
         ->capture_default_str();
     amp->add_option("--machine-orders", plan.amp.machine_orders, "Else so many orders of machines")
@@ -257,8 +262,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
                      "Of a profile: equal copies of a template of so many machines at most")
         ->check(positive);
 
-    command.parse_complete_callback([&command, &plan, joint, hap, forms, buckets, shown, hidup, limited, pipelines, amp,
-                                     ditto] {
+    command.parse_complete_callback([&command, &plan, joint, recorded, hap, forms, buckets, shown, hidup, limited,
+                                     pipelines, amp, ditto] {
         plan.is_free = command.count("--planner") == 0;
         for (auto const* group : {hap, buckets, limited})
             for (auto const* option : group->get_options())
@@ -269,6 +274,11 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
                 if (option->count() > 0) throw CLI::ValidationError(option->get_name(), "is no option of this planner");
         };
         allow(*joint, {"joint"});
+        allow(*recorded, {"amp", "joint"});
+        if (plan.planner == "joint" && plan.record) {
+            if (plan.out.empty()) throw CLI::ValidationError("--record", "needs --out, beside which plans are written");
+            if (!plan.cache.empty()) throw CLI::ValidationError("--record", "is not for plans from a --cache");
+        }
         allow(*hap, {"hap"});
         for (char const* name : {"--group-machines", "--segments", "--label-limit"})
             if (!plan.hap.mesh.empty() && command.count(name) > 0)

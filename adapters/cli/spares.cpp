@@ -108,11 +108,8 @@ plan_note note_of(spare_plans const& spares, cluster const& c) {
 
 /// Returns a plan that was read, of stages or of one, for these machines. *Throws* `input_error` if it is none of the
 /// program.
-staged_plan as_staged(any_plan made, std::string const& path, program const& p, cluster const& c) {
-    staged_plan result;
-    if (auto* whole = std::get_if<plan>(&made)) result = staged(std::move(*whole), c);
-    else if (auto* stages = std::get_if<staged_plan>(&made)) result = std::move(*stages);
-    else throw input_error(path, "is a strategy of layers; expected a plan by joint");
+staged_plan planned_for(any_plan made, std::string const& path, program const& p, cluster const& c) {
+    auto result = as_staged(std::move(made), path, c);
     if (auto const checked = verify(p, result); !checked) throw input_error(path, checked.problem);
     return result;
 }
@@ -146,13 +143,13 @@ int run_recover(recover_arguments const& arguments) {
             throw input_error(file.string(), "is not there: no plan was made for the loss of " + in_words(lost, c) +
                                                  ", expected one that heddle plan --spare " +
                                                  std::to_string(machines.size()) + " wrote");
-        auto spare = as_staged(read_any_plan(file.string()), file.string(), p, spare_plans::without(c, lost));
+        auto spare = planned_for(read_any_plan(file.string()), file.string(), p, spare_plans::without(c, lost));
         spares.push_back({std::move(lost), std::move(spare)});
         return file.string();
     };
     auto const file = read_for(arguments.lost);
     if (arguments.lost_before != arguments.lost) read_for(arguments.lost_before);
-    spare_plans const library(p, c, as_staged(std::move(all), arguments.plan, p, c), std::move(spares));
+    spare_plans const library(p, c, planned_for(std::move(all), arguments.plan, p, c), std::move(spares));
     search::deadline const clock;
     auto const found = library.find(arguments.lost, arguments.lost_before);
     double const seconds = clock.elapsed();

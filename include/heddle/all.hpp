@@ -113,6 +113,7 @@
 
 #include <heddle/plan/as_planned.hpp>
 #include <heddle/plan/buckets.hpp>
+#include <heddle/plan/calibrate_cluster.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/figures.hpp>
 #include <heddle/plan/mesh_program.hpp>

@@ -335,6 +335,48 @@ class Plan(CommandLine):
         self.assertRegex(table, r"machines lost +seconds +stages +stored +moves +from a checkpoint\n")
         self.assertLessEqual(max(map(len, table.splitlines())), 80)
 
+    def test_plans_to_try(self):
+        """The best plans of different families are recorded, and their times correct the cluster."""
+        inputs = ("--model", "examples/models/vgg19.json.gz", "--cluster", "examples/clusters/v100x2_p100x6.json")
+        planned = run("plan", *inputs, "--record", 3, "--out", self.path / "best.json", "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+        summary = json.loads(planned.stdout)
+        tried = summary["trials"]
+        self.assertEqual(len({one["family"] for one in tried}), 3)
+        self.assertEqual(tried, sorted(tried, key=lambda one: one["cost"]))
+        self.assertEqual(tried[0]["cost"], summary["cost"])
+        lines = (self.path / "best.trials.csv").read_text().splitlines()
+        self.assertEqual([line.split(",")[0] for line in lines], ["plan", "best.trial1.json", "best.trial2.json", "best.trial3.json"])
+        on_slower = run("cost", "--plan", tried[0]["plan"], "--cluster", inputs[3], "--set", "V100.rates.float32=1e12", "--json")
+        self.assertEqual(on_slower.returncode, 0)
+        refused = run("calibrate", "--cluster", inputs[3], "--measured", self.path / "best.trials.csv")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("has no plan that was run", refused.stderr)
+        times = [1.3 * one["cost"] for one in tried]
+        run_file = self.write("run.csv", "\n".join([lines[0]] + [line + str(t) for line, t in zip(lines[1:], times)]) + "\n\n")
+        found = json.loads(run("calibrate", "--cluster", inputs[3], "--measured", run_file, "--out", self.path / "real.json", "--json").stdout)
+        self.assertLess(found["error_after"], 0.3 * found["error_before"])
+        for one, trial, seconds in zip(tried, found["trials"], times):
+            self.assertAlmostEqual(trial["measured"], seconds)
+            priced = json.loads(run("cost", "--plan", one["plan"], "--cluster", self.path / "real.json", "--json").stdout)
+            self.assertAlmostEqual(priced["cost"], trial["predicted"], delta=1e-9 * seconds)
+        for text, problem in (
+            ("file,seconds\n", "line 1: expected a header with the columns plan and seconds"),
+            ("plan,seconds\n\na.json\n", "line 3: has 1 cells, expected 2 as in the header"),
+            ("plan,seconds\n,1\n", "line 2: names no plan"),
+            ("plan,seconds\na.json,-1\n", "line 2: '-1', expected the seconds of an iteration"),
+            ("plan,seconds\na.json,inf\n", "line 2: 'inf', expected the seconds of an iteration"),
+            ("plan,seconds\nnone.json,1\n", "none.json"),
+            ("", "has no plan that was run"),
+        ):
+            refused = run("calibrate", "--cluster", inputs[3], "--measured", self.write("bad.csv", text))
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(problem, refused.stderr)
+        for options, problem in ((("--record", 2), "needs --out"), (("--record", 2, "--planner", "hap"), "no option of this planner")):
+            refused = run("plan", *inputs, *options)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(problem, refused.stderr)
+
     def recover(self, inputs, spares):
         """After the loss of a machine of 2 and 6, its plan is looked up, and what has to move is at most what was said."""
         most = {}

@@ -42,6 +42,11 @@ struct joint_options {
     /// What moving to a plan adds to each of its iterations, where training goes on from another plan: of the plans
     /// that are made, the one that takes least with it is returned. It is no part of costs and bounds.
     std::function<seconds(staged_plan const&)> moving{};
+    /// How many plans, the best of different families, are tried, and what does that: it is called with the name of the
+    /// family, cheapest first, and may run the plan and return the time of an iteration. If some have a time, the plan
+    /// that took least is returned, so a prediction that misleads does no harm (AMP section 6).
+    std::size_t trials = 0;
+    std::function<std::optional<seconds>(std::string const& family, staged_plan const&)> try_out{};
     search::limits limits{};
     progress_function progress{};
 };
@@ -122,6 +127,7 @@ public:
     staged_plan plan() {
         plan_on_one_axis(); // families that are soon known come first: others are left where they cannot be better
         if (options_.stage.pinned.empty()) plan_others();
+        try_best();
         return concluded();
     }
 
@@ -157,13 +163,13 @@ private:
 
     /// Returns the best plan, with what is said of it.
     staged_plan concluded() {
-        if (best_moved_.exists()) {
-            best_ = std::move(best_moved_);
+        if (chosen_.exists()) {
+            best_ = std::move(chosen_);
             for (auto& [name, f] : families_)
                 if (f.cost && *f.cost < best_.cost()) // by itself, which is no choice then
                     f = {.cost = {},
                          .seconds = f.seconds,
-                         .reason = "takes " + std::to_string(*f.cost) + " s, without what has to move"};
+                         .reason = "takes " + std::to_string(*f.cost) + " s, " + why_chosen_};
         }
         best_.families = std::move(families_);
         best_.device_count = places_.machine.size();
@@ -183,6 +189,28 @@ private:
         if (!best_.exists()) best_.reason = reason_;
         best_.seconds = until_.elapsed();
         return std::move(best_);
+    }
+
+    /// Has the best plans of different families tried, and takes the one that was measured to take least.
+    void try_best() {
+        if (options_.trials == 0 || !options_.try_out) return;
+        std::vector<std::pair<double, std::string>> by_cost;
+        for (auto const& [family, found] : to_try_) by_cost.emplace_back(found.cost(), family);
+        algorithm::sort(by_cost);
+        auto const costs_the_same = [](auto const& a, auto const& b) { return b.first <= a.first * (1 + 1e-9); };
+        by_cost.erase(std::unique(by_cost.begin(), by_cost.end(), costs_the_same), by_cost.end());
+        by_cost.resize(std::min(by_cost.size(), options_.trials));
+        double least = std::numeric_limits<double>::infinity();
+        for (auto const& [cost, family] : by_cost) {
+            auto& tried = to_try_[family];
+            auto const measured = options_.try_out(family, tried);
+            if (!measured) continue;
+            double const total = measured->value + (options_.moving ? options_.moving(tried).value : 0);
+            if (total >= least) continue;
+            least = total;
+            chosen_ = std::move(tried);
+            why_chosen_ = "as predicted, and more than the plan when it was tried";
+        }
     }
 
     /// Bounds stages, if that was not done, there is a plan, nothing was asked for that makes others cheaper, and time
@@ -311,9 +339,11 @@ private:
                 result.reason.clear();
                 if (options_.compares) result.terms = terms_of(found, cluster_);
             }
+            if (options_.trials > 0)
+                if (auto& best = to_try_[family]; !best.exists() || found.cost() < best.cost()) best = found;
             if (options_.moving)
                 if (double const total = found.cost() + options_.moving(found).value; total < least_moved_)
-                    best_moved_ = found, least_moved_ = total;
+                    chosen_ = found, why_chosen_ = "without what has to move", least_moved_ = total;
             if (!best_.exists() || found.cost() < best_.cost()) best_ = std::move(found);
         };
         try {
@@ -530,6 +560,8 @@ private:
     program_layers layers_;
     std::map<std::int64_t, std::pair<program, indexed_program>> micro_batches_;
     std::map<std::string, family_result> families_;
+    /// The best plan of each family, if some are tried.
+    std::map<std::string, staged_plan> to_try_;
     std::string reason_;
     /// What is cheaper than the best plan by less is not worth planning.
     static constexpr double worth_planning = 0.97;
@@ -542,8 +574,10 @@ private:
         double bound = 0;
         std::string space;
     } certificate_;
-    /// The cheapest plan, and the one that takes least with its part of moving, and what that is.
-    staged_plan best_, best_moved_;
+    /// The cheapest plan; and the one to return instead, as it takes least with its part of moving, or took least when
+    /// it was tried.
+    staged_plan best_, chosen_;
+    std::string why_chosen_;
     double least_moved_ = std::numeric_limits<double>::infinity();
 };
 

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Fits a cluster's speeds and links to the times of plans that were run on it.
+#pragma once
+
+#include <heddle/base/definitions.hpp>
+#include <heddle/base/quantity.hpp>
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/cluster/fit_parameters.hpp>
+#include <heddle/plan/staged_plan.hpp>
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// A plan that was run, and the time of an iteration.
+struct measured_plan {
+    staged_plan plan;
+    seconds time;
+};
+
+struct cluster_calibration_options {
+    /// How far, as the logarithm of a factor, each number of the cluster is expected to be off.
+    double prior_deviation = 0.7;
+    /// How far a price is expected to be off a measurement.
+    parameter_fit_options fit{};
+};
+
+struct cluster_calibration {
+    heddle::cluster cluster;
+    /// Factors on what the cluster said, by name: for each type of devices that a plan uses "V100, speed", of rates and
+    /// memory bandwidth, and "V100, launches", of the time to start a kernel; "links inside" and "links between"
+    /// machines, of bandwidths and of the speed of measured collectives. What trials do not determine stays near 1.
+    std::map<std::string, fitted_parameter> factors;
+    /// What each plan takes by the new cluster.
+    std::vector<seconds> predicted;
+};
+
+/// Fits speeds and links of a cluster so that `evaluate` prices plans as they were measured: it minimises squared
+/// relative errors and distances from the cluster as it is, and returns a local optimum. So what was measured of some
+/// plans informs the choice among others (AMP section 6).
+///
+/// The result is fitted to these plans, so it says nothing about how well others are predicted.
+/// *Throws* `input_error` for a plan of another number of devices, or a time that is not positive, and for a cluster
+/// that `validate` refuses.
+/// *Complexity.* Iterations * factors * plans evaluations.
+[[nodiscard]] cluster_calibration calibrate(cluster const& c, std::span<measured_plan const> trials,
+                                            cluster_calibration_options const& o = {});
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/base/error.hpp>
+#include <heddle/cluster/detail/device_places.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <utility>
+
+namespace heddle::detail {
+
+/// Something of a cluster that may be off by a factor.
+struct cluster_factor {
+    std::string name;
+    std::function<void(cluster&, double)> multiply;
+};
+
+HEDDLE_INLINE void multiply_speed(device_type& type, double by) {
+    type.bandwidth = type.bandwidth * by;
+    for (auto& [element, rates] : type.rates) {
+        rates.fallback = rates.fallback * by;
+        for_each_speed(rates, [by](class_speed& speed) {
+            if (speed.rate) *speed.rate *= by;
+            if (speed.bandwidth) *speed.bandwidth *= by;
+        });
+    }
+}
+
+HEDDLE_INLINE void multiply_launches(device_type& type, double by) {
+    type.overhead = type.overhead * by;
+    for (auto& [element, rates] : type.rates)
+        for_each_speed(rates, [by](class_speed& speed) {
+            if (speed.overhead) *speed.overhead *= by;
+        });
+}
+
+[[nodiscard]] HEDDLE_INLINE bool is_one_machine(cluster const& c) {
+    return c.machines.size() == 1 && c.machines.front().count == 1;
+}
+
+/// Collectives were measured over all devices, so they are of the slowest links.
+HEDDLE_INLINE void multiply_links(cluster& c, bool inside, double by) {
+    if (auto& link = inside ? c.intra : c.inter) link->bandwidth = link->bandwidth * by;
+    if (inside != is_one_machine(c)) return;
+    for (auto& [kind, model] : c.measured)
+        for (auto& line : model.pieces) line = {line.latency * (1 / by), line.slope * (1 / by)};
+}
+
+/// Returns what the plans' times depend on.
+HEDDLE_INLINE std::vector<cluster_factor> factors_of(cluster const& c, std::span<measured_plan const> trials) {
+    device_places const places(c);
+    std::set<std::size_t> types;
+    for (auto const& trial : trials)
+        for (auto const& s : trial.plan.stages)
+            for (auto const d : s.devices) types.insert(c.machines[places.group_of_machine[d]].type);
+    std::vector<cluster_factor> factors;
+    for (auto const t : types) {
+        factors.push_back(
+            {c.types[t].name + ", speed", [t](cluster& on, double by) { multiply_speed(on.types[t], by); }});
+        factors.push_back(
+            {c.types[t].name + ", launches", [t](cluster& on, double by) { multiply_launches(on.types[t], by); }});
+    }
+    if (c.intra) factors.push_back({"links inside", [](cluster& on, double by) { multiply_links(on, true, by); }});
+    if (!is_one_machine(c))
+        factors.push_back({"links between", [](cluster& on, double by) { multiply_links(on, false, by); }});
+    return factors;
+}
+
+HEDDLE_INLINE void check_trials(cluster const& c, std::span<measured_plan const> trials) {
+    validate(c);
+    auto const devices = device_places(c).machine.size();
+    for (std::size_t n = 0; n < trials.size(); ++n) {
+        auto const& [plan, time] = trials[n];
+        auto const place = "trial " + std::to_string(n);
+        if (!plan.exists() || plan.device_count != devices)
+            throw input_error(place, "is of " + std::to_string(plan.device_count) + " devices, expected a plan for " +
+                                         std::to_string(devices));
+        if (!(time.value > 0 && std::isfinite(time.value)))
+            throw input_error(place, std::to_string(time.value) + " s, expected a positive time");
+    }
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE cluster_calibration calibrate(cluster const& c, std::span<measured_plan const> trials,
+                                            cluster_calibration_options const& o) {
+    detail::check_trials(c, trials);
+    auto const factors = detail::factors_of(c, trials);
+    auto const by = [&](std::span<double const> values) {
+        auto changed = c;
+        for (std::size_t i = 0; i < factors.size(); ++i) factors[i].multiply(changed, values[i]);
+        return changed;
+    };
+    auto const errors = [&](std::span<double const> values) {
+        auto const changed = by(values);
+        std::vector<double> relative;
+        for (auto const& [plan, time] : trials) relative.push_back(evaluate(plan, changed).time.total() / time - 1);
+        return relative;
+    };
+    std::vector<prior_parameter> const priors(factors.size(), {1, o.prior_deviation});
+    auto const fitted = fit_parameters(priors, errors, o.fit);
+    cluster_calibration result;
+    std::vector<double> values;
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+        result.factors.emplace(factors[i].name, fitted[i]);
+        values.push_back(fitted[i].value);
+    }
+    result.cluster = by(values);
+    for (auto const& trial : trials) result.predicted.push_back(evaluate(trial.plan, result.cluster).time.total());
+    return result;
+}
+
+} // namespace heddle
+
+#endif
