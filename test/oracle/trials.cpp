@@ -92,6 +92,9 @@ TEST_CASE("of plans that are tried the one that took least is taken") {
         options.try_out = [&](std::string const& family, staged_plan const& plan) -> std::optional<seconds> {
             tried.push_back(plan);
             families.push_back(family);
+            auto const checked = verify_figures(plan, c);
+            CHECK_MESSAGE(checked, checked.problem);
+            CHECK((plan.status == search::status::feasible || plan.status == search::status::optimal));
             if (tried.size() == 2) return std::nullopt; // it failed
             return time_on(real, plan);
         };

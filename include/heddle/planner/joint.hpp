@@ -172,23 +172,27 @@ private:
                          .reason = "takes " + std::to_string(*f.cost) + " s, " + why_chosen_};
         }
         best_.families = std::move(families_);
-        best_.device_count = places_.machine.size();
-        best_.provenance.cluster = cluster_.name;
-        best_.provenance.planner = "joint";
-        best_.which_limit = until_.reached();
-        // Families leave out plans, so that none is found proves nothing of others.
-        if (!best_.exists() && best_.which_limit == search::limit_kind::none && certificate_.space.empty())
-            best_.which_limit = search::limit_kind::width;
-        double bound = certificate_.bound;
-        best_.space = certificate_.space;
-        if (best_.space.empty()) { // an accumulator of the user's own may take less time than the work does
-            if (options_.stage.training.accumulator.name.empty()) bound = work_bound(indexed_, cluster_).value;
-            best_.space = "plans of all stages, forms, shares and micro-batches";
-        }
-        search::conclude(best_, best_.exists() ? std::optional(best_.cost()) : std::nullopt, bound, best_.cost());
+        conclude(best_);
         if (!best_.exists()) best_.reason = reason_;
-        best_.seconds = until_.elapsed();
         return std::move(best_);
+    }
+    /// Says of a plan where it comes from, and what is known of all.
+    void conclude(staged_plan& p) const {
+        p.device_count = places_.machine.size();
+        p.provenance.cluster = cluster_.name;
+        p.provenance.planner = "joint";
+        p.which_limit = until_.reached();
+        // Families leave out plans, so that none is found proves nothing of others.
+        if (!p.exists() && p.which_limit == search::limit_kind::none && certificate_.space.empty())
+            p.which_limit = search::limit_kind::width;
+        double bound = certificate_.bound;
+        p.space = certificate_.space;
+        if (p.space.empty()) { // an accumulator of the user's own may take less time than the work does
+            if (options_.stage.training.accumulator.name.empty()) bound = work_bound(indexed_, cluster_).value;
+            p.space = "plans of all stages, forms, shares and micro-batches";
+        }
+        search::conclude(p, p.exists() ? std::optional(p.cost()) : std::nullopt, bound, p.cost());
+        p.seconds = until_.elapsed();
     }
 
     /// Has the best plans of different families tried, and takes the one that was measured to take least.
@@ -203,6 +207,7 @@ private:
         double least = std::numeric_limits<double>::infinity();
         for (auto const& [cost, family] : by_cost) {
             auto& tried = to_try_[family];
+            conclude(tried);
             auto const measured = options_.try_out(family, tried);
             if (!measured) continue;
             double const total = measured->value + (options_.moving ? options_.moving(tried).value : 0);
