@@ -36,7 +36,12 @@ public:
         auto const& graph = priced_.graph();
         std::vector<label_list> here(1), there;
         here[0].push_back(with_value({clock_.start().time}, 0));
+        std::size_t const most = front_;
         for (std::size_t level = 0; level + 1 < graph.level_count(); ++level) {
+            double const planned =
+                most_comparisons * static_cast<double>(level) / static_cast<double>(graph.level_count());
+            front_ = comparisons_ > planned ? std::max(front_ / 2, std::min(most, fewest)) : std::min(2 * front_, most);
+            if (comparisons_ > most_comparisons) return by_relaxation(here, level);
             auto const& segment = graph.from_level(level);
             there.assign(graph.first_of_level[level + 2] - graph.first_of_level[level + 1], {});
             for (std::size_t n = 0; n < here.size(); ++n) {
@@ -55,6 +60,10 @@ public:
     }
 
 private:
+    /// The comparisons of labels that all levels may take. Where a graph is so wide that levels take more than their
+    /// part, states of the next keep fewer labels; what is left when all are spent counts as in the relaxation.
+    static constexpr double most_comparisons = 2e7;
+    static constexpr std::size_t fewest = 2;
     /// Gradients of kinds beyond these count as in the relaxation, and so do all that something may run beside.
     static constexpr std::size_t most_kinds = 8;
     [[nodiscard]] static std::size_t kinds_of(priced_graph const& priced) {
@@ -77,6 +86,16 @@ private:
         std::vector<step_cost const*> steps;
         std::vector<bucket_share> gradients;
     };
+
+    [[nodiscard]] double by_relaxation(std::vector<label_list> const& here, std::size_t level) const {
+        double best = most_;
+        for (std::size_t n = 0; n < here.size(); ++n) {
+            double const rest =
+                under_.paths.to_goal({static_cast<std::uint32_t>(level), static_cast<std::uint32_t>(n)});
+            for (auto const& l : here[n]) best = std::min(best, l.value + rest);
+        }
+        return std::max(best - under_.credit, under_.bound());
+    }
 
     void extend(label_list const& from, double least, std::size_t level, search::segment_link const& link,
                 std::uint32_t bundle, label_list& to) {
@@ -155,6 +174,7 @@ private:
     }
     /// What no other label dominates stays; of a full list one becomes part of another.
     void insert(label_list& labels, label l, std::size_t level) {
+        comparisons_ += static_cast<double>(labels.size() + 1);
         if (algorithm::any_of(labels, [&](label const& other) { return most_later(other, l) <= 0; })) return;
         std::erase_if(labels, [&](label const& other) { return most_later(l, other) <= 0; });
         if (labels.size() < front_) return labels.push_back(std::move(l));
@@ -191,6 +211,7 @@ private:
     program_clock<Accumulator> clock_;
     double most_;
     std::size_t front_;
+    double comparisons_ = 0;
     std::span<bucket_charge const> charges_;
     step_cost aside_;
     /// By bundle, its ways and the level that they were made for.

@@ -81,6 +81,11 @@ TEST_CASE("pools are right, and split as their rules say") {
            {T(0), number(2)},
            {{"ceil_mode", flag(true)}, {"divisor_override", number(3)}},
            {{2, 3, 3, 3}}});
+    check({"torch.nn.functional.avg_pool2d",
+           {{2, 3, 5, 5}},
+           {T(0), number(40)},
+           {{"ceil_mode", flag(true)}},
+           {{2, 3, 1, 1}}});
     for (extent side : {1, 2, 3, 7})
         check({"torch.nn.functional.adaptive_avg_pool2d",
                {{2, 3, 7, 5}},

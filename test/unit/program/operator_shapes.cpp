@@ -126,6 +126,13 @@ TEST_CASE("windows fit into what they slide over") {
           "nothing thrown");
     CHECK(pool("torch.nn.functional.max_pool2d", {number(2)}, {2, 3, 5, 5}).find("give [2, 3, 4, 4]") !=
           std::string::npos);
+    // A window larger than what there is overhangs; one that would begin behind the end is none.
+    CHECK(pool("torch.nn.functional.avg_pool2d", {number(40)}, {2, 3, 1, 1}, {{"ceil_mode", flag(true)}}) ==
+          "nothing thrown");
+    CHECK(pool("torch.nn.functional.max_pool2d", {number(2), number(8), number(1)}, {2, 3, 2, 2},
+               {{"ceil_mode", flag(true)}}) == "nothing thrown");
+    CHECK(pool("torch.nn.functional.max_pool2d", {number(2), number(10), number(1)}, {2, 3, 1, 1},
+               {{"ceil_mode", flag(true)}}) == "nothing thrown");
     CHECK(pool("torch.nn.functional.max_pool2d", {number(3), number(1), number(2)}, {2, 3, 11, 11}) ==
           "operator 'op', argument 'padding': is 2, expected 0 to 1");
     CHECK(pool("torch.nn.functional.avg_pool2d", {ints({-2, 2})}, {2, 3, 4, 4}) ==

@@ -20,10 +20,10 @@ struct window_line {
     /// Returns how many windows there are on this many places: those that fit and, with `ceil`, one more that overhangs
     /// but begins before the end.
     [[nodiscard]] extent count(extent places, bool ceil = false) const {
-        extent const rest = places + 2 * padding - reach();
+        extent const rest = places + 2 * padding - reach() + (ceil ? stride - 1 : 0);
         if (rest < 0) return 0;
-        extent const fit = rest / stride + 1;
-        return ceil && rest % stride != 0 && fit * stride < places + padding ? fit + 1 : fit;
+        extent const last = rest / stride;
+        return ceil && last * stride >= places + padding ? last : last + 1;
     }
 };
 
@@ -178,12 +178,12 @@ inline described_operator window_pool(call_view const& c, std::size_t rank, bool
     auto const size = sides(c, 1, "kernel_size", rank), stride = sides(c, 2, "stride", rank),
                padding = sides(c, 3, "padding", rank);
     if (size.size() != rank) c.fail("kernel_size", "expected one integer or " + std::to_string(rank));
-    double window = 1;
-    for (double side : size) window *= side;
     auto const lines = window_lines(c, size, stride.empty() ? size : stride, padding, dilation);
     tensor_shape result = pooled_dimensions(c, rank);
+    double window = 1;
     for (std::size_t d = 0; d < result.size(); ++d) {
         c.expect_within("padding", lines[d].padding, 0, lines[d].size / 2);
+        window *= static_cast<double>(std::min(lines[d].size, result[d] + 2 * lines[d].padding)); // the rest overhangs
         result[d] = lines[d].count(result[d], ceil);
     }
     auto op = pool(c, result, linear, window, results);
