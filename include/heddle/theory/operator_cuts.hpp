@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,7 +21,7 @@ namespace heddle {
 /// Sets of operators that contain all that their members depend on (downsets of the order of operators), by their
 /// number of operators. A path from the empty set to the whole one is an order in which the program may run.
 /// Where there are several cuts of a size, what depends on parameters alone runs where it is needed; see
-/// `preparations_run`.
+/// `operator_progress`.
 ///
 /// HiDup section 4.1.
 class operator_cuts {
@@ -54,6 +53,10 @@ public:
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
 private:
+    /// The cuts of the given order.
+    void keep_to_given_order();
+    /// The cuts met first, of every size.
+    void follow_orders(std::size_t width);
     [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, operator_id op,
                                                     std::vector<bool> const& done) const;
     [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const;
@@ -82,17 +85,36 @@ HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t
         for_each_tensor(op, [&](tensor_id t) {
             if (rank_[t] == gone) rank_[t] = used++;
         });
-    operator_progress const progress(p, width == 1 ? preparations_run::at_any_time : preparations_run::where_needed);
-    std::vector<operator_progress::set> here{progress.start()};
     levels_[0].resize(1);
-    for (std::size_t level = 0; level < p.operators.size(); ++level) {
+    if (width == 1) keep_to_given_order();
+    else follow_orders(width);
+}
+
+HEDDLE_INLINE void operator_cuts::keep_to_given_order() {
+    std::vector<bool> done(program_->operators.size());
+    for (operator_id o = 0; o < done.size(); ++o) {
+        auto const waits_for = [&](tensor_id t) {
+            return algorithm::find(program_->operators[o].operands, t) != program_->operators[o].operands.end();
+        };
+        is_complete_ = is_complete_ && (o == 0 || algorithm::any_of(program_->operators[o - 1].results, waits_for));
+        done[o] = true;
+        auto& from = levels_[o].front();
+        levels_[o + 1].push_back({live_after(from, o, done), {}});
+        from.advances.push_back(make_advance(from, o, 0, levels_[o + 1].front()));
+    }
+}
+
+HEDDLE_INLINE void operator_cuts::follow_orders(std::size_t width) {
+    operator_progress const progress(*program_);
+    std::vector<operator_progress::set> here{progress.start()};
+    for (std::size_t level = 0; level < program_->operators.size(); ++level) {
         std::map<std::vector<operator_id>, std::uint32_t> number;
         std::vector<operator_progress::set> there;
         auto& next_cuts = levels_[level + 1];
         for (std::size_t n = 0; n < here.size(); ++n) {
             auto& from = levels_[level][n];
-            auto const choices = progress.next_of(here[n]); // the given order's next is the least of them
-            for (auto const op : std::span(choices).first(width == 1 ? 1 : choices.size())) {
+            auto const choices = progress.next_of(here[n]);
+            for (auto const op : choices) {
                 auto next = progress.after(here[n], op);
                 auto key = progress.key_of(next);
                 auto found = number.find(key);

@@ -119,7 +119,7 @@ HEDDLE_INLINE std::vector<std::uint64_t> looks_of(indexed_program const& p) {
 }
 
 HEDDLE_INLINE narrow_order_search::narrow_order_search(indexed_program const& p, std::size_t beam)
-    : program_(p), beam_(beam), progress_(p, preparations_run::where_needed) {
+    : program_(p), beam_(beam), progress_(p) {
     for (auto const& t : p.tensors) {
         bool const is_fixed = t.at_cuts == tensor_at_cuts::fixed;
         double const forms = static_cast<double>(t.factors.size()) + (is_fixed ? 0 : t.has_cotangent ? 3 : 2);

@@ -14,13 +14,10 @@
 
 namespace heddle {
 
-/// When *preparations* run, which are operators that depend on parameters alone and that others need.
-enum class preparations_run {
-    at_any_time,
-    where_needed ///< where another operator needs one and can run but for these; so they do not multiply the orders
-};
-
 /// The sets of operators that contain all that their members depend on, one operator after the other.
+///
+/// *Preparations* are operators that depend on parameters alone and that others need. They could run at any time, so
+/// their orders would multiply those of all others; they run where another operator needs one and can run but for these.
 class operator_progress {
 public:
     struct set {
@@ -29,7 +26,7 @@ public:
         std::vector<operator_id> ready;
     };
 
-    operator_progress(indexed_program const& p, preparations_run when);
+    explicit operator_progress(indexed_program const& p);
 
     [[nodiscard]] set start() const;
     /// *Precondition:* the operator is one of `next_of(s)`.
@@ -66,12 +63,12 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE operator_progress::operator_progress(indexed_program const& p, preparations_run when)
+HEDDLE_INLINE operator_progress::operator_progress(indexed_program const& p)
     : program_(&p), producer_(p.tensors.size(), static_cast<operator_id>(p.operators.size())),
       is_preparation_(p.operators.size()), preparations_(p.operators.size()) {
     for (operator_id o = 0; o < p.operators.size(); ++o)
         for (auto t : p.operators[o].results) producer_[t] = o;
-    if (when == preparations_run::where_needed) find_preparations();
+    find_preparations();
 }
 
 HEDDLE_INLINE void operator_progress::find_preparations() {

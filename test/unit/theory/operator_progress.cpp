@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 #include <set>
@@ -47,6 +48,24 @@ void for_each_order(operator_progress const& progress, std::function<void(order 
     go_on(progress.start());
 }
 
+/// Returns every order in which no operator comes before one that makes its operands.
+std::set<order> all_orders(indexed_program const& p) {
+    order o;
+    for (operator_id n = 0; n < p.operators.size(); ++n) o.push_back(n);
+    std::set<order> all;
+    do {
+        std::set<tensor_id> to_come;
+        for (auto const& op : p.operators) to_come.insert(op.results.begin(), op.results.end());
+        bool is_one = true;
+        for (auto const n : o) {
+            for (auto const t : p.operators[n].operands) is_one = is_one && !to_come.contains(t);
+            for (auto const t : p.operators[n].results) to_come.erase(t);
+        }
+        if (is_one) all.insert(o);
+    } while (std::ranges::next_permutation(o).found);
+    return all;
+}
+
 /// Tells which operators depend on parameters alone and are used, by walking back from each.
 std::vector<bool> preparations_of(indexed_program const& p) {
     std::vector<bool> is_one;
@@ -74,24 +93,23 @@ TEST_CASE("every order of what depends on inputs is there once, preparations whe
             std::erase_if(o, [&](auto n) { return is_preparation[n]; });
             return o;
         };
-        std::set<order> all, kept;
-        operator_progress const any(p, preparations_run::at_any_time), needed(p, preparations_run::where_needed);
-        std::set<order> given;
-        for_each_order(any, [&](order const& o) {
-            CHECK(given.insert(o).second);
-            all.insert(others(o));
-            CHECK(any.with_preparations_moved(o) == o);
-            kept.insert(needed.with_preparations_moved(o));
+        operator_progress const progress(p);
+        auto const all = all_orders(p);
+        std::set<order> reached, reached_others, all_others;
+        for_each_order(progress, [&](order const& o) {
+            CHECK(all.contains(o));
+            CHECK(reached.insert(o).second);
+            reached_others.insert(others(o));
         });
-        std::set<order> reached;
-        for_each_order(needed, [&](order const& o) {
-            CHECK(given.contains(o));
-            reached.insert(o);
-        });
-        std::set<order> reached_others;
-        for (auto const& o : reached) reached_others.insert(others(o));
-        CHECK(reached_others == all);
-        for (auto const& o : kept) CHECK(reached.contains(o));
+        for (auto const& o : all) {
+            all_others.insert(others(o));
+            CHECK(reached.contains(progress.with_preparations_moved(o)));
+            CHECK(others(progress.with_preparations_moved(o)) == others(o));
+        }
+        CHECK(reached_others == all_others);
+        operator_cuts const given(p, 1);
+        CHECK(given.is_complete() == (all.size() == 1));
+        CHECK(operator_cuts(p, 1000).is_complete());
     }
 }
 
@@ -100,25 +118,23 @@ TEST_CASE("sets of equally many operators are told apart by their keys") {
         CAPTURE(seed);
         std::mt19937 random(seed);
         auto const p = sums(random, 6);
-        for (auto const when : {preparations_run::at_any_time, preparations_run::where_needed}) {
-            operator_progress const progress(p, when);
-            std::vector<operator_progress::set> sets{progress.start()};
-            for (std::size_t level = 0; level < p.operators.size(); ++level) {
-                std::set<std::vector<bool>> done;
-                std::set<std::vector<operator_id>> keys;
-                std::vector<operator_progress::set> next;
-                for (auto const& s : sets)
-                    for (auto const o : progress.next_of(s)) {
-                        auto after = progress.after(s, o);
-                        keys.insert(progress.key_of(after));
-                        if (done.insert(after.done).second) next.push_back(std::move(after));
-                    }
-                CHECK(keys.size() == done.size());
-                sets = std::move(next);
-            }
-            REQUIRE(sets.size() == 1);
-            CHECK(progress.next_of(sets[0]).empty());
+        operator_progress const progress(p);
+        std::vector<operator_progress::set> sets{progress.start()};
+        for (std::size_t level = 0; level < p.operators.size(); ++level) {
+            std::set<std::vector<bool>> done;
+            std::set<std::vector<operator_id>> keys;
+            std::vector<operator_progress::set> next;
+            for (auto const& s : sets)
+                for (auto const o : progress.next_of(s)) {
+                    auto after = progress.after(s, o);
+                    keys.insert(progress.key_of(after));
+                    if (done.insert(after.done).second) next.push_back(std::move(after));
+                }
+            CHECK(keys.size() == done.size());
+            sets = std::move(next);
         }
+        REQUIRE(sets.size() == 1);
+        CHECK(progress.next_of(sets[0]).empty());
     }
 }
 
