@@ -17,7 +17,8 @@ namespace heddle {
 /// The sets of operators that contain all that their members depend on, one operator after the other.
 ///
 /// *Preparations* are operators that depend on parameters alone and that others need. They could run at any time, so
-/// their orders would multiply those of all others; they run where another operator needs one and can run but for these.
+/// their orders would multiply those of all others; they run where another operator needs one and can run but for
+/// these.
 class operator_progress {
 public:
     struct set {
