@@ -19,15 +19,23 @@
 
 namespace heddle {
 
+/// How many labels a state keeps for a bound by fronts, and how many labels are compared at most, about. Where a graph is
+/// so wide that levels take more comparisons than their part, states of the next keep fewer labels; what is left when
+/// all are spent counts as in the relaxation.
+struct front_effort {
+    std::size_t labels;
+    double comparisons = 2e7;
+};
+
 namespace detail {
 
 template <joining_accumulator Accumulator>
 class front_bound {
 public:
-    front_bound(priced_graph const& priced, relaxation const& under, double most, std::size_t front)
-        : priced_(priced), under_(under), clock_(priced), most_(most + under.credit), front_(front),
-          charges_(std::span(priced.bucket_charges()).first(kinds_of(priced))), ways_(priced.graph().bundle_count()),
-          made_for_(priced.graph().bundle_count(), priced.graph().level_count()) {
+    front_bound(priced_graph const& priced, relaxation const& under, double most, front_effort const& effort)
+        : priced_(priced), under_(under), clock_(priced), most_(most + under.credit), effort_(effort),
+          front_(effort.labels), charges_(std::span(priced.bucket_charges()).first(kinds_of(priced))),
+          ways_(priced.graph().bundle_count()), made_for_(priced.graph().bundle_count(), priced.graph().level_count()) {
         per_class const none(priced.model().class_count(), 0.0);
         aside_ = {.forward = none, .backward = none, .update = none, .memory = none};
     }
@@ -36,12 +44,9 @@ public:
         auto const& graph = priced_.graph();
         std::vector<label_list> here(1), there;
         here[0].push_back(with_value({clock_.start().time}, 0));
-        std::size_t const most = front_;
         for (std::size_t level = 0; level + 1 < graph.level_count(); ++level) {
-            double const planned =
-                most_comparisons * static_cast<double>(level) / static_cast<double>(graph.level_count());
-            front_ = comparisons_ > planned ? std::max(front_ / 2, std::min(most, fewest)) : std::min(2 * front_, most);
-            if (comparisons_ > most_comparisons) return by_relaxation(here, level);
+            if (comparisons_ > effort_.comparisons) return by_relaxation(here, level);
+            keep_within_part(static_cast<double>(level) / static_cast<double>(graph.level_count()));
             auto const& segment = graph.from_level(level);
             there.assign(graph.first_of_level[level + 2] - graph.first_of_level[level + 1], {});
             for (std::size_t n = 0; n < here.size(); ++n) {
@@ -60,10 +65,6 @@ public:
     }
 
 private:
-    /// The comparisons of labels that all levels may take. Where a graph is so wide that levels take more than their
-    /// part, states of the next keep fewer labels; what is left when all are spent counts as in the relaxation.
-    static constexpr double most_comparisons = 2e7;
-    static constexpr std::size_t fewest = 2;
     /// Gradients of kinds beyond these count as in the relaxation, and so do all that something may run beside.
     static constexpr std::size_t most_kinds = 8;
     [[nodiscard]] static std::size_t kinds_of(priced_graph const& priced) {
@@ -87,6 +88,14 @@ private:
         std::vector<bucket_share> gradients;
     };
 
+    /// Chooses how many labels states keep, where a part of the levels is done.
+    void keep_within_part(double done) {
+        constexpr std::size_t fewest = 2;
+        bool const is_over = comparisons_ > done * effort_.comparisons;
+        front_ =
+            is_over ? std::max(front_ / 2, std::min(fewest, effort_.labels)) : std::min(2 * front_, effort_.labels);
+    }
+    /// Returns the bound of programs of which the first levels are labels, and the others as in the relaxation.
     [[nodiscard]] double by_relaxation(std::vector<label_list> const& here, std::size_t level) const {
         double best = most_;
         for (std::size_t n = 0; n < here.size(); ++n) {
@@ -210,8 +219,9 @@ private:
     relaxation const& under_;
     program_clock<Accumulator> clock_;
     double most_;
-    std::size_t front_;
-    double comparisons_ = 0;
+    front_effort effort_;
+    std::size_t front_;      // labels that a state keeps now
+    double comparisons_ = 0; // so far
     std::span<bucket_charge const> charges_;
     step_cost aside_;
     /// By bundle, its ways and the level that they were made for.
@@ -228,14 +238,14 @@ private:
 /// The relaxation takes work as a mean over the classes, and a gradient as its part of a full bucket. Here labels of
 /// the accumulator go through the graph from its start, each with the room in its open buckets: to begin the next
 /// bucket where a gradient does not fit takes the fewest, from either end of the program. Where a state has more than
-/// `front` labels, two become one that ends no later than either.
+/// `effort.labels` labels, two become one that ends no later than either.
 /// *Precondition:* the relaxation's weights are for all sets of small buckets.
-/// *Complexity.* Linear in the links and moves of programs whose relaxed cost is at most `most`, times `front`, and for
-/// new labels times `front` again.
+/// *Complexity.* Linear in the links and moves of programs whose relaxed cost is at most `most`, times the labels, and
+/// for new labels times the labels again; about `effort.comparisons` of these at most.
 template <joining_accumulator Accumulator>
 [[nodiscard]] double bound_by_fronts(priced_graph const& priced, relaxation const& under, double most,
-                                     std::size_t front) {
-    return under.bound() < most ? std::min(most, detail::front_bound<Accumulator>(priced, under, most, front).bound())
+                                     front_effort const& effort) {
+    return under.bound() < most ? std::min(most, detail::front_bound<Accumulator>(priced, under, most, effort).bound())
                                 : most;
 }
 

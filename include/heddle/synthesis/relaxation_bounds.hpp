@@ -302,7 +302,7 @@ template <time_accumulator Accumulator>
 [[nodiscard]] double raise_bound(priced_graph const& priced, double bound, relaxation const& under, double most,
                                  std::size_t front) {
     if constexpr (joining_accumulator<Accumulator>)
-        if (bound < most) return std::max(bound, bound_by_fronts<Accumulator>(priced, under, most, front));
+        if (bound < most) return std::max(bound, bound_by_fronts<Accumulator>(priced, under, most, {front}));
     return bound;
 }
 
