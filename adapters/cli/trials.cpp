@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle plan --record and heddle calibrate: plans to be tried, and what their times say of the cluster.
-#include "trials.hpp"
 #include "commands.hpp"
 #include "output.hpp"
 #include "plan_file.hpp"
@@ -12,6 +11,7 @@
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/json/file.hpp>
+#include <heddle/json/trials.hpp>
 #include <heddle/plan/calibrate_cluster.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/verify_staged.hpp>
@@ -19,13 +19,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <iostream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,32 +33,8 @@ namespace {
 
 using heddle::detail::fixed, heddle::detail::decimals_for, heddle::detail::text_columns;
 
-std::vector<std::string_view> cells_of(std::string_view line) {
-    std::vector<std::string_view> cells;
-    for (std::size_t begin = 0; begin <= line.size();) {
-        auto const end = std::min(line.find(',', begin), line.size());
-        auto cell = line.substr(begin, end - begin);
-        while (!cell.empty() && (cell.front() == ' ' || cell.front() == '\t')) cell.remove_prefix(1);
-        while (!cell.empty() && (cell.back() == ' ' || cell.back() == '\t' || cell.back() == '\r'))
-            cell.remove_suffix(1);
-        cells.push_back(cell);
-        begin = end + 1;
-    }
-    return cells;
-}
-
-/// Reads a positive number; an empty cell has none.
-std::optional<double> seconds_in(std::string_view cell, std::string const& place) {
-    if (cell.empty()) return std::nullopt;
-    double number = 0;
-    auto const [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
-    if (error != std::errc() || end != cell.data() + cell.size() || !(number > 0) || !std::isfinite(number))
-        throw input_error(place, "'" + printable(cell, 40) + "', expected the seconds of an iteration");
-    return number;
-}
-
 /// What is read of the plans that were run.
-std::vector<measured_plan> read_measured(std::vector<trial> const& trials, calibrate_arguments const& arguments,
+std::vector<measured_plan> read_measured(std::vector<json::trial> const& trials, calibrate_arguments const& arguments,
                                          cluster const& c) {
     auto const folder = std::filesystem::path(arguments.measured).parent_path();
     std::vector<measured_plan> measured;
@@ -71,7 +45,7 @@ std::vector<measured_plan> read_measured(std::vector<trial> const& trials, calib
         if (p.device_count != c.devices().size())
             throw input_error(file, "is for " + std::to_string(p.device_count) + " devices, expected one for the " +
                                         std::to_string(c.devices().size()) + " of " + arguments.cluster);
-        measured.push_back({std::move(p), seconds(*t.seconds)});
+        measured.push_back({std::move(p), *t.measured});
     }
     return measured;
 }
@@ -84,70 +58,33 @@ double mean_error(std::vector<double> const& predicted, std::vector<measured_pla
     return sum / static_cast<double>(measured.size());
 }
 
-} // namespace
-
-std::string to_text(std::vector<trial> const& trials) {
-    std::string text = "plan,family,predicted,seconds\n";
-    for (auto const& t : trials) {
-        char number[32];
-        auto const end = std::to_chars(number, number + sizeof number, t.predicted).ptr;
-        text += t.plan + ',' + t.family + ',' + std::string(number, end) + ",\n";
-    }
-    return text;
-}
-
-std::vector<trial> parse_trials(std::string_view text, std::string const& name) {
-    std::vector<trial> trials;
-    std::optional<std::size_t> plan, time;
-    std::size_t columns = 0;
-    for (std::size_t begin = 0, number = 1; begin < text.size(); ++number) {
-        auto const end = std::min(text.find('\n', begin), text.size());
-        auto const cells = cells_of(text.substr(begin, end - begin));
-        begin = end + 1;
-        if (cells.size() == 1 && cells.front().empty()) continue;
-        auto const place = name + ", line " + std::to_string(number);
-        if (columns == 0) {
-            columns = cells.size();
-            for (std::size_t n = 0; n < columns; ++n) {
-                if (cells[n] == "plan") plan = n;
-                if (cells[n] == "seconds") time = n;
-            }
-            if (!plan || !time) throw input_error(place, "expected a header with the columns plan and seconds");
-            continue;
-        }
-        if (cells.size() != columns)
-            throw input_error(place, "has " + std::to_string(cells.size()) + " cells, expected " +
-                                         std::to_string(columns) + " as in the header");
-        if (cells[*plan].empty()) throw input_error(place, "names no plan");
-        trials.push_back({.plan = std::string(cells[*plan]), .seconds = seconds_in(cells[*time], place)});
-    }
-    return trials;
-}
-
+/// Returns the file of one of the plans to be tried, counted from 1, beside that of the best.
 std::filesystem::path file_of_trial(std::filesystem::path const& best, std::size_t number) {
     auto file = best;
     file.replace_filename(best.stem().string() + ".trial" + std::to_string(number) + best.extension().string());
     return file;
 }
 
+} // namespace
+
 plan_note plans_to_try(std::vector<tried_plan> tried, plan_arguments const& arguments, plan_input const& input,
                        std::vector<json::staged_file>& files) {
     plan_note note{"Plans to try\n", "trials", nlohmann::ordered_json::array()};
     text_columns table("llr");
     table.add({"file", "family", "seconds"});
-    std::vector<trial> list;
+    std::vector<json::trial> list;
     for (auto& [family, plan] : tried) {
         auto const file = file_of_trial(arguments.out, list.size() + 1);
         double const cost = plan.cost();
         any_plan made = std::move(plan);
         add_origin(made, input);
         files.emplace_back(file, text_of(made, arguments));
-        list.push_back({file.filename().string(), family, cost});
+        list.push_back({file.filename().string(), family, seconds(cost)});
         note.value.push_back({{"plan", file.string()}, {"family", family}, {"cost", cost}});
         table.add({file.filename().string(), family, fixed(cost, decimals_for(cost))});
     }
     auto const list_file = std::filesystem::path(arguments.out).replace_extension(".trials.csv");
-    files.emplace_back(list_file, to_text(list));
+    files.emplace_back(list_file, json::to_text(list));
     note.section += table.print(2, 0);
     heddle::detail::add_paragraph(note.section, "",
                                   "Run them, note the seconds of an iteration in " + list_file.filename().string() +
@@ -158,8 +95,8 @@ plan_note plans_to_try(std::vector<tried_plan> tried, plan_arguments const& argu
 int run_calibrate(calibrate_arguments const& arguments) {
     if (!arguments.out.empty()) json::require_writable(arguments.out);
     auto const c = json::read_cluster(arguments.cluster);
-    auto trials = parse_trials(json::read_text(arguments.measured), arguments.measured);
-    std::erase_if(trials, [](trial const& t) { return !t.seconds; });
+    auto trials = json::parse_trials(json::read_text(arguments.measured), arguments.measured);
+    std::erase_if(trials, [](json::trial const& t) { return !t.measured; });
     if (trials.empty())
         throw input_error(arguments.measured, "has no plan that was run, expected the seconds of an iteration of one");
     auto const measured = read_measured(trials, arguments, c);

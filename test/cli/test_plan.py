@@ -363,7 +363,7 @@ class Plan(CommandLine):
         for text, problem in (
             ("file,seconds\n", "line 1: expected a header with the columns plan and seconds"),
             ("plan,seconds\n\na.json\n", "line 3: has 1 cells, expected 2 as in the header"),
-            ("plan,seconds\n,1\n", "line 2: names no plan"),
+            ("plan,seconds\n,1\n", "line 2: expected the file of a plan"),
             ("plan,seconds\na.json,-1\n", "line 2: '-1', expected the seconds of an iteration"),
             ("plan,seconds\na.json,inf\n", "line 2: 'inf', expected the seconds of an iteration"),
             ("plan,seconds\nnone.json,1\n", "none.json"),
@@ -372,7 +372,7 @@ class Plan(CommandLine):
             refused = run("calibrate", "--cluster", inputs[3], "--measured", self.write("bad.csv", text))
             self.assertEqual(refused.returncode, 1)
             self.assertIn(problem, refused.stderr)
-        for options, problem in ((("--record", 2), "needs --out"), (("--record", 2, "--planner", "hap"), "no option of this planner")):
+        for options, problem in ((("--record", 2), "needs --out"), (("--record", 2, "--out", self.path / "a,b.json"), "has a comma"), (("--record", 2, "--planner", "hap"), "no option of this planner")):
             refused = run("plan", *inputs, *options)
             self.assertEqual(refused.returncode, 2)
             self.assertIn(problem, refused.stderr)

@@ -11,6 +11,7 @@
 #include <heddle/json/samples.hpp>
 #include <heddle/json/templates.hpp>
 #include <heddle/json/theory.hpp>
+#include <heddle/json/trials.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include <heddle/json/samples.hpp>
 #include <heddle/json/templates.hpp>
 #include <heddle/json/theory.hpp>
+#include <heddle/json/trials.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <doctest/doctest.h>
@@ -42,6 +43,12 @@ TEST_CASE("mutated theories read or are refused") {
 TEST_CASE("mutated samples read or are refused") {
     check_mutations(6, 2000, json::read_text("examples/formats/samples.csv"), false,
                     [](std::string const& text) { static_cast<void>(json::parse_samples(text, "fuzzed")); });
+}
+
+TEST_CASE("mutated lists of plans read or are refused") {
+    check_mutations(15, 2000,
+                    "# tried\nplan,family,predicted,seconds\na.json,one axis,0.25,0.5\n\nb.json,turns,1e-3,\n", false,
+                    [](std::string const& text) { static_cast<void>(json::parse_trials(text, "fuzzed")); });
 }
 
 TEST_CASE("mutated fitted models read or are refused") {

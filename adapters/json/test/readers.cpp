@@ -11,6 +11,7 @@
 #include <heddle/json/names.hpp>
 #include <heddle/json/samples.hpp>
 #include <heddle/json/theory.hpp>
+#include <heddle/json/trials.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/search/properties/property_set.hpp>
 
@@ -218,6 +219,20 @@ TEST_CASE("the example of a theory is read; its known program reaches the goal a
 TEST_CASE("properties of a triple are sorted") {
     auto const t = json::parse_theory(changed("examples/formats/theory.json", "/triples/3/pre", {3, 1}));
     CHECK(t.actions[3].pre == std::vector<std::uint32_t>{1, 3});
+}
+
+TEST_CASE("a list of plans is read as it was written") {
+    std::vector<json::trial> const written{{"a.json", "one axis", seconds(0.1), {}},
+                                           {"b.json", "", seconds(1e-9), seconds(2)}};
+    auto const read = json::parse_trials(json::to_text(written));
+    REQUIRE(read.size() == 2);
+    CHECK(read[0].plan == "a.json");
+    CHECK_FALSE(read[0].measured);
+    CHECK(read[1].measured == seconds(2));
+    auto const other = json::parse_trials("\xef\xbb\xbfseconds, plan \r\n# one\r\n\r\n 0.5 ,\tfolder/a b.json\r\n");
+    REQUIRE(other.size() == 1);
+    CHECK(other[0].plan == "folder/a b.json");
+    CHECK(other[0].measured == seconds(0.5));
 }
 
 TEST_CASE("the example of samples is read") {

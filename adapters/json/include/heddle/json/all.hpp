@@ -22,3 +22,4 @@
 #include <heddle/json/templates.hpp>
 #include <heddle/json/theory.hpp>
 #include <heddle/json/trace.hpp>
+#include <heddle/json/trials.hpp>

@@ -91,8 +91,8 @@ struct pool_sides {
         auto const shape = call.result_shape(0);
         for (std::size_t d = 0; d < rank; ++d) {
             extent const size = x.size(x.dim() - static_cast<extent>(rank - d)) + 2 * padding[d];
-            rounds_up = rounds_up ||
-                        shape[shape.size() - rank + d] > (size - dilation[d] * (window[d] - 1) - 1) / stride[d] + 1;
+            extent const last = (shape[shape.size() - rank + d] - 1) * stride[d]; // where the last window begins
+            rounds_up = rounds_up || last + dilation[d] * (window[d] - 1) + 1 > size;
         }
         input = as_samples(x, rank);
         if (rank > 1) return;
