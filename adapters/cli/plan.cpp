@@ -151,6 +151,10 @@ int run_plan(plan_arguments const& given) {
     auto const input = read_input(given);
     auto arguments = given;
     if (given.is_free && given.planner == "joint" && has_groups(input.cluster)) arguments.planner = "hap";
+    if (given.record && given.planner == "joint") {
+        if (arguments.planner != "joint") throw input_error("--record", "is not for clusters with device groups");
+        require_room_for_trials(given.out);
+    }
     std::optional<plan_before> before;
     std::vector<tried_plan> tried;
     joint_requests requests{.tried = &tried};

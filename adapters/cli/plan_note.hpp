@@ -30,6 +30,10 @@ struct plan_note {
 [[nodiscard]] plan_note plan_for_losses(plan_arguments const& arguments, plan_input const& input, any_plan const& p,
                                         attended_run& attended, std::vector<json::staged_file>& files);
 
+/// *Throws* `input_error` if plans to be tried cannot lie beside this file: their list cannot have its name, or is there
+/// with times in it, which would be lost.
+void require_room_for_trials(std::string const& out);
+
 /// Puts plans to be tried, and the list of them, beside the plan's own file.
 [[nodiscard]] plan_note plans_to_try(std::vector<tried_plan> tried, plan_arguments const& arguments,
                                      plan_input const& input, std::vector<json::staged_file>& files);

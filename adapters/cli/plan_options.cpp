@@ -277,8 +277,6 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         allow(*recorded, {"amp", "joint"});
         if (plan.planner == "joint" && plan.record) {
             if (plan.out.empty()) throw CLI::ValidationError("--record", "needs --out, beside which plans are written");
-            if (std::filesystem::path(plan.out).filename().string().find(',') != std::string::npos)
-                throw CLI::ValidationError("--out", "has a comma, which the list of plans to try cannot have");
             if (!plan.cache.empty()) throw CLI::ValidationError("--record", "is not for plans from a --cache");
         }
         allow(*hap, {"hap"});

@@ -24,7 +24,9 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace heddle::cli {
@@ -33,18 +35,54 @@ namespace {
 
 using heddle::detail::fixed, heddle::detail::decimals_for, heddle::detail::text_columns;
 
+/// Refuses a plan that contradicts itself.
+void require_valid(any_plan const& p, std::string const& file) {
+    auto const checked = std::visit(
+        []<class Plan>(Plan const& made) {
+            if constexpr (std::is_same_v<Plan, pipeline_plan>) return verification{};
+            else return verify_figures(made);
+        },
+        p);
+    if (!checked) throw input_error(file, checked.problem);
+}
+
+/// Refuses a plan of other devices than the cluster has.
+void require_devices(staged_plan const& p, std::string const& file, cluster const& c) {
+    for (auto const& s : p.stages) {
+        auto const part = cluster_of(c, s);
+        auto const types = part.devices();
+        for (std::size_t d = 0; d < types.size(); ++d)
+            if (auto const& theirs = part.types[types[d]].name; theirs != s.plan.devices[d].type)
+                throw input_error(file, "has a " + printable(s.plan.devices[d].type, 80) + " where the cluster has a " +
+                                            printable(theirs, 80));
+    }
+}
+
+/// Returns how many devices a plan is for.
+std::size_t device_count_of(any_plan const& p) {
+    if (auto const* stages = std::get_if<staged_plan>(&p)) return stages->device_count;
+    std::size_t count = 0;
+    if (auto const* whole = std::get_if<plan>(&p))
+        for (auto const& d : whole->devices) count += static_cast<std::size_t>(d.group_size);
+    return count;
+}
+
 /// What is read of the plans that were run.
 std::vector<measured_plan> read_measured(std::vector<json::trial> const& trials, calibrate_arguments const& arguments,
                                          cluster const& c) {
     auto const folder = std::filesystem::path(arguments.measured).parent_path();
+    std::size_t devices = 0;
+    for (auto const& m : c.machines) devices += static_cast<std::size_t>(m.devices) * static_cast<std::size_t>(m.count);
     std::vector<measured_plan> measured;
     for (auto const& t : trials) {
         auto const file = (folder / t.plan).string();
-        auto p = as_staged(read_any_plan(file), file, c);
-        if (auto const checked = verify_figures(p); !checked) throw input_error(file, checked.problem);
-        if (p.device_count != c.devices().size())
-            throw input_error(file, "is for " + std::to_string(p.device_count) + " devices, expected one for the " +
-                                        std::to_string(c.devices().size()) + " of " + arguments.cluster);
+        auto made = read_any_plan(file);
+        require_valid(made, file);
+        if (auto const count = device_count_of(made); count > 0 && count != devices)
+            throw input_error(file, "is for " + std::to_string(count) + " devices, expected one for the " +
+                                        std::to_string(devices) + " of " + arguments.cluster);
+        auto p = as_staged(std::move(made), file, c);
+        require_devices(p, file, c);
         measured.push_back({std::move(p), *t.measured});
     }
     return measured;
@@ -65,7 +103,26 @@ std::filesystem::path file_of_trial(std::filesystem::path const& best, std::size
     return file;
 }
 
+std::filesystem::path list_of_trials(std::filesystem::path best) { return best.replace_extension(".trials.csv"); }
+
 } // namespace
+
+void require_room_for_trials(std::string const& out) {
+    auto const first = file_of_trial(out, 1).filename().string();
+    try {
+        auto const read = json::parse_trials(json::to_text({json::trial{.plan = first}}));
+        if (read.size() != 1 || read.front().plan != first) throw input_error(first, "cannot be in the list");
+    } catch (input_error const&) {
+        throw input_error("--out " + printable(out, 200),
+                          "is a name that the list of plans to try cannot have, expected one in UTF-8 without commas, "
+                          "line ends, or '#' or blanks at its ends");
+    }
+    auto const file = list_of_trials(out);
+    if (!std::filesystem::exists(file)) return;
+    if (std::ranges::any_of(json::parse_trials(json::read_text(file), file.string()),
+                            [](json::trial const& t) { return t.measured.has_value(); }))
+        throw input_error(file.string(), "has the times of plans that were run, expected another --out");
+}
 
 plan_note plans_to_try(std::vector<tried_plan> tried, plan_arguments const& arguments, plan_input const& input,
                        std::vector<json::staged_file>& files) {
@@ -83,7 +140,7 @@ plan_note plans_to_try(std::vector<tried_plan> tried, plan_arguments const& argu
         note.value.push_back({{"plan", file.string()}, {"family", family}, {"cost", cost}});
         table.add({file.filename().string(), family, fixed(cost, decimals_for(cost))});
     }
-    auto const list_file = std::filesystem::path(arguments.out).replace_extension(".trials.csv");
+    auto const list_file = list_of_trials(arguments.out);
     files.emplace_back(list_file, json::to_text(list));
     note.section += table.print(2, 0);
     heddle::detail::add_paragraph(note.section, "",

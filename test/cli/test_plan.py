@@ -372,7 +372,26 @@ class Plan(CommandLine):
             refused = run("calibrate", "--cluster", inputs[3], "--measured", self.write("bad.csv", text))
             self.assertEqual(refused.returncode, 1)
             self.assertIn(problem, refused.stderr)
-        for options, problem in ((("--record", 2), "needs --out"), (("--record", 2, "--out", self.path / "a,b.json"), "has a comma"), (("--record", 2, "--planner", "hap"), "no option of this planner")):
+        # The second round: plans are priced on another cluster than theirs, and what was noted is not written over.
+        again = run("calibrate", "--cluster", self.path / "real.json", "--measured", run_file, "--json")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertLess(json.loads(again.stdout)["error_before"], 0.2 * found["error_before"])
+        (self.path / "best.trials.csv").write_text(run_file.read_text())
+        refused = run("plan", *inputs, "--record", 3, "--out", self.path / "best.json")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("has the times of plans that were run", refused.stderr)
+        for name in ("a,b.json", "#a.json", " a.json"):
+            refused = run("plan", *inputs, "--record", 2, "--out", self.path / name)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("is a name that the list of plans to try cannot have", refused.stderr)
+        other = json.loads(pathlib.Path(inputs[3]).read_text())
+        other["device_types"].reverse()
+        for machine in other["machines"]:
+            machine["type"] = {"V100": "P100", "P100": "V100"}[machine["type"]]
+        refused = run("calibrate", "--cluster", self.write("other.json", other), "--measured", run_file)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("where the cluster has a", refused.stderr)
+        for options, problem in ((("--record", 2), "needs --out"), (("--record", 2, "--planner", "hap"), "no option of this planner")):
             refused = run("plan", *inputs, *options)
             self.assertEqual(refused.returncode, 2)
             self.assertIn(problem, refused.stderr)

@@ -46,11 +46,12 @@ public:
         here[0].push_back(with_value({clock_.start().time}, 0));
         for (std::size_t level = 0; level + 1 < graph.level_count(); ++level) {
             if (comparisons_ > effort_.comparisons) return by_relaxation(here, level);
-            keep_within_part(static_cast<double>(level) / static_cast<double>(graph.level_count()));
             auto const& segment = graph.from_level(level);
             there.assign(graph.first_of_level[level + 2] - graph.first_of_level[level + 1], {});
             for (std::size_t n = 0; n < here.size(); ++n) {
                 if (here[n].empty()) continue;
+                double const of_level = static_cast<double>(n) / static_cast<double>(here.size());
+                keep_within_part((static_cast<double>(level) + of_level) / static_cast<double>(graph.level_count()));
                 double const least = algorithm::min_element(here[n], {}, &label::value)->value;
                 for (auto const& link : segment.out(n))
                     if (least + under_.paths.through(level, link) <= most_)

@@ -121,7 +121,7 @@ public:
     [[nodiscard]] cut_space const& space() const { return space_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
     [[nodiscard]] training_options const& training() const { return training_; }
-    /// Tells whether the graph has every order in which the operators can run; see `operator_cuts`.
+    /// Tells whether the graph has every order of operators that `operator_cuts` looks for.
     [[nodiscard]] bool has_all_orders() const { return space_.cuts().is_complete(); }
     [[nodiscard]] std::span<std::uint32_t const> instructions_of(cut_space::action a) const;
     /// Returns the costs of an instruction before an operator, or of the operator itself.

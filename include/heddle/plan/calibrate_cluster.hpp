@@ -33,7 +33,8 @@ struct cluster_calibration {
     heddle::cluster cluster;
     /// Factors on what the cluster said, by name: for each type of devices that a plan uses "V100, speed", of rates and
     /// memory bandwidth, and "V100, launches", of the time to start a kernel; "links inside" and "links between"
-    /// machines, of bandwidths and of the speed of measured collectives. What trials do not determine stays near 1.
+    /// machines, of bandwidths and of the speed of measured collectives. What trials hardly tell is drawn to 1, and has a
+    /// wide interval (`fitted_parameter::is_determined`).
     std::map<std::string, fitted_parameter> factors;
     /// What each plan takes by the new cluster.
     std::vector<seconds> predicted;
@@ -44,8 +45,8 @@ struct cluster_calibration {
 /// plans informs the choice among others (AMP section 6).
 ///
 /// The result is fitted to these plans, so it says nothing about how well others are predicted.
-/// *Throws* `input_error` for a plan of another number of devices, or a time that is not positive, and for a cluster
-/// that `validate` refuses.
+/// *Throws* `input_error` for a plan of other devices, a time that is not positive, deviations that are not, and for a
+/// cluster that `validate` refuses.
 /// *Complexity.* Iterations * factors * plans evaluations.
 [[nodiscard]] cluster_calibration calibrate(cluster const& c, std::span<measured_plan const> trials,
                                             cluster_calibration_options const& o = {});
@@ -122,8 +123,12 @@ HEDDLE_INLINE std::vector<cluster_factor> factors_of(cluster const& c, std::span
     return factors;
 }
 
-HEDDLE_INLINE void check_trials(cluster const& c, std::span<measured_plan const> trials) {
+HEDDLE_INLINE void check_trials(cluster const& c, std::span<measured_plan const> trials,
+                                cluster_calibration_options const& o) {
     validate(c);
+    for (double const deviation : {o.prior_deviation, o.fit.noise})
+        if (!(deviation > 0))
+            throw input_error("calibration", "a deviation is " + std::to_string(deviation) + ", expected more than 0");
     auto const devices = device_places(c).machine.size();
     for (std::size_t n = 0; n < trials.size(); ++n) {
         auto const& [plan, time] = trials[n];
@@ -131,6 +136,7 @@ HEDDLE_INLINE void check_trials(cluster const& c, std::span<measured_plan const>
         if (!plan.exists() || plan.device_count != devices)
             throw input_error(place, "is of " + std::to_string(plan.device_count) + " devices, expected a plan for " +
                                          std::to_string(devices));
+        for (auto const& s : plan.stages) static_cast<void>(cluster_of(c, s)); // refuses devices that there are not
         if (!(time.value > 0 && std::isfinite(time.value)))
             throw input_error(place, std::to_string(time.value) + " s, expected a positive time");
     }
@@ -142,7 +148,7 @@ namespace heddle {
 
 HEDDLE_INLINE cluster_calibration calibrate(cluster const& c, std::span<measured_plan const> trials,
                                             cluster_calibration_options const& o) {
-    detail::check_trials(c, trials);
+    detail::check_trials(c, trials, o);
     auto const factors = detail::factors_of(c, trials);
     auto const by = [&](std::span<double const> values) {
         auto changed = c;

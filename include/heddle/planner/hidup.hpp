@@ -50,8 +50,9 @@ namespace detail {
 /// Alternates as `plan_hap` does, from compute-proportional and even ratios; on equal devices that is one search.
 ///
 /// *Returns* `optimal` if no program is faster at the plan's shares. This covers all programs of `cut_space` that
-/// `converting_before_views` keeps, in every order of operators, and all stages that begin at a collective or before an
-/// operator that reads a parameter. It does not cover a program that `converting_before_views` leaves out and that has
+/// `converting_before_views` keeps, in every order of operators in which what depends on parameters alone runs where it
+/// is needed (`operator_progress`), and all stages that begin at a collective or before an operator that reads a
+/// parameter. It does not cover a program that `converting_before_views` leaves out and that has
 /// a stage which begins with a parameter and at no collective: local conversions of that stage count in the stage
 /// before, so such a program may be faster. If a bound on the width left out orders, the status is `optimal` only if no
 /// order can be faster; otherwise it is a limit on the width. Where several orders have too many programs,

@@ -13,6 +13,7 @@
 #include <heddle/synthesis/draft_pipelines.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -43,8 +44,9 @@ struct joint_options {
     /// that are made, the one that takes least with it is returned. It is no part of costs and bounds.
     std::function<seconds(staged_plan const&)> moving{};
     /// How many plans, the best of different families, are tried, and what does that: it is called with the name of the
-    /// family, cheapest first, and may run the plan and return the time of an iteration. If some have a time, the plan
-    /// that took least is returned, so a prediction that misleads does no harm (AMP section 6).
+    /// family, cheapest first, and may run the plan and return the time of an iteration; nothing, or what is no positive
+    /// number, is a plan that did not run. Of those that ran the one that took least is returned, so a prediction that
+    /// misleads does no harm (AMP section 6). Trials are beyond the limits of the search.
     std::size_t trials = 0;
     std::function<std::optional<seconds>(std::string const& family, staged_plan const&)> try_out{};
     search::limits limits{};
@@ -127,6 +129,7 @@ public:
     staged_plan plan() {
         plan_on_one_axis(); // families that are soon known come first: others are left where they cannot be better
         if (options_.stage.pinned.empty()) plan_others();
+        end_search();
         try_best();
         return concluded();
     }
@@ -135,11 +138,13 @@ public:
         if (auto const found = obstacles_to_micro_batches(indexed_);
             draft.micro_batches > 1 && (found.statistic || found.operation)) {
             reason_ = "micro-batches do not compute what the whole batch does";
+            end_search();
             return concluded();
         }
         layers_ = layers;
         best_ = in_full(draft, stage_effort::groups);
         reason_ = best_.reason;
+        end_search();
         return concluded();
     }
 
@@ -161,6 +166,8 @@ private:
         return c;
     }
 
+    void end_search() { ended_ = {until_.reached(), until_.elapsed()}; }
+
     /// Returns the best plan, with what is said of it.
     staged_plan concluded() {
         if (chosen_.exists()) {
@@ -169,7 +176,7 @@ private:
                 if (f.cost && *f.cost < best_.cost()) // by itself, which is no choice then
                     f = {.cost = {},
                          .seconds = f.seconds,
-                         .reason = "takes " + std::to_string(*f.cost) + " s, " + why_chosen_};
+                         .reason = "takes " + std::to_string(*f.cost) + " s" + why_chosen_};
         }
         best_.families = std::move(families_);
         conclude(best_);
@@ -181,7 +188,7 @@ private:
         p.device_count = places_.machine.size();
         p.provenance.cluster = cluster_.name;
         p.provenance.planner = "joint";
-        p.which_limit = until_.reached();
+        p.which_limit = ended_.by;
         // Families leave out plans, so that none is found proves nothing of others.
         if (!p.exists() && p.which_limit == search::limit_kind::none && certificate_.space.empty())
             p.which_limit = search::limit_kind::width;
@@ -192,7 +199,7 @@ private:
             p.space = "plans of all stages, forms, shares and micro-batches";
         }
         search::conclude(p, p.exists() ? std::optional(p.cost()) : std::nullopt, bound, p.cost());
-        p.seconds = until_.elapsed();
+        p.seconds = ended_.after;
     }
 
     /// Has the best plans of different families tried, and takes the one that was measured to take least.
@@ -209,12 +216,12 @@ private:
             auto& tried = to_try_[family];
             conclude(tried);
             auto const measured = options_.try_out(family, tried);
-            if (!measured) continue;
+            if (!measured || !(measured->value > 0 && std::isfinite(measured->value))) continue;
             double const total = measured->value + (options_.moving ? options_.moving(tried).value : 0);
             if (total >= least) continue;
             least = total;
             chosen_ = std::move(tried);
-            why_chosen_ = "as predicted, and more than the plan when it was tried";
+            why_chosen_ = " by prediction; of the plans that were run another took least";
         }
     }
 
@@ -348,7 +355,7 @@ private:
                 if (auto& best = to_try_[family]; !best.exists() || found.cost() < best.cost()) best = found;
             if (options_.moving)
                 if (double const total = found.cost() + options_.moving(found).value; total < least_moved_)
-                    chosen_ = found, why_chosen_ = "without what has to move", least_moved_ = total;
+                    chosen_ = found, why_chosen_ = ", without what has to move", least_moved_ = total;
             if (!best_.exists() || found.cost() < best_.cost()) best_ = std::move(found);
         };
         try {
@@ -579,6 +586,11 @@ private:
         double bound = 0;
         std::string space;
     } certificate_;
+    /// What ended the search, and after how many seconds.
+    struct {
+        search::limit_kind by = search::limit_kind::none;
+        double after = 0;
+    } ended_;
     /// The cheapest plan; and the one to return instead, as it takes least with its part of moving, or took least when
     /// it was tried.
     staged_plan best_, chosen_;

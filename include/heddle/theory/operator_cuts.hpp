@@ -49,7 +49,8 @@ public:
     operator_cuts(indexed_program const& p, std::size_t width);
 
     [[nodiscard]] std::vector<cut> const& of_level(std::size_t level) const { return levels_[level]; }
-    /// Tells whether every order of operators is there, with those of parameters alone where they are needed.
+    /// Tells whether every order of operators is there, with those of parameters alone where they are needed; of a width
+    /// of one, whether there is no other order at all.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
 private:
