@@ -8,6 +8,7 @@
 
 #include <heddle/base/error.hpp>
 #include <heddle/base/printable.hpp>
+#include <heddle/cluster/detail/device_places.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/json/file.hpp>
@@ -71,8 +72,7 @@ std::size_t device_count_of(any_plan const& p) {
 std::vector<measured_plan> read_measured(std::vector<json::trial> const& trials, calibrate_arguments const& arguments,
                                          cluster const& c) {
     auto const folder = std::filesystem::path(arguments.measured).parent_path();
-    std::size_t devices = 0;
-    for (auto const& m : c.machines) devices += static_cast<std::size_t>(m.devices) * static_cast<std::size_t>(m.count);
+    auto const devices = heddle::detail::device_places(c).machine.size();
     std::vector<measured_plan> measured;
     for (auto const& t : trials) {
         auto const file = (folder / t.plan).string();

@@ -129,8 +129,6 @@ public:
     staged_plan plan() {
         plan_on_one_axis(); // families that are soon known come first: others are left where they cannot be better
         if (options_.stage.pinned.empty()) plan_others();
-        end_search();
-        try_best();
         return concluded();
     }
 
@@ -138,13 +136,11 @@ public:
         if (auto const found = obstacles_to_micro_batches(indexed_);
             draft.micro_batches > 1 && (found.statistic || found.operation)) {
             reason_ = "micro-batches do not compute what the whole batch does";
-            end_search();
             return concluded();
         }
         layers_ = layers;
         best_ = in_full(draft, stage_effort::groups);
         reason_ = best_.reason;
-        end_search();
         return concluded();
     }
 
@@ -166,10 +162,10 @@ private:
         return c;
     }
 
-    void end_search() { ended_ = {until_.reached(), until_.elapsed()}; }
-
-    /// Returns the best plan, with what is said of it.
+    /// Ends the search, and returns the best plan, with what is said of it.
     staged_plan concluded() {
+        ended_ = {until_.reached(), until_.elapsed()};
+        try_best();
         if (chosen_.exists()) {
             best_ = std::move(chosen_);
             for (auto& [name, f] : families_)

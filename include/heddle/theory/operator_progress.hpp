@@ -103,16 +103,13 @@ HEDDLE_INLINE operator_progress::set operator_progress::after(set const& s, oper
     set next = s;
     next.done[op] = true;
     if (is_preparation_[op]) return next;
-    auto const insert_or_erase = [&](operator_id o, bool inserts) {
-        auto const at = algorithm::lower_bound(next.ready, o);
-        bool const is_there = at != next.ready.end() && *at == o;
-        if (inserts && !is_there) next.ready.insert(at, o);
-        if (!inserts && is_there) next.ready.erase(at);
-    };
-    insert_or_erase(op, false);
+    std::erase(next.ready, op);
     for (auto t : program_->operators[op].results)
-        for (auto o : program_->tensors[t].consumers)
-            if (is_ready(o, next.done)) insert_or_erase(o, true);
+        for (auto o : program_->tensors[t].consumers) {
+            auto const at = algorithm::lower_bound(next.ready, o);
+            bool const is_there = at != next.ready.end() && *at == o;
+            if (!is_there && is_ready(o, next.done)) next.ready.insert(at, o);
+        }
     return next;
 }
 
