@@ -61,6 +61,7 @@ struct plan_arguments {
     std::optional<double> time_limit, memory_limit;
     std::optional<std::size_t> label_limit;
     double optimizer_bytes = 8;
+    std::string recompute;
     bool master_weights = true;
     /// Of stages: whether devices compute while they send.
     bool sends_beside = false;

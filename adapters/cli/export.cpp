@@ -65,7 +65,9 @@ struct told_plan {
     /// Samples of an iteration, and the parts that follow each other.
     std::int64_t batch = 0, micro_batches = 1;
     /// What enters a micro-batch's stages is all that is kept of it.
-    bool recomputes = false;
+    recomputation recomputes = recomputation::none;
+    /// The most regions of a stage that are recomputed one after another.
+    int regions = 1;
     training_options training;
 
     [[nodiscard]] std::size_t stages() const { return parameters.size(); }
@@ -216,7 +218,9 @@ told_plan told(exported_plan const& whole) {
     });
     t.recomputes = common_to_stages(
         whole, [](plan const& p) { return p.provenance.training.recomputes; },
-        [](std::string const& s) { return "of stages 0 and " + s + " one recomputes its activations alone"; });
+        [](std::string const& s) { return "stages 0 and " + s + " recompute their activations in other ways"; });
+    for (auto const* stage : whole.stages)
+        for (auto const& tensor : stage->tensors) t.regions = std::max(t.regions, tensor.region + 1);
     return t;
 }
 
@@ -316,10 +320,13 @@ std::string megatron(told_plan const& t) {
             layout += (s ? "|" : "") + (blocks[s] > 0 ? "t*" + std::to_string(blocks[s]) : "");
         add("--pipeline-model-parallel-layout", '"' + layout + "L\"");
     }
-    if (t.recomputes) { // of a stage what enters is kept alone
+    if (t.recomputes == recomputation::selective)
+        refuse("it recomputes what is cheap to make, which Megatron-LM chooses by modules");
+    if (t.recomputes == recomputation::full) { // regions of as many blocks as they have about
+        auto const most = std::ranges::max(blocks);
         add("--recompute-granularity", "full");
         add("--recompute-method", "uniform");
-        add("--recompute-num-layers", std::to_string(std::ranges::max(blocks)));
+        add("--recompute-num-layers", std::to_string((most + t.regions - 1) / t.regions));
     }
     if (d.sharded == 1) add("--use-distributed-optimizer", "");
     if (d.sharded > 1) {
@@ -333,7 +340,8 @@ std::string deepspeed(told_plan const& t) {
     if (t.stages() > 1) refuse("DeepSpeed's configuration does not say which layers a stage has");
     auto const& d = t.shared;
     require_one_storage(d);
-    if (t.recomputes) refuse("it recomputes activations, which DeepSpeed has in the model, not in the configuration");
+    if (t.recomputes != recomputation::none)
+        refuse("it recomputes activations, which DeepSpeed has in the model, not in the configuration");
     if (d.tensor > 1 || d.expert > 1)
         refuse("its parameters are cut for good, which DeepSpeed has in the model, not in the configuration");
     ordered_json out{{"train_batch_size", t.batch},
@@ -372,7 +380,7 @@ std::string torchtitan(told_plan const& t) {
     if (stages > 1) blocks_by_stage(t); // which refuses stages of parts of blocks
     auto const micro_batch = micro_batch_of(t);
     std::string text = "from torchtitan.config import " +
-                       std::string(t.recomputes ? "ActivationCheckpointConfig, " : "") +
+                       std::string(t.recomputes != recomputation::none ? "ActivationCheckpointConfig, " : "") +
                        "ParallelismConfig, TrainingConfig\n\nparallelism = ParallelismConfig(\n";
     auto const add = [&](std::string const& field, std::string const& value) {
         text += "    " + field + '=' + value + ",\n";
@@ -393,7 +401,10 @@ std::string torchtitan(told_plan const& t) {
     // Without a pipeline, gradients of as many local batches are added as the global one takes.
     auto const local = stages > 1 ? micro_batch * t.micro_batches : micro_batch;
     text += ")\n";
-    if (t.recomputes) text += "activation_checkpoint = ActivationCheckpointConfig(mode=\"full\")\n"; // by blocks
+    if (t.recomputes == recomputation::full) // by blocks
+        text += "activation_checkpoint = ActivationCheckpointConfig(mode=\"full\")\n";
+    if (t.recomputes == recomputation::selective)
+        text += "activation_checkpoint = ActivationCheckpointConfig(mode=\"selective\")\n";
     return text + "training = TrainingConfig(local_batch_size=" + std::to_string(local) +
            ", global_batch_size=" + std::to_string(t.batch) + ")\n";
 }
@@ -585,7 +596,7 @@ std::optional<expressible_strategy> nearest_strategy(any_plan& of, program const
     for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
     auto training = origin_of(of).training;
     training.micro_batches = training.accumulated = training.in_flight = 1;
-    training.recomputes = false;
+    training.recomputes = recomputation::none;
     for (auto& s : plan_strategies(model, c, training)) {
         s.plan.provenance = origin_of(of);
         s.plan.provenance.planner = "strategies";

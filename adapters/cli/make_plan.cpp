@@ -41,12 +41,19 @@ std::vector<segment_number> segments_of(program const& p, std::string const& tex
     return segments_from(p, split_at_commas(text));
 }
 
+recomputation recomputation_of(plan_arguments const& arguments) {
+    return arguments.recompute == "selective" ? recomputation::selective
+           : arguments.recompute == "full"    ? recomputation::full
+                                              : recomputation::none;
+}
+
 hap_options options_of(plan_arguments const& arguments, program const& p, attended_run& attended) {
     auto const& asked = arguments.hap;
     hap_options options;
     options.training = training_of(arguments);
     options.training.overlaps_gradients = asked.overlap;
     options.training.bucket = bytes(asked.bucket);
+    options.training.recomputes = recomputation_of(arguments);
     options.segments = segments_of(p, asked.segments);
     if (asked.mesh.empty()) options.pinned = form_rules_of(p, asked);
     auto const labels = arguments.label_limit.value_or(10'000);
@@ -75,6 +82,8 @@ joint_options joint_options_of(plan_arguments const& arguments, program const& p
     joint_options options;
     options.stage.pinned = form_rules_of(p, arguments.hap);
     options.stage.training = training_of(arguments);
+    options.stage.training.recomputes = recomputation_of(arguments);
+    options.recomputes = arguments.recompute.empty();
     options.stage.synthesis.search.limits.labels = 10'000;
     options.sends_beside = arguments.sends_beside;
     options.compares = arguments.compare;

@@ -112,6 +112,13 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         ->type_name("N")
         ->check(positive);
 
+    auto* const recomputed = command.add_option_group("recomputed", "Options of the planners hap and joint");
+    recomputed
+        ->add_option("--recompute", plan.recompute,
+                     "What of activations is made again for the backward pass: 'selective', what is cheap to make, or "
+                     "'full'; without it hap holds all, and joint does as memory asks")
+        ->check(CLI::IsMember({"none", "selective", "full"}));
+
     auto* const hap = command.add_option_group("hap", "Options of the planner hap");
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");
     hap->add_option("--mesh", plan.hap.mesh,
@@ -262,8 +269,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
                      "Of a profile: equal copies of a template of so many machines at most")
         ->check(positive);
 
-    command.parse_complete_callback([&command, &plan, joint, recorded, hap, forms, buckets, shown, hidup, limited,
-                                     pipelines, amp, ditto] {
+    command.parse_complete_callback([&command, &plan, joint, recorded, recomputed, hap, forms, buckets, shown, hidup,
+                                     limited, pipelines, amp, ditto] {
         plan.is_free = command.count("--planner") == 0;
         for (auto const* group : {hap, buckets, limited})
             for (auto const* option : group->get_options())
@@ -275,6 +282,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         };
         allow(*joint, {"joint"});
         allow(*recorded, {"amp", "joint"});
+        allow(*recomputed, {"hap", "joint"});
         if (plan.planner == "joint" && plan.record) {
             if (plan.out.empty()) throw CLI::ValidationError("--record", "needs --out, beside which plans are written");
             if (!plan.cache.empty()) throw CLI::ValidationError("--record", "is not for plans from a --cache");

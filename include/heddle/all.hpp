@@ -80,6 +80,7 @@
 #include <heddle/theory/operator_progress.hpp>
 #include <heddle/theory/preparations.hpp>
 #include <heddle/theory/product_form.hpp>
+#include <heddle/theory/recomputation.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>
 #include <heddle/theory/restorations.hpp>
@@ -204,6 +205,7 @@
 #include <heddle/synthesis/program_profile.hpp>
 #include <heddle/synthesis/proof.hpp>
 #include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/recomputed_plans.hpp>
 #include <heddle/synthesis/relaxation_bounds.hpp>
 #include <heddle/synthesis/segments.hpp>
 #include <heddle/synthesis/stage_bounds.hpp>
@@ -217,6 +219,7 @@
 
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
+#include <heddle/planner/draft_planner.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/joint.hpp>

@@ -136,6 +136,8 @@ public:
         for (std::size_t t = 0, n = segment * types; t < types; ++t, ++n) {
             stages.take(s, step_part::forward, n, kernel_work(model_, s.forward, kernel_of(s, false), t, split));
             stages.take(s, step_part::backward, n, kernel_work(model_, s.backward, kernel_of(s, true), t, split));
+            if (s.runs_again)
+                stages.take(s, step_part::backward, n, kernel_work(model_, s.forward, kernel_of(s, false), t, split));
             stages.take(s, step_part::update, n, kernel_work(model_, s.deferred, kernel_of(s, true), t, false));
             stages.take(s, step_part::update, n,
                         {times(model_.part_of_update(), affine{s.update.whole.value / model_.bandwidth(t),
@@ -146,7 +148,7 @@ public:
                         {times(model_.part_of_update(), inside_line(model_, s.inside_update, t))});
         }
         add_memory(s.stored, segment);
-        add_memory(s.saved, segment);
+        add_memory(s.counted * s.saved, segment);
     }
     void add(saved_tensor const& s) { add_memory(s.held, segment_of(s.share)); }
 

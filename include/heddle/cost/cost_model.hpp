@@ -317,10 +317,12 @@ public:
         for (std::size_t k = 0; k < class_count(); ++k) {
             double const mine = split ? (*share)[k] : 1;
             cost.forward.push_back(time(s.forward, k, kernel_of(s, false), split, mine));
-            cost.backward.push_back(time(s.backward, k, kernel_of(s, true), split, mine));
+            cost.backward.push_back(time(s.backward, k, kernel_of(s, true), split, mine) +
+                                    (s.runs_again ? cost.forward.back() : 0));
             cost.update.push_back(time(s.deferred, k, kernel_of(s, true), false, 1) +
                                   at(s.update, mine) / bandwidth(k) * part_of_update_);
-            cost.memory.push_back(at(on_member(s.stored, k, mine), mine) + at(on_member(s.saved, k, mine), mine));
+            cost.memory.push_back(at(on_member(s.stored, k, mine), mine) +
+                                  s.counted * at(on_member(s.saved, k, mine), mine));
             if (classes_[k].group_size == 1) continue;
             cost.forward.back() += time(s.inside_forward, k, mine);
             cost.backward.back() += time(s.inside_backward, k, mine);

@@ -24,6 +24,10 @@ namespace heddle {
 [[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, product_form const& f, mesh const& m) {
     return part_inside(f, m) * held_bytes(tensor, f[0]);
 }
+[[nodiscard]] inline holding saved_bytes(indexed_program const& p, tensor_id t, product_form const& f, mesh const& m,
+                                         int micro_batches) {
+    return part_inside(f, m) * saved_bytes(p, t, f[0], micro_batches);
+}
 
 /// Returns the costs of an instruction of a mesh program for the classes of the outermost axis; each stands for the
 /// devices of a slice, which are a device group. Work, memory and the bytes of transfers are those of one device, so
@@ -98,6 +102,7 @@ HEDDLE_INLINE step_work mesh_step::made() {
     int lines = 1;
     for (axis_number a = 1; a < mesh_.axis_count(); ++a) lines *= static_cast<int>(mesh_.size(a));
     for_each_transfer(s_, [&](transfer& t) { t.lines = lines; });
+    run_again(p_, i_.axes[0], options_, s_);
     if (options_.interleaves()) interleave(p_, i_.axes[0], options_.micro_batches, part, s_);
     else if (!is_for_use) accumulate(p_, i_.axes[0], options_, part, s_);
     return std::move(s_);

@@ -12,6 +12,7 @@
 #include <heddle/search/state_graph.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/loose_links.hpp>
+#include <heddle/theory/recomputation.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -305,6 +306,11 @@ private:
         auto const here = [&](share_ref ref) -> decltype(auto) {
             return shares(share_ref{space_.at(op, ref.tensor), ref.factor});
         };
+        // Parameters that are unsharded to run again stay until their region is through.
+        auto const region = op < space_.program().operators.size()
+                                ? region_of(space_.program(), static_cast<operator_id>(op))
+                                : no_region;
+        double const copies = training_.runs_again(region) ? space_.program().counted_of(region) : 0;
         for (auto a : moves) {
             auto const& move = space_.moves()[a];
             auto& p = prices_.emplace_back();
@@ -332,14 +338,14 @@ private:
                     work_[at + k] += times * cost.forward[k];
                     update_[at + k] += cost.update[k];
                     backward_work_[at + k] += times * cost.backward[k];
-                    memory_[at + k] += cost.memory[k];
+                    memory_[at + k] += cost.memory[k] + copies * cost.transient;
                 }
             }
             for (auto const& [t, f] : move.saved) {
-                auto const [bytes_held, share] =
-                    held ? held(t, f)
-                         : std::pair(saved_bytes(space_.program().tensors[t], f, training_.held()),
-                                     f.is_shard() ? share_ref{t, f.factor()} : share_ref{});
+                auto const [bytes_held, share] = held
+                                                     ? held(t, f)
+                                                     : std::pair(saved_bytes(space_.program(), t, f, training_.held()),
+                                                                 f.is_shard() ? share_ref{t, f.factor()} : share_ref{});
                 for (std::size_t k = 0; k < classes; ++k) {
                     double const part = share.is_split() ? here(share)[k] : 1;
                     memory_[at + k] += cost_model::at(model_.on_member(bytes_held, k, part), part);

@@ -74,9 +74,8 @@ struct training_options {
     /// If set, gradients are copied into the buffers of their collectives, scaled there, and copied back before the
     /// update, as trainers do that reduce several at once.
     bool copies_gradients = false;
-    /// If set, of a micro-batch in flight what enters the program is held alone, and its backward pass begins with
-    /// another forward pass.
-    bool recomputes = false;
+    /// What is not held until the backward pass, but made again for it, region by region.
+    recomputation recomputes = recomputation::none;
     /// Gradients of one kind are reduced together in buckets of this size. A larger gradient is reduced alone; if the
     /// size is zero, all are.
     bytes bucket{25e6};
@@ -94,7 +93,9 @@ struct training_options {
     named_accumulator accumulator{};
     [[nodiscard]] bool interleaves() const { return micro_batches > 1; }
     /// Returns of how many micro-batches activations are held.
-    [[nodiscard]] int held() const { return interleaves() ? micro_batches : recomputes ? 1 : in_flight; }
+    [[nodiscard]] int held() const { return interleaves() ? micro_batches : in_flight; }
+    /// Tells whether a region is made again. The last one is still there if one micro-batch is in flight.
+    [[nodiscard]] bool runs_again(region_number region) const { return region > 0 || (region == 0 && in_flight > 1); }
     [[nodiscard]] gradient_reduction reduction() const { return {bucket, 1.0 / accumulated}; }
     /// Bytes of what the optimiser holds per parameter element of this type.
     [[nodiscard]] double state_bytes_per_element(element_type type) const {
@@ -155,12 +156,16 @@ void communicate_inside(indexed_program const& p, instruction::compute const& i,
 void interleave(indexed_program const& p, instruction const& i, int count, double part, step_work& s);
 
 /// Makes the costs of one micro-batch of those that are added up before an update. Inputs of those in flight are held,
-/// and their activations unless these are recomputed, and sufficient factors of all, which wait for the end. Parameters
+/// their activations unless these are made again, and sufficient factors of all, which wait for the end. Parameters
 /// are gathered once and stay; a gradient is read twice and written for each that is added, in the form in which it
 /// waits for its reduction, and once more as it is stored. `part` is what axes inside leave to each device, of a source
 /// or of what it is converted to.
 void accumulate(indexed_program const& p, instruction const& i, training_options const& options, double part,
                 step_work& s);
+
+/// Notes with which region a step runs again, and adds the transfers of that. Statistics and rows that others sent are
+/// known then.
+void run_again(indexed_program const& p, instruction const& i, training_options const& options, step_work& s);
 
 /// Takes off what device groups do for a collective, and what they do among themselves.
 void leave_groups(step_work& s);
@@ -465,11 +470,12 @@ HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, tr
                               double part, step_work& s) {
     auto const* const change = i.change();
     if (!change || !p.tensors[change->tensor].is_parameter()) {
-        s.saved = static_cast<double>(options.held()) * s.saved;
+        if (s.region == no_region) s.saved = static_cast<double>(options.held()) * s.saved;
         if (i.is<instruction::read>() && p.tensors[change->tensor].info.role == tensor_role::input)
             s.stored = static_cast<double>(options.in_flight) * s.stored;
         for (auto const& factor : s.deferred_transfers)
-            s.saved.split += (options.accumulated - options.held()) * factor.size;
+            if (s.region == no_region) s.saved.split += (options.accumulated - options.held()) * factor.size;
+            else s.stored.split += options.accumulated * factor.size;
         return;
     }
     auto const& tensor = p.tensors[change->tensor];
@@ -493,6 +499,20 @@ HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, tr
     if (tensor.has_cotangent && (is_read || is_reduced)) s.update += (3.0 * (options.accumulated - 1)) * had;
 }
 
+HEDDLE_INLINE void run_again(indexed_program const& p, instruction const& i, training_options const& options,
+                             step_work& s) {
+    auto const* const convert = i.as<instruction::convert>();
+    auto const* const compute = i.as<instruction::compute>();
+    if (!convert && !compute) return;
+    s.region = p.tensors[convert ? convert->tensor : p.operators[compute->op].results.front()].region;
+    s.counted = p.counted_of(s.region);
+    s.runs_again = options.runs_again(s.region);
+    if (!s.runs_again || !convert) return;
+    auto const also = [](auto const& from, auto& to) { to.insert(to.end(), from.begin(), from.end()); };
+    also(s.forward_transfers, s.backward_transfers);
+    also(s.inside_forward, s.inside_backward);
+}
+
 } // namespace heddle::detail
 
 namespace heddle {
@@ -504,6 +524,7 @@ HEDDLE_INLINE step_work make_step(indexed_program const& p, instruction const& i
                           },
                           [&](auto const& other) { return detail::step_of(p, other); });
     if (!p.is_split_inside) detail::leave_groups(s);
+    detail::run_again(p, i, options, s);
     if (options.interleaves()) detail::interleave(p, i, options.micro_batches, 1, s);
     else detail::accumulate(p, i, options, 1, s);
     return s;

@@ -44,16 +44,15 @@ struct overlap {
 
 [[nodiscard]] overlap overlap_of(timeline const& t, std::size_t device);
 
-/// Runs the steps forward, twice if they are recomputed, their adjoints backward, the deferred collectives and the
-/// update, each device on its own clock. A collective starts when the last device reaches it. Deferred collectives
-/// follow the backward pass or, if gradients overlap, queue on a channel of their own when their step's adjoint is
-/// done, and pause for the others. `model` has one class per device. `gradients` says for each step the seconds of the
-/// gradients' collective that is sent after it; if it is empty, each gradient has its own. The total is that of
-/// `serial` or `overlapped` up to rounding.
+/// Runs the steps forward, their adjoints backward, each after the step itself if that runs again, the deferred
+/// collectives and the update, each device on its own clock. A collective starts when the last device reaches it.
+/// Deferred collectives follow the backward pass or, if gradients overlap, queue on a channel of their own when their
+/// step's adjoint is done, and pause for the others. `model` has one class per device. `gradients` says for each step
+/// the seconds of the gradients' collective that is sent after it; if it is empty, each gradient has its own. The total
+/// is that of `serial` or `overlapped` up to rounding.
 template <class Shares>
 [[nodiscard]] timeline run_serial(std::span<step_work const> steps, cost_model const& model, Shares const& shares,
-                                  bool overlaps_gradients = false, std::span<double const> gradients = {},
-                                  bool recomputes = false) {
+                                  bool overlaps_gradients = false, std::span<double const> gradients = {}) {
     using phase = timeline_event::phase;
     timeline result;
     std::vector<double> clock(model.class_count(), 0.0);
@@ -90,13 +89,17 @@ template <class Shares>
     };
     std::vector<step_cost> costs;
     for (auto const& s : steps) costs.push_back(model.price(s, shares));
-    for (int passes = recomputes ? 2 : 1; passes-- > 0;)
-        for (std::size_t n = 0; n < steps.size(); ++n) {
-            communicate(n, phase::forward, steps[n].forward_transfers);
-            work(n, phase::forward, costs[n].forward);
-        }
+    for (std::size_t n = 0; n < steps.size(); ++n) {
+        communicate(n, phase::forward, steps[n].forward_transfers);
+        work(n, phase::forward, costs[n].forward);
+    }
     for (std::size_t n = steps.size(); n-- > 0;) {
-        work(n, phase::backward, costs[n].backward);
+        auto adjoint = costs[n].backward;
+        if (steps[n].runs_again) {
+            work(n, phase::forward, costs[n].forward);
+            for (std::size_t d = 0; d < adjoint.size(); ++d) adjoint[d] -= costs[n].forward[d];
+        }
+        work(n, phase::backward, adjoint);
         communicate(n, phase::backward, steps[n].backward_transfers);
         if (overlaps_gradients) communicate(n, phase::gradient, steps[n].deferred_transfers);
     }

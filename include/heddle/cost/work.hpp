@@ -126,6 +126,12 @@ struct step_work {
     holding stored;
     /// What is saved for the backward pass beside whole operands and results.
     holding saved;
+    /// The region with which it runs again in the backward pass; what it saves, the region has at that time alone. The
+    /// last region is made again only if several micro-batches are in flight.
+    region_number region = no_region;
+    bool runs_again = false;
+    /// How much of what it saves a search counts; see `count_regions`.
+    double counted = 1;
     /// The copy of an unsharded parameter, or its gradient, which exists while its operator runs; see
     /// `momentary_memory`.
     bytes transient;
@@ -154,9 +160,16 @@ template <class Tensor>
 [[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, tensor_form f) {
     return held_bytes(tensor.info.size(), f, samples_of(tensor, f));
 }
-/// Returns the bytes saved for all micro-batches, from the tensor of one of them; a parameter is saved once.
-[[nodiscard]] inline holding saved_bytes(indexed_tensor const& tensor, tensor_form f, int micro_batches) {
-    return held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : micro_batches), f, samples_of(tensor, f));
+/// Returns how often a search counts a tensor of one micro-batch as saved: for all micro-batches. A parameter is saved
+/// once, and what is made again is saved for one micro-batch and region.
+[[nodiscard]] inline double times_saved(indexed_program const& p, tensor_id t, int micro_batches) {
+    auto const& tensor = p.tensors[t];
+    if (tensor.is_parameter()) return 1;
+    return tensor.region != no_region ? p.counted_of(tensor.region) : micro_batches;
+}
+[[nodiscard]] inline holding saved_bytes(indexed_program const& p, tensor_id t, tensor_form f, int micro_batches) {
+    auto const& tensor = p.tensors[t];
+    return held_bytes(tensor.info.size() * times_saved(p, t, micro_batches), f, samples_of(tensor, f));
 }
 
 } // namespace heddle

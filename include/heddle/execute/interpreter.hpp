@@ -323,6 +323,10 @@ private:
         s.acting().visit([&](instruction::read const& i) { read(s, i.tensor); },
                          [&](compute const& i) { run_forward(s, i.op); },
                          [&](instruction::reshard const& i) { values(i.tensor).drop(i.tensor, s.from()); },
+                         [&](instruction::unshard const& i) { // two operators that run again may share it
+                             if (!values(i.tensor).find(i.tensor, s.to()))
+                                 convert(i.tensor, s.from(), s.to(), s.step.forward_transfers);
+                         },
                          [&](form_change const& i) { // what is gathered once for several micro-batches is of the update
                              auto const& sent = s.step.forward_transfers;
                              convert(i.tensor, s.from(), s.to(), sent.empty() ? s.step.update_transfers : sent);
@@ -420,7 +424,10 @@ private:
                     cotangents(t).drop(t, s.result(k));
                 }
             },
-            [&](instruction::reshard const& i) { convert(i.tensor, s.to(), s.from(), s.step.backward_transfers); },
+            [&](instruction::reshard const& i) { // what runs again may have it there
+                if (!values(i.tensor).find(i.tensor, s.from()))
+                    convert(i.tensor, s.to(), s.from(), s.step.backward_transfers);
+            },
             [&](form_change const& i) {
                 values(i.tensor).drop(i.tensor, s.to());
                 if (gradients_.is_in_bucket(n)) return;

@@ -50,6 +50,9 @@ HEDDLE_INLINE indexed_program index_for(program const& p, plan const& what) {
         return index_program(micro_batch_of(p, what.provenance.training.micro_batches), what.segments);
     auto indexed = index_program(p, what.segments);
     if (what.has_groups()) split_inside(indexed);
+    auto next = what.tensors.begin();
+    for (auto& t : indexed.tensors)
+        if (next != what.tensors.end()) t.region = next++->region;
     return indexed;
 }
 

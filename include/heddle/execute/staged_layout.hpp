@@ -129,6 +129,7 @@ HEDDLE_INLINE void staged_layout::take(plan const& what, program_part const& par
         to.factors = mine.tensors[t].factors;
         to.is_contiguous = mine.tensors[t].is_contiguous;
         to.inside = mine.tensors[t].inside;
+        to.region = mine.tensors[t].region;
     }
     for (operator_id o = 0; o < part.operators.size(); ++o) {
         auto& to = into.indexed.operators[part.operators[o]];
@@ -206,29 +207,34 @@ HEDDLE_INLINE detail::rank_program staged_layout::program_of(std::size_t number)
     };
     using kind = detail::rank_turn::kind;
     auto& turns = result.turns;
+    detail::region_turns const regions(here.plan, p);
+    auto const remake = [&](kind what, std::size_t last, std::size_t m) {
+        if (last < first) return;
+        for (auto const n : regions.at(last - first)) turns.push_back({what, first + n, m});
+    };
     auto const forward = [&](bool once, std::size_t m) {
-        for (std::size_t n = 0; n < steps.size(); ++n)
+        std::optional<std::size_t> last; // what leaves may be of its region, and is there until it is sent
+        for (std::size_t n = 0; n < steps.size(); ++n) {
             if (is_once(n) == once) turns.push_back({kind::forward, n, m});
+            if (once) continue;
+            if (n >= first && regions.is_last(n - first)) last = n;
+            else remake(kind::drop, n, m);
+        }
+        if (last) remake(kind::drop, *last, m);
     };
     auto const backward = [&](bool once, std::size_t m) {
-        for (std::size_t n = steps.size(); n-- > 0;)
+        for (std::size_t n = steps.size(); n-- > 0;) {
+            if (!once) remake(kind::forward, n, m);
             if (is_once(n) == once) turns.push_back({kind::backward, n, m});
-    };
-    // What a recomputed micro-batch has received stays; all else that it made is dropped, and made again.
-    auto const remake = [&](kind what, std::size_t m) {
-        if (!here.plan.provenance.training.recomputes) return;
-        for (std::size_t n = first; n < first + here.plan.steps.size(); ++n)
-            if (!is_once(n)) turns.push_back({what, n, m});
+        }
     };
     forward(true, detail::rank_turn::all);
     for (auto const& pass : one_f_one_b{}.passes(number, {stages(), static_cast<std::int64_t>(micro_batches_)})) {
         auto const m = static_cast<std::size_t>(pass.micro_batch);
         if (pass.is_forward) {
             forward(false, m);
-            remake(kind::drop, m);
             continue;
         }
-        remake(kind::forward, m);
         backward(false, m);
         if (micro_batches_ > 1) turns.push_back({kind::end, 0, m});
     }

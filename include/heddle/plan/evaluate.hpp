@@ -149,6 +149,7 @@ template <time_accumulator Accumulator>
 
 #include <heddle/cost/mesh_step.hpp>
 #include <heddle/plan/buckets.hpp>
+#include <heddle/plan/detail/region_memory.hpp>
 
 namespace heddle {
 
@@ -357,11 +358,13 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     std::vector<memory_terms> of_class(model.class_count());
     std::vector<step_cost> prices, without_inside;
     momentary_memory momentary;
+    detail::region_memory regions(p.steps.size(), model.class_count());
     auto const mesh = p.mesh();
     bool const is_inside =
         algorithm::any_of(p.steps, [](plan_step const& s) { return detail::communicates_inside(s.step); });
     for (auto const& s : p.steps) {
         auto const& price = prices.emplace_back(model.price(s.step, shares));
+        regions.next(s);
         if (is_inside)
             without_inside.push_back(
                 detail::communicates_inside(s.step) ? model.price(detail::without_inside(s.step), shares) : price);
@@ -388,8 +391,9 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
             }
             auto const* const convert = s.acting().as<instruction::convert>();
             bool const is_gradient = convert && p.tensors[convert->tensor].role == tensor_role::parameter;
-            (is_gradient ? memory.gradients : memory.activations) +=
-                cost_model::at(model.on_member(s.step.saved, k, share), share);
+            double const saved = cost_model::at(model.on_member(s.step.saved, k, share), share);
+            if (s.step.region != no_region) regions.add(s.step.region, k, saved);
+            else (is_gradient ? memory.gradients : memory.activations) += saved;
             for (auto const& [t, form] : s.saved) {
                 tensor_form const f = form[0];
                 auto const& tensor = p.tensors[t];
@@ -397,6 +401,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
                 holding const held = part_inside(form, mesh) * held_bytes(tensor.size(), f, samples_of(tensor, f));
                 double const bytes_held = cost_model::at(model.on_member(held, k, part), part);
                 if (tensor.role == tensor_role::parameter) memory.parameters += bytes_held;
+                else if (tensor.region != no_region) regions.add(tensor.region, k, bytes_held);
                 else memory.activations += activations * bytes_held;
             }
         }
@@ -405,10 +410,6 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     auto const timed = [&](std::vector<step_cost> of) {
         for (std::size_t n = 0; n < of.size(); ++n)
             if (p.steps[n].step.reduces_gradients()) of[n].deferred = gradients_sent[n].seconds;
-        if (training.recomputes) { // the forward pass comes twice
-            auto const again = detail::forward_passes(of);
-            of.insert(of.begin(), again.begin(), again.end());
-        }
         return detail::time_by(training, model.class_count(), of, p.stages);
     };
     cost.time = timed(std::move(prices));
@@ -418,6 +419,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
         cost.time.update_inside = cost.time.update - alone.update;
     }
     for (std::size_t k = 0; k < model.class_count(); ++k) {
+        of_class[k].activations += regions.most(k);
         of_class[k].communication = momentary.most();
         cost.fits = cost.fits && of_class[k].total() <= model.memory_limit(k);
     }
@@ -433,7 +435,7 @@ HEDDLE_INLINE timeline run_serial(plan const& p, cluster const& c) {
     std::vector<double> gradients;
     for (auto const& sent : gradient_collectives(p, model, shares)) gradients.push_back(sent.seconds);
     auto const& training = p.provenance.training;
-    return run_serial(steps, model, shares, training.overlaps_gradients, gradients, training.recomputes);
+    return run_serial(steps, model, shares, training.overlaps_gradients, gradients);
 }
 
 } // namespace heddle

@@ -348,6 +348,7 @@ HEDDLE_INLINE plan plan_on_mesh(indexed_program const& program, mesh_program con
                            make_step(program, i, what.mesh, training),
                            saved.by(i),
                            {i.axes.begin() + 1, i.axes.end()}});
+    for (auto& s : p.steps) s.step.counted = 1;
     return p;
 }
 

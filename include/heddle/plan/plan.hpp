@@ -35,6 +35,8 @@ struct plan_tensor {
     std::vector<heddle::factor> factors;
     /// The factor that device groups cut among their devices, or `no_factor`.
     factor_number inside = no_factor;
+    /// The region in which the value is made again, if it is not kept for the backward pass.
+    region_number region = no_region;
     [[nodiscard]] bytes size() const { return tensor_info{name, shape, type, role, trainable}.size(); }
 };
 
@@ -244,7 +246,7 @@ HEDDLE_INLINE plan blank_plan(indexed_program const& program) {
     plan p;
     for (auto const& t : program.tensors)
         p.tensors.push_back(
-            {t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
+            {t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside, t.region});
     for (auto const& o : program.operators) p.operators.push_back(o.name);
     if (segment_count(program) > 1)
         for (auto const& o : program.operators) p.segments.push_back(o.segment);

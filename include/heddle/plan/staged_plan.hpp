@@ -352,7 +352,7 @@ HEDDLE_INLINE double forward_part(plan const& p, cluster const& c) {
         return clock.total(label);
     };
     double const once = extended(forward);
-    if (!p.provenance.training.recomputes) label = clock.initial();
+    label = clock.initial();
     double const passes = extended(prices);
     return passes > 0 ? once / passes : 1;
 }

@@ -41,6 +41,10 @@ public:
 private:
     void check_tables();
 
+    /// Checks that what an operator makes and uses of values that are made again is of one region, and that it makes
+    /// all of its results again or none.
+    void check_regions() const;
+
     /// An unsharded copy is made for one stage, so a stage must begin after the computation before.
     [[nodiscard]] bool unshards_in_time(std::size_t n) const;
 
@@ -145,8 +149,15 @@ HEDDLE_TEMPLATE verification verify(program const&, plan const&);
 #include <heddle/cost/step.hpp>
 #include <heddle/theory/batch.hpp>
 #include <heddle/theory/mesh_instruction.hpp>
+#include <heddle/theory/operator_kinds.hpp>
+#include <heddle/theory/recomputation.hpp>
 
 namespace heddle::detail {
+
+/// Tells whether a plan makes values again for the backward pass.
+[[nodiscard]] inline bool has_regions(plan const& p) {
+    return algorithm::any_of(p.tensors, [](plan_tensor const& t) { return t.region != no_region; });
+}
 
 HEDDLE_INLINE void plan_verifier::check() {
     check_tables();
@@ -198,6 +209,7 @@ HEDDLE_INLINE void plan_verifier::check_tables() {
         for (std::size_t n = 0; n < plan_.steps.size(); ++n)
             require(!plan_.steps[n].instruction.is<instruction::unshard>() || unshards_in_time(n),
                     "step " + std::to_string(n) + ": a parameter is unsharded within a stage");
+    if (has_regions(plan_)) check_regions();
     require(plan_.segments.empty() || plan_.segments.size() == plan_.operators.size(),
             "there is not one segment per operator");
     for (std::size_t o = 0; o < plan_.operators.size(); ++o) {
@@ -206,6 +218,28 @@ HEDDLE_INLINE void plan_verifier::check_tables() {
         require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" +
                                                                       plan_.operators[o] + "' in the plan and '" +
                                                                       program_.operators[o].name + "' in the model");
+    }
+}
+
+HEDDLE_INLINE void plan_verifier::check_regions() const {
+    auto const& training = plan_.provenance.training;
+    require(training.recomputes != recomputation::none && !training.interleaves(),
+            "values that are made again, but its training recomputes none");
+    for (auto const& t : plan_.tensors)
+        require(t.region >= no_region && (t.region == no_region || t.role == tensor_role::value),
+                "'" + t.name + "' is no value that can be made again");
+    for (operator_id o = 0; o < program_.operators.size(); ++o) {
+        auto const& op = program_.operators[o];
+        auto const region = region_of(program_, o);
+        for (auto t : op.results)
+            require(program_.tensors[t].region == program_.tensors[op.results.front()].region,
+                    "'" + op.name + "' makes a part of its results again");
+        for_each_tensor(op, [&](tensor_id t) {
+            auto const other = program_.tensors[t].region;
+            require(other == no_region || other == region, "'" + op.name + "' is of regions " + std::to_string(region) +
+                                                               " and " + std::to_string(other) +
+                                                               ", which are not made again together");
+        });
     }
 }
 
@@ -425,10 +459,13 @@ HEDDLE_INLINE bool plan_verifier::is_stored(tensor_id t, tensor_form f) const {
 namespace heddle {
 
 HEDDLE_INLINE verification verify(indexed_program const& program, plan const& p) {
-    indexed_program grouped;
-    bool const is_regrouped = p.has_groups() && !program.is_split_inside;
-    if (is_regrouped) split_inside(grouped = program);
-    detail::plan_verifier verifier(is_regrouped ? grouped : program, p);
+    indexed_program planned;
+    bool const is_regrouped = p.has_groups() && !program.is_split_inside, has_regions = detail::has_regions(p);
+    if (is_regrouped || has_regions) planned = program;
+    if (is_regrouped) split_inside(planned);
+    if (has_regions && p.tensors.size() == planned.tensors.size())
+        for (tensor_id t = 0; t < p.tensors.size(); ++t) planned.tensors[t].region = p.tensors[t].region;
+    detail::plan_verifier verifier(is_regrouped || has_regions ? planned : program, p);
     try {
         verifier.check();
         return {};

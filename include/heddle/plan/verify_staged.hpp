@@ -96,8 +96,6 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
                                    std::to_string(held) + " of " + std::to_string(what.micro_batches)};
             if (!what.is_plain() && training.interleaves())
                 return {false, place + "has micro-batches that take turns, expected them in one stage alone"};
-            if (training.recomputes && (what.is_plain() || training.interleaves()))
-                return {false, place + "recomputes activations, expected that only where several micro-batches pass"};
             if (what.micro_batches > 1 && training.overlaps_gradients)
                 return {false, place + "overlaps gradients, expected that only of one micro-batch"};
             if (auto const checked = verify(what.is_plain() ? p : parts[s].program, stage.plan); !checked)

@@ -196,6 +196,17 @@ HEDDLE_INLINE std::string devices_text(std::vector<std::string> const& types, st
     return text + " (" + ranges_text(numbers) + ")";
 }
 
+/// Returns what a plan recomputes for the backward pass; it is empty if nothing.
+[[nodiscard]] HEDDLE_INLINE std::string recomputed(plan const& p) {
+    auto const how = p.provenance.training.recomputes;
+    if (how == recomputation::none) return {};
+    std::set<region_number> regions;
+    for (auto const& t : p.tensors)
+        if (p.provenance.training.runs_again(t.region)) regions.insert(t.region);
+    return (how == recomputation::full ? "activations, in " : "activations that are cheap to make, in ") +
+           count(regions.size(), "region");
+}
+
 HEDDLE_INLINE plan_word word_of_stage(planned_stage const& s, std::string const& label) {
     std::vector<std::string> types;
     for (auto const& d : s.plan.devices) types.insert(types.end(), static_cast<std::size_t>(d.group_size), d.type);
@@ -203,7 +214,7 @@ HEDDLE_INLINE plan_word word_of_stage(planned_stage const& s, std::string const&
     if (s.devices.size() > 1) text += ": " + ways_text(s.plan);
     if (s.plan.is_on_mesh()) text += " on a mesh of " + to_string(s.plan.mesh());
     if (auto const shares = shares_text(s.plan); shares.starts_with("uneven")) text += "; " + shares;
-    if (s.plan.provenance.training.recomputes) text += "; recomputes activations";
+    if (auto const again = recomputed(s.plan); !again.empty()) text += "; recomputes " + again;
     return {label, text};
 }
 
@@ -281,6 +292,7 @@ HEDDLE_INLINE std::vector<plan_word> words_of(plan const& p) {
             words.push_back({name, detail::count(of.parameters, "parameter") + ", " + detail::fixed(of.size / 1e9, 3) +
                                        " GB" + (of.meaning.empty() ? "" : ": " + of.meaning)});
     detail::add_sequence_words(words, p);
+    if (auto again = detail::recomputed(p); !again.empty()) words.push_back({"recomputed", std::move(again)});
     if (int const parts = p.provenance.training.micro_batches; parts > 1)
         words.push_back({"in turn", std::to_string(parts) + " micro-batches: one communicates while another computes"});
     return words;

@@ -149,6 +149,8 @@ HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole
         fail(*statistic, "has statistics of the whole batch, which parts of it one after the other have others of, "
                          "expected none, unless those are allowed");
     auto planning = options.planning;
+    if (planning.training.recomputes != recomputation::none)
+        throw input_error("training, recomputes", "is set, but micro-batches that take turns hold their activations");
     planning.training.micro_batches = options.micro_batches;
     planning.training.turn = options.turn;
     if (has_groups(c))

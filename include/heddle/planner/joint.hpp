@@ -9,6 +9,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/staged_plan.hpp>
+#include <heddle/planner/draft_planner.hpp>
 #include <heddle/planner/stage_planner.hpp>
 #include <heddle/synthesis/draft_pipelines.hpp>
 
@@ -19,6 +20,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -32,6 +34,8 @@ struct joint_options {
     planning_options stage{};
     /// Whether devices compute while they send to other stages.
     bool sends_beside = false;
+    /// Whether activations may be recomputed, where these leave little memory. If `stage.training` asks for it, all are.
+    bool recomputes = true;
     /// How many drafts of pipelines are planned in full, of those from profiles and of those from bounds each.
     std::size_t drafts = 4;
     /// How many of these are planned on meshes too.
@@ -106,14 +110,12 @@ staged_plan find_plan(Program const&, cluster const&, Solver&&, joint_options co
 #include <heddle/plan/staged_terms.hpp>
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/ditto.hpp>
-#include <heddle/program/program_part.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/pipeline_bound.hpp>
 #include <heddle/synthesis/stage_bounds.hpp>
 #include <heddle/synthesis/turn_bounds.hpp>
 #include <heddle/synthesis/work_bound.hpp>
 #include <heddle/theory/micro_batch.hpp>
-#include <heddle/theory/rescale.hpp>
 
 namespace heddle::detail {
 
@@ -124,11 +126,15 @@ class joint_planner {
 public:
     joint_planner(program const& p, cluster const& c, stage_planners const& planners, joint_options const& options)
         : program_(p), cluster_(checked(c)), fast_cluster_(with_links_within_measured(c)), options_(options),
-          until_(options.limits), indexed_(index_program(p)), places_(c), stages_(c, planners, options.stage, until_) {}
+          until_(options.limits), indexed_(index_program(p)), places_(c),
+          stages_(c, planners, options.stage, until_, options.recomputes),
+          drafts_(p, indexed_, c, stages_, options.stage.training, options.sends_beside) {}
 
     staged_plan plan() {
         plan_on_one_axis(); // families that are soon known come first: others are left where they cannot be better
+        is_tight_ = !best_.exists() || is_tight(best_.stages.front().plan);
         if (options_.stage.pinned.empty()) plan_others();
+        else plan_pinned_recomputed();
         return concluded();
     }
 
@@ -148,6 +154,9 @@ private:
     /// Plans the families of which a pin, which is a form on one axis of all devices, says nothing.
     void plan_others() {
         plan_pipelines();
+        find_bounds();
+        plan_accumulated();
+        plan_recomputed();
         find_bounds();
         plan_in_turns();
         plan_on_mesh();
@@ -228,7 +237,7 @@ private:
         auto const& training = options_.stage.training;
         bool const is_plain = training.accumulator.name.empty() && !training.overlaps_gradients;
         if (!is_plain || !best_.exists() || until_.is_over()) return;
-        if (layers_.size() < 2) layers_ = layers_at(indexed_, {0, static_cast<operator_id>(indexed_.operators.size())});
+        find_layers();
         stage_bounds_.emplace(program_, fast_cluster_, layers_, options_.stage, until_);
         if (!stage_bounds_->exist()) return;
         bounds_.emplace(indexed_, fast_cluster_, layers_, *stage_bounds_, options_.sends_beside);
@@ -377,9 +386,67 @@ private:
             consider("groups",
                      [&](auto const& note) { note(staged(on_one_axis(with_grouped_machines(cluster_)), cluster_)); });
     }
+    /// Tells whether one stage on all devices may take less time if it holds less: where memory is tight if all
+    /// activations are held, and a bound leaves a gain.
+    [[nodiscard]] bool is_worth_holding_less() const {
+        return is_tight_ && (!bounds_ || least_on_all_ < worth_planning * best_.cost());
+    }
+    /// Plans one stage that recomputes activations: in full, where that of what is cheap is not enough.
+    void plan_recomputed() {
+        bool const may = options_.recomputes && options_.stage.training.recomputes == recomputation::none;
+        for (auto const how : {recomputation::selective, recomputation::full}) {
+            if (!may || !is_worth_holding_less() || families_["recomputed"].cost) return;
+            consider("recomputed", [&](auto const& note) {
+                auto const note_on = [&](cluster const& c, heddle::plan found) {
+                    note(staged(holding_more(std::move(found), indexed_, c), cluster_));
+                };
+                note_on(cluster_, on_one_axis(cluster_, how));
+                if (has_machines_of_several()) {
+                    auto const machines = with_grouped_machines(cluster_);
+                    note_on(machines, on_one_axis(machines, how));
+                }
+                if (options_.stage.pinned.empty() && has_equal_machines())
+                    note_on(machines_of(cluster_, machines_and_devices()), on_mesh(how));
+            });
+        }
+    }
+    void plan_pinned_recomputed() {
+        double const cost = best_.exists() ? best_.cost() : 0;
+        plan_recomputed();
+        if (best_.exists() && best_.cost() != cost) certificate_ = {}; // it is of plans that hold all
+    }
+    /// Plans one stage on all devices that accumulates gradients over more and more micro-batches, as long as memory is
+    /// tight with fewer.
+    void plan_accumulated() {
+        auto const obstacles = obstacles_to_micro_batches(indexed_);
+        if (!is_worth_holding_less() || obstacles.statistic || obstacles.operation) return;
+        find_layers();
+        stage_draft all{0, layers_.size(), std::vector<std::size_t>(places_.machine.size())};
+        std::iota(all.devices.begin(), all.devices.end(), std::size_t{0});
+        auto const samples = batch_size_of(indexed_);
+        consider("accumulated", [&](auto const& note) {
+            for (std::int64_t m = 2; m <= std::min(samples, options_.most_micro_batches); m *= 2) {
+                if (samples % m != 0 || until_.is_over()) return;
+                auto found = in_full({{all}, m}, stage_effort::groups);
+                auto const is_roomy = [](heddle::plan const& p) {
+                    return p.provenance.training.recomputes == recomputation::none && !is_tight(p);
+                };
+                bool const is_last = found.exists() && is_roomy(found.stages.front().plan);
+                note(std::move(found));
+                if (is_last) return;
+            }
+        });
+    }
+    void find_layers() {
+        if (layers_.size() < 2) layers_ = layers_at(indexed_, {0, static_cast<operator_id>(indexed_.operators.size())});
+    }
     /// Plans without baselines or proofs.
     [[nodiscard]] heddle::plan on_one_axis(cluster const& c) {
+        return on_one_axis(c, options_.stage.training.recomputes);
+    }
+    [[nodiscard]] heddle::plan on_one_axis(cluster const& c, recomputation how) {
         auto asked = stages_.options();
+        asked.training.recomputes = how;
         asked.compares_and_proves = false;
         return stages_.planners().one_axis(program_, c, asked);
     }
@@ -399,20 +466,26 @@ private:
         return stages_.planners().turns(program_, c, asked, worth_below);
     }
 
+    /// Tells whether machines and their devices are two axes.
+    [[nodiscard]] bool has_equal_machines() const {
+        return has_machines_of_several() && algorithm::all_of(cluster_.machines, [&](auto const& m) {
+                   return m.devices == cluster_.machines.front().devices;
+               });
+    }
     void plan_on_mesh() {
+        if (!has_equal_machines() || (bounds_ && is_excluded(least_on_all_))) return;
+        consider("mesh",
+                 [&](auto const& note) { note(staged(on_mesh(options_.stage.training.recomputes), cluster_)); });
+    }
+    [[nodiscard]] mesh machines_and_devices() const {
         auto const inner = static_cast<std::size_t>(cluster_.machines.front().devices);
-        if (!has_machines_of_several() || algorithm::any_of(cluster_.machines, [&](auto const& m) {
-                return static_cast<std::size_t>(m.devices) != inner;
-            }))
-            return;
-        if (bounds_ && is_excluded(least_on_all_)) return;
-        consider("mesh", [&](auto const& note) {
-            auto asked = stages_.mesh_options(options_.stage.training);
-            if (best_.exists()) asked.worth_below = best_.cost();
-            note(staged(
-                stages_.planners().on_mesh(program_, cluster_, mesh({places_.machine.size() / inner, inner}), asked),
-                cluster_));
-        });
+        return mesh({places_.machine.size() / inner, inner});
+    }
+    [[nodiscard]] heddle::plan on_mesh(recomputation how) {
+        auto asked = stages_.mesh_options(options_.stage.training);
+        asked.training.recomputes = how;
+        if (best_.exists()) asked.worth_below = best_.cost();
+        return stages_.planners().on_mesh(program_, cluster_, machines_and_devices(), asked);
     }
 
     void plan_pipelines() {
@@ -465,95 +538,10 @@ private:
         });
     }
 
+    staged_plan in_full(pipeline_draft const& draft, stage_effort how) { return drafts_.plan(draft, layers_, how); }
+
     [[nodiscard]] static bool is_same(pipeline_draft const& a, pipeline_draft const& b) {
         return a.micro_batches == b.micro_batches && a.stages == b.stages;
-    }
-
-    [[nodiscard]] pipeline_draft draft_of(strategy const& s) const {
-        pipeline_draft draft;
-        auto const [pipeline, data, tensor] = s.degrees();
-        draft.micro_batches = s.micro_batches;
-        for (std::size_t k = 0; k < pipeline; ++k) {
-            stage_draft stage{s.cuts[k], s.cuts[k + 1], {}, tensor};
-            for (std::size_t copy = 0; copy < data; ++copy) {
-                auto const group = s.placement.tensor_group(k, copy);
-                stage.devices.insert(stage.devices.end(), group.begin(), group.end());
-            }
-            algorithm::sort(stage.devices);
-            draft.stages.push_back(std::move(stage));
-        }
-        return draft;
-    }
-    [[nodiscard]] pipeline_draft draft_of(pipeline_plan const& p) const {
-        pipeline_draft draft;
-        draft.micro_batches = p.micro_batches;
-        for (auto const& s : p.stages) {
-            stage_draft stage{s.first, s.end, {}, s.degree()};
-            for (auto const& group : s.devices) stage.devices.insert(stage.devices.end(), group.begin(), group.end());
-            algorithm::sort(stage.devices);
-            draft.stages.push_back(std::move(stage));
-        }
-        return draft;
-    }
-
-    /// The program of a micro-batch, seen through its indices.
-    std::pair<program, indexed_program> const& micro_batch(std::int64_t count) {
-        auto const found = micro_batches_.find(count);
-        if (found != micro_batches_.end()) return found->second;
-        auto part = count == 1 ? program_ : with_batch_size(program_, batch_size_of(indexed_) / count);
-        auto indexed = index_program(part);
-        return micro_batches_.emplace(count, std::pair(std::move(part), std::move(indexed))).first->second;
-    }
-
-    /// Plans every stage of a draft in full. Returns a plan without stages, with the reason, if that cannot be done.
-    staged_plan in_full(pipeline_draft const& draft, stage_effort how) {
-        staged_plan result;
-        try {
-            plan_stages(result, draft, how);
-        } catch (input_error const& e) { result.reason = e.what(); }
-        if (!result.reason.empty()) result.stages.clear();
-        return result;
-    }
-
-    /// *Throws* `input_error` for a stage of devices or layers that there are not.
-    void require_known(stage_draft const& d, std::size_t stage) const {
-        bool const has_devices =
-            !d.devices.empty() && algorithm::all_of(d.devices, [&](auto n) { return n < places_.machine.size(); });
-        bool const has_layers = d.first < d.end && d.end < layers_.cuts.size();
-        bool const is_divided = d.tensor > 0 && d.devices.size() % d.tensor == 0;
-        if (!has_devices || !has_layers || !is_divided)
-            throw input_error("stage " + std::to_string(stage),
-                              "expected devices of the cluster, in equal groups, and layers of the program");
-    }
-
-    /// Notes the reason if a stage has no plan, or samples do not divide. *Throws* `input_error` as `part_of` does.
-    void plan_stages(staged_plan& result, pipeline_draft const& draft, stage_effort how) {
-        result.device_count = places_.machine.size();
-        result.micro_batches = static_cast<int>(draft.micro_batches);
-        result.sends_beside = options_.sends_beside;
-        auto const samples = batch_size_of(indexed_);
-        if (draft.micro_batches < 1 || samples % draft.micro_batches != 0) {
-            result.reason = std::to_string(samples) + " samples do not make " + std::to_string(draft.micro_batches) +
-                            " equal micro-batches";
-            return;
-        }
-        auto const& [micro, indexed] = micro_batch(draft.micro_batches);
-        std::size_t const count = draft.stages.size();
-        for (std::size_t s = 0; s < count; ++s) {
-            auto const& d = draft.stages[s];
-            require_known(d, s);
-            auto const in_flight = std::min<std::int64_t>(draft.micro_batches, static_cast<std::int64_t>(count - s));
-            auto part = part_of(micro, indexed, layers_.cuts[d.first], layers_.cuts[d.end]);
-            auto found =
-                stages_.plan(part.program, d.devices, d.tensor, draft.micro_batches, static_cast<int>(in_flight), how);
-            if (!found.exists()) {
-                result.reason = "stage " + std::to_string(s) + ": " + found.reason;
-                return;
-            }
-            result.provenance.training = options_.stage.training;
-            result.stages.push_back({part.first, part.end, d.devices, std::move(found), seconds(0)});
-        }
-        if (!price(result, cluster_)) result.reason = "a stage does not fit into memory";
     }
 
     program const& program_;
@@ -565,8 +553,10 @@ private:
     indexed_program indexed_;
     device_places places_;
     stage_planner stages_;
+    draft_planner drafts_;
     program_layers layers_;
-    std::map<std::int64_t, std::pair<program, indexed_program>> micro_batches_;
+    /// Whether memory is tight in plans of one stage that hold all activations.
+    bool is_tight_ = false;
     std::map<std::string, family_result> families_;
     /// The best plan of each family, if some are tried.
     std::map<std::string, staged_plan> to_try_;

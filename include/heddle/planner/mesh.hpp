@@ -35,7 +35,7 @@ namespace detail {
 [[nodiscard]] plan plan_of(indexed_program const& program, cluster const& machines, training_options const& training,
                            mesh_search_result const& found);
 
-[[nodiscard]] plan plan_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+[[nodiscard]] plan plan_mesh(indexed_program program, cluster const& c, mesh const& m,
                              mesh_search_options const& options, ratio_function const& solve);
 [[nodiscard]] plan plan_meshes(indexed_program const& program, cluster const& c, mesh_search_options const& options,
                                ratio_function const& solve);
@@ -83,6 +83,7 @@ template <single_device_program Program, ratio_solver Solver>
 #include <heddle/search/outcome.hpp>
 #include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/mesh_strategies.hpp>
+#include <heddle/theory/recomputation.hpp>
 
 namespace heddle::detail {
 
@@ -159,9 +160,10 @@ HEDDLE_INLINE plan plan_of(indexed_program const& program, cluster const& machin
     return true;
 }
 
-HEDDLE_INLINE plan plan_mesh(indexed_program const& program, cluster const& c, mesh const& m,
+HEDDLE_INLINE plan plan_mesh(indexed_program program, cluster const& c, mesh const& m,
                              mesh_search_options const& options, ratio_function const& solve) {
     search::deadline const until(options.limits);
+    recompute(program, options.training.recomputes, options.training.in_flight);
     auto const machines = machines_of(c, m);
     auto best = plan_on_machines(program, machines, m, options, solve);
     if (!options.compares || options.strategy) return best;

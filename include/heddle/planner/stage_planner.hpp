@@ -11,7 +11,9 @@
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/mesh.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/recomputed_plans.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -61,8 +63,8 @@ enum class stage_effort : std::uint8_t { one_axis, groups, all };
 class stage_planner {
 public:
     stage_planner(cluster const& c, stage_planners const& planners, planning_options const& options,
-                  search::deadline const& until)
-        : cluster_(c), planners_(planners), options_(options), until_(until), places_(c) {}
+                  search::deadline const& until, bool recomputes)
+        : cluster_(c), planners_(planners), options_(options), until_(until), recomputes_(recomputes), places_(c) {}
 
     /// Plans a stage's program on its devices, of which equally many after each other, `tensor`, may be an axis of a
     /// mesh.
@@ -83,32 +85,31 @@ private:
     struct known_stage {
         indexed_program program;
         int in_flight;
+        recomputation recomputes;
         heddle::plan plan;
     };
 
-    /// Returns a stage's plan. Stages that are alike are planned once, and with one micro-batch in flight as long as what
-    /// was found so fits with more; where it does not, another one is planned, or it recomputes its activations, whichever
-    /// takes less time.
+    /// Returns a stage's plan, of those that `find(in flight, recomputation)` finds. Stages that are alike are planned
+    /// once, and with one micro-batch in flight as long as what was found so fits with more. Where it does not, another
+    /// one is planned, or the same recomputes activations, whichever takes least time; where nothing fits, plans that
+    /// recompute are looked for.
     [[nodiscard]] heddle::plan alike(stage_key const& key, indexed_program const& p, cluster const& on, int in_flight,
-                                     std::function<heddle::plan(int)> const& find);
+                                     std::function<heddle::plan(int, recomputation)> const& find);
 
     cluster const& cluster_;
     stage_planners const& planners_;
     planning_options const& options_;
     search::deadline const& until_;
+    /// Whether stages may recompute activations where these leave little memory.
+    bool recomputes_;
     device_places places_;
     std::map<stage_key, std::vector<known_stage>> known_;
 };
-
-/// Returns the plan for a program with other names, with so many micro-batches in flight, whose activations may be
-/// recomputed; what it costs is not known then.
-[[nodiscard]] plan with_in_flight(plan p, indexed_program const& of, int in_flight, bool recomputes = false);
 
 } // namespace heddle::detail
 
 #if HEDDLE_DEFINITIONS
 
-#include <heddle/cost/mesh_step.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/program/equal_structure.hpp>
@@ -151,14 +152,16 @@ HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::siz
     auto const on_groups = [&](std::size_t n) {
         return cluster_of(cluster_, devices, std::vector<int>(devices.size() / n, static_cast<int>(n)));
     };
-    auto best = alike({where(devices), 1, micro_batches}, indexed, on_groups(1), in_flight, [&](int held) {
-        auto asked = options();
-        asked.training = training;
-        asked.training.in_flight = held;
-        asked.compares_and_proves = false;
-        asked.rounds = 2;
-        return planners_.one_axis(part, on_groups(1), asked);
-    });
+    auto best = alike({where(devices), 1, micro_batches}, indexed, on_groups(1), in_flight,
+                      [&](int held, recomputation how_much) {
+                          auto asked = options();
+                          asked.training = training;
+                          asked.training.in_flight = held;
+                          asked.training.recomputes = how_much;
+                          asked.compares_and_proves = false;
+                          asked.rounds = 2;
+                          return planners_.one_axis(part, on_groups(1), asked);
+                      });
     std::vector<std::size_t> inner; // axes of a mesh: the tensor groups asked for, or the devices of each machine
     std::size_t const machines = 1 + where(devices).back();
     if (how != stage_effort::one_axis && tensor > 1 && tensor < devices.size()) inner.push_back(tensor);
@@ -168,12 +171,14 @@ HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::siz
     for (auto const n : inner) {
         try {
             auto const on = on_groups(n);
-            auto found = alike({where(devices), n, micro_batches}, indexed, on, in_flight, [&](int held) {
-                auto asked = mesh_options(training);
-                asked.training.in_flight = held;
-                if (best.exists()) asked.worth_below = best.cost();
-                return planners_.on_mesh(part, on, mesh({devices.size() / n, n}), asked);
-            });
+            auto found = alike({where(devices), n, micro_batches}, indexed, on, in_flight,
+                               [&](int held, recomputation how_much) {
+                                   auto asked = mesh_options(training);
+                                   asked.training.in_flight = held;
+                                   asked.training.recomputes = how_much;
+                                   if (best.exists()) asked.worth_below = best.cost();
+                                   return planners_.on_mesh(part, on, mesh({devices.size() / n, n}), asked);
+                               });
             if (found.exists() && (!best.exists() || found.cost() < best.cost())) best = std::move(found);
         } catch (input_error const&) {} // groups that machines do not divide into
     }
@@ -181,44 +186,46 @@ HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::siz
 }
 
 HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program const& p, cluster const& on,
-                                        int in_flight, std::function<heddle::plan(int)> const& find) {
+                                        int in_flight, std::function<heddle::plan(int, recomputation)> const& find) {
     auto& all = known_[key];
     auto const unnamed = without_names(p);
-    auto const planned = [&](int held) -> heddle::plan const& {
-        auto known =
-            algorithm::find_if(all, [&](auto const& k) { return k.in_flight == held && k.program == unnamed; });
-        if (known == all.end()) known = all.insert(known, {unnamed, held, find(held)});
+    auto const planned = [&](int held, recomputation how) -> heddle::plan const& {
+        auto known = algorithm::find_if(
+            all, [&](auto const& k) { return k.in_flight == held && k.recomputes == how && k.program == unnamed; });
+        if (known == all.end()) known = all.insert(known, {unnamed, held, how, find(held, how)});
         return known->plan;
     };
-    auto const& roomy = planned(1);
-    if (!roomy.exists()) return roomy;
-    auto result = with_in_flight(roomy, p, in_flight);
-    if (in_flight == 1 || evaluate(result, on).fits) return result;
-    auto recomputed = with_in_flight(roomy, p, in_flight, true);
-    result = with_in_flight(planned(in_flight), p, in_flight);
-    auto const cost = evaluate(recomputed, on);
-    if (!cost.fits || (result.exists() && result.cost() <= cost.time.total())) return result;
-    recomputed.time = cost.time;
-    recomputed.memory = cost.memory;
-    return recomputed;
-}
-
-HEDDLE_INLINE plan with_in_flight(plan p, indexed_program const& of, int in_flight, bool recomputes) {
-    for (std::size_t t = 0; t < p.tensors.size(); ++t) p.tensors[t].name = of.tensors[t].info.name;
-    for (std::size_t o = 0; o < p.operators.size(); ++o) p.operators[o] = of.operators[o].name;
-    p.provenance.training.in_flight = in_flight;
-    if (recomputes) { // what was found on the way, and that others cost no less, is of plans that do not
-        p.provenance.training.recomputes = true;
-        p.status = search::status::feasible;
-        p.lower_bound = 0;
-        p.trajectory.clear();
+    heddle::plan best;
+    auto const consider = [&](heddle::plan found) {
+        if (found.exists() && (!best.exists() || found.cost() < best.cost())) best = std::move(found);
+        else if (!best.exists()) best.reason = found.reason;
+    };
+    auto const named = [&](heddle::plan const& found, recomputation how) {
+        return found.exists() ? with_in_flight(found, p, in_flight, how) : found;
+    };
+    auto const least = options_.training.recomputes;
+    if (least != recomputation::none) return named(planned(in_flight, least), least);
+    constexpr std::array kinds{recomputation::selective, recomputation::full};
+    auto const roomy = planned(1, recomputation::none); // a copy: others are planned
+    if (roomy.exists()) {
+        auto result = named(roomy, recomputation::none);
+        if (in_flight == 1 || evaluate(result, on).fits) return result;
+        for (auto const how : kinds) {
+            if (!recomputes_) break;
+            auto again = named(roomy, how);
+            auto const cost = evaluate(again, on);
+            if (!cost.fits) continue;
+            again.time = cost.time;
+            again.memory = cost.memory;
+            consider(holding_more(std::move(again), p, on));
+        }
+        consider(named(planned(in_flight, recomputation::none), recomputation::none));
+    } else {
+        best.reason = roomy.reason;
     }
-    auto const on = p.mesh();
-    for (auto& s : p.steps) {
-        auto const made = make_step(of, s.on_mesh(), on, p.provenance.training);
-        s.step.stored = made.stored, s.step.saved = made.saved;
-    }
-    return p;
+    for (auto const how : kinds)
+        if (recomputes_ && !best.exists()) consider(holding_more(named(planned(in_flight, how), how), p, on));
+    return best;
 }
 
 } // namespace heddle::detail

@@ -14,6 +14,7 @@
 #include <heddle/program/program.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -30,6 +31,15 @@ enum class tensor_at_cuts : std::uint8_t {
     free,  ///< nothing is: it is had in any form, for nothing, where it is used
     restored ///< as `held`, but it is had for nothing where it is used first, as another tensor was given up; see `loosened_program`
 };
+
+/// Numbers regions of a program that are made again for the backward pass, the last one first; see
+/// theory/recomputation.hpp.
+using region_number = std::int16_t;
+inline constexpr region_number no_region = -1;
+
+/// What is made again for the backward pass: nothing; all but what is costly to make; or all but what passes from one
+/// region to another.
+enum class recomputation : std::uint8_t { none, selective, full };
 
 struct indexed_tensor {
     tensor_info info;
@@ -49,6 +59,9 @@ struct indexed_tensor {
     factor_number inside = no_factor;
     /// Other than `held` only in programs made to be searched; see `searched_program`.
     tensor_at_cuts at_cuts = tensor_at_cuts::held;
+    /// The region in which the value is made again, if it is not kept for the backward pass. All that an operator makes
+    /// or uses of such values is of one region.
+    region_number region = no_region;
 
     [[nodiscard]] bool is_source() const { return info.role != tensor_role::value; }
     [[nodiscard]] bool is_parameter() const { return info.role == tensor_role::parameter; }
@@ -119,6 +132,12 @@ struct indexed_program {
     tensor_id loss = 0;
     /// Tells whether devices may be groups that split the program among their devices; see `split_inside`.
     bool is_split_inside = false;
+    /// The part of what each region saves that a search counts; see `count_regions`.
+    std::vector<double> counted_of_regions{};
+    [[nodiscard]] double counted_of(region_number region) const {
+        auto const r = static_cast<std::size_t>(region);
+        return region != no_region && r < counted_of_regions.size() ? counted_of_regions[r] : 1;
+    }
     friend bool operator==(indexed_program const&, indexed_program const&) = default;
 };
 

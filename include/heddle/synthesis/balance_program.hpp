@@ -115,7 +115,7 @@ HEDDLE_INLINE program_steps ratio_balancer::steps_at(move_list const& path, rati
     for (auto const& s : steps_of(path, by.space, by.steps)) {
         result.steps.push_back(by.model.decided(s.step, shares));
         for (auto const& [t, f] : s.saved)
-            result.saved.push_back({saved_bytes(by.space.program().tensors[t], f[0], by.training.held()),
+            result.saved.push_back({saved_bytes(by.space.program(), t, f[0], by.training.held()),
                                     f[0].is_shard() ? share_ref{t, f[0].factor()} : share_ref{}});
     }
     result.stage_starts = stages_of(path, by.space);

@@ -170,7 +170,7 @@ private:
                     update.push_back(update.back() + (profile.update.empty() ? 0 : profile.update[l].value));
                 }
             }
-        gradients_.push_back({}), kept_.push_back({}), saved_.push_back({});
+        gradients_.push_back({}), kept_.push_back({}), saved_.push_back({}), entered_.push_back({});
         auto const add = [](group_bytes a, group_bytes const& b) {
             return group_bytes{a.whole + b.whole, a.split + b.split};
         };
@@ -178,6 +178,7 @@ private:
             gradients_.push_back(add(gradients_.back(), l.gradients));
             kept_.push_back(add(kept_.back(), l.kept));
             saved_.push_back(add(saved_.back(), l.saved));
+            entered_.push_back(add(entered_.back(), l.input));
         }
     }
     [[nodiscard]] static bytes range(std::vector<group_bytes> const& sums, std::size_t first, std::size_t end,
@@ -220,9 +221,11 @@ private:
                          each = samples / groups;
             bytes const left = limit - range(kept_, first, end, degree),
                         saved = each * range(saved_, first, end, degree),
-                        entered = each * problem_.layers[first].input.on(degree);
+                        entered = each * range(entered_, first, end, degree);
+            bytes most; // of a layer: one is made again at a time
+            for (auto l = first; l < end; ++l) most = std::max(most, each * problem_.layers[l].saved.on(degree));
             times.push_back({passes + rest, degree, saved, left});
-            times.push_back({with_recomputation * passes + rest, degree, entered, left - saved});
+            times.push_back({with_recomputation * passes + rest, degree, entered, left - most});
         }
         std::erase_if(times, [](stage_time const& t) { return !t.holds(1); });
         algorithm::sort(times, {}, &stage_time::seconds);
@@ -305,7 +308,7 @@ private:
     std::vector<std::size_t> machines_, first_device_, offsets_;
     std::vector<std::vector<place>> places_;
     std::map<std::pair<std::size_t, std::size_t>, std::array<std::vector<double>, 3>> times_;
-    std::vector<group_bytes> gradients_, kept_, saved_;
+    std::vector<group_bytes> gradients_, kept_, saved_, entered_;
     std::vector<place_kind> kinds_;
     /// By the types of a place's machines and how many devices each has.
     std::map<std::vector<std::pair<std::size_t, std::size_t>>, std::size_t> kind_of_types_;

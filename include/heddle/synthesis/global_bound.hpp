@@ -145,7 +145,7 @@ HEDDLE_INLINE double least_prices::operator()(std::size_t level, cut_space::acti
         }
         if (prices_memory_)
             for (auto const& [t, f] : space_.moves()[a].saved)
-                known += of(held_bytes(space_.program().tensors[t], f), f.is_shard());
+                known += of(saved_bytes(space_.program(), t, f, 1), f.is_shard());
     }
     return known;
 }
@@ -177,8 +177,10 @@ HEDDLE_INLINE std::pair<double, double> least_prices::seconds_of(step_work const
     auto const least = [&](bool is_backward) {
         return model_.least_time(s.work(is_backward), k, kernel_of(s, is_backward), s.share.is_split(), share);
     };
-    return {least(false) + model_.time(s.inside_forward, k, share) +
-                side.backward * (least(true) + model_.time(s.inside_backward, k, share)) +
+    double const forward = least(false);
+    return {forward + model_.time(s.inside_forward, k, share) +
+                side.backward *
+                    (least(true) + (s.runs_again ? forward : 0) + model_.time(s.inside_backward, k, share)) +
                 model_.time(s.deferred, k, kernel_of(s, true), false, 1),
             model_.part_of_update() *
                 (cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share))};
@@ -189,8 +191,8 @@ HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step_work const& 
                              model_.part_of_update() * least(s.update_transfers) +
                              side.gradients * least(s.deferred_transfers, s.reduces_gradients());
     auto const at = [&](std::size_t k, double share) {
-        double const held =
-            cost_model::at(model_.on_member(s.stored, k), share) + cost_model::at(model_.on_member(s.saved, k), share);
+        double const held = cost_model::at(model_.on_member(s.stored, k), share) +
+                            s.counted * cost_model::at(model_.on_member(s.saved, k), share);
         auto const [work, update] = seconds_of(s, side, k, share);
         return weights_.time.clock[k] * work + weights_.time.update[k] * update + weights_.memory[k] * held;
     };

@@ -133,7 +133,7 @@ HEDDLE_INLINE step_work mesh_axis::step_of(std::uint32_t number, std::size_t op)
 HEDDLE_INLINE priced_graph mesh_axis::price(cost_model const& model, share_vector shares) const {
     auto const held = [this](tensor_id t, tensor_form f) {
         auto const [there, form] = program_.on_mesh(t, f);
-        return std::pair(held_bytes(program_.searched().given().tensors[there], form, mesh_),
+        return std::pair(saved_bytes(program_.searched().given(), there, form, mesh_, training_.held()),
                          form[0].is_shard() ? share_ref{t, 0} : share_ref{});
     };
     return {space_, graph_, steps_, model, equal_shares(std::move(shares)), training_, held};

@@ -487,8 +487,8 @@ HEDDLE_INLINE program_steps mesh_searcher::steps_of(mesh_instructions const& giv
     for (auto const& i : given) {
         result.steps.push_back(make_step(p, i, mesh_, options_.training));
         for (auto const& [t, f] : saved.by(i))
-            result.saved.push_back(
-                {held_bytes(p.tensors[t], f, mesh_), f[0].is_shard() ? share_ref{t, f[0].factor()} : share_ref{}});
+            result.saved.push_back({saved_bytes(p, t, f, mesh_, options_.training.held()),
+                                    f[0].is_shard() ? share_ref{t, f[0].factor()} : share_ref{}});
     }
     return result;
 }

@@ -68,6 +68,7 @@ namespace detail {
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/segments.hpp>
 #include <heddle/theory/batch.hpp>
+#include <heddle/theory/recomputation.hpp>
 
 namespace heddle::detail {
 
@@ -91,7 +92,8 @@ HEDDLE_INLINE plan refine_by_segments(program_indexer const& index, planning_opt
     auto segments = numbered_in_order(options.segments);
     auto const start = best.ratios.front();
     for (;;) {
-        auto const indexed = index(segments);
+        auto indexed = index(segments);
+        recompute(indexed, options.training.recomputes, options.training.in_flight);
         std::size_t const count = segment_count(indexed);
         if (count == 1) return best;
         if (auto const reached = until.reached(); reached != search::limit_kind::none) {
@@ -137,6 +139,7 @@ HEDDLE_INLINE plan plan_in_segments(program_indexer const& index, cluster const&
         if (!balance.takes(count, false)) throw input_error("segments", "the ratio solver does not take so many");
     }
     if (has_groups(c)) split_inside(indexed);
+    recompute(indexed, options.training.recomputes, options.training.in_flight);
     find_cuts(indexed, options.pinned);
     search::deadline const until(options.limits);
     plan one = plan_from(indexed, options, std::nullopt);

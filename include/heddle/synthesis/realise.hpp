@@ -251,6 +251,7 @@ HEDDLE_INLINE std::pair<plan, plan_cost> realise(indexed_program const& program,
     for (std::size_t d = 0; d < types.size(); ++d)
         p.devices.push_back({c.types[types[d]].name, c.types[types[d]].memory, sizes[d]});
     p.steps = std::move(steps);
+    for (auto& s : p.steps) s.step.counted = 1;
     p.stages = std::move(stages);
     std::vector<instruction> instructions;
     for (auto const& s : p.steps) instructions.push_back(s.instruction);

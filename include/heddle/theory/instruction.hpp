@@ -124,13 +124,24 @@ private:
     return compute && compute->loop >= 0;
 }
 
+/// Tells whether an operator that runs again needs a tensor kept for that. Sources are there, and what a searched
+/// program has beside the given one is nothing.
+[[nodiscard]] inline bool keeps_to_run_again(indexed_program const& p, tensor_id t) {
+    auto const& tensor = p.tensors[t];
+    return tensor.region == no_region && !tensor.is_source() && tensor.at_cuts != tensor_at_cuts::fixed;
+}
+
 /// The (tensor, form) pairs a computation keeps for the backward pass. A pair kept by several computations is kept
-/// once; a parameter in the form it is stored in is no extra memory, nor is one that is resharded.
+/// once; a parameter in the form it is stored in is no extra memory, nor is one that is resharded. A computation that
+/// runs again keeps its operands that are not made again.
 template <class Visit>
 void for_each_saved(indexed_program const& p, instruction::compute const& i, Visit&& visit) {
     auto const& op = p.operators[i.op];
     for (auto k : op.work.saved_operands) visit(op.operands[k], i.operands[k]);
     for (auto k : op.work.saved_results) visit(op.results[k], i.results[k]);
+    if (!op.results.empty() && p.tensors[op.results.front()].region != no_region)
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            if (keeps_to_run_again(p, op.operands[k])) visit(op.operands[k], i.operands[k]);
 }
 /// None if it is no computation.
 template <class Visit>

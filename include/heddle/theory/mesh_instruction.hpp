@@ -169,6 +169,9 @@ HEDDLE_INLINE std::vector<kept_tensor> saved_so_far::by(mesh_instruction const& 
     };
     for (auto k : op.work.saved_operands) keep(op.operands[k], i.operand(k));
     for (auto k : op.work.saved_results) keep(op.results[k], i.result(k));
+    if (!op.results.empty() && program_.tensors[op.results.front()].region != no_region)
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            if (keeps_to_run_again(program_, op.operands[k])) keep(op.operands[k], i.operand(k));
     resharded_.clear();
     return result;
 }

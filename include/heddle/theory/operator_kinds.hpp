@@ -140,6 +140,8 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
             add(by_use ? tensor.uses : 0);
             add_list(tensor.is_contiguous);
             add(tensor.inside);
+            add(std::min<int>(tensor.region, 1)); // the last region need not run again
+            add(p.counted_of(tensor.region));
             add(tensor.factors.size());
             for (auto const& f : tensor.factors)
                 for (auto v : {static_cast<extent>(f.dimension), f.extent, f.stride, static_cast<extent>(f.segment)})

@@ -292,14 +292,17 @@ TEST_CASE("a time limit is for all of a plan, and no reason to speak of memory")
 }
 
 TEST_CASE("memory counts what all micro-batches save, in segments too") {
-    tensor_info info{"h", {4, 8}};
-    indexed_tensor value, parameter;
-    value.info = parameter.info = info;
-    parameter.info.role = tensor_role::parameter;
-    CHECK(saved_bytes(value, tensor_form::replicated(), 3).whole.value ==
-          3 * held_bytes(value, tensor_form::replicated()).whole.value);
-    CHECK(saved_bytes(parameter, tensor_form::replicated(), 3).whole.value ==
-          held_bytes(value, tensor_form::replicated()).whole.value);
+    indexed_program p;
+    p.tensors.resize(3);
+    for (auto& t : p.tensors) t.info = {"h", {4, 8}};
+    p.tensors[1].info.role = tensor_role::parameter;
+    p.tensors[2].region = 0;
+    p.counted_of_regions = {0.25};
+    auto const saved = [&](tensor_id t) { return saved_bytes(p, t, tensor_form::replicated(), 3).whole.value; };
+    double const one = held_bytes(p.tensors[0], tensor_form::replicated()).whole.value;
+    CHECK(saved(0) == 3 * one);
+    CHECK(saved(1) == one);
+    CHECK(saved(2) == one / 4);
 }
 
 TEST_CASE("what the parts of a batch do not add up to is refused") {

@@ -5,6 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/execute/detail/region_turns.hpp>
 #include <heddle/execute/detail/turns.hpp>
 #include <heddle/plan/buckets.hpp>
 #include <heddle/plan/plan.hpp>
@@ -146,10 +147,17 @@ HEDDLE_INLINE rank_program program_of_rank(program const& p, indexed_program con
     auto const add = [&](rank_turn::kind kind, turn const& t) {
         result.turns.push_back({kind, t.step, t.micro_batch});
     };
-    for (auto const& t : order.forward) add(rank_turn::kind::forward, t);
+    region_turns const regions(what, indexed);
+    for (auto const& t : order.forward) {
+        add(rank_turn::kind::forward, t);
+        for (auto n : regions.at(t.step)) add(rank_turn::kind::drop, {n, t.micro_batch});
+    }
     for (auto const kind : {rank_turn::kind::forward, rank_turn::kind::backward})
         for (std::size_t m = 0; m < result.parts; ++m) add(kind, {loss, m});
-    for (auto const& t : order.backward) add(rank_turn::kind::backward, t);
+    for (auto const& t : order.backward) {
+        for (auto n : regions.at(t.step)) add(rank_turn::kind::forward, {n, t.micro_batch});
+        add(rank_turn::kind::backward, t);
+    }
     result.take_buckets(what, 0, [](std::size_t) { return true; });
     return result;
 }

@@ -13,7 +13,7 @@
 
 namespace heddle::json {
 
-/// A plan as the text of a plan file. That of a plan of several stages is of version 2.
+/// A plan as the text of a plan file. That of a plan of several stages is of version 2 at least.
 /// *Throws* `input_error` if a number is not finite.
 [[nodiscard]] std::string write_plan(staged_plan const& p, write_options const& options = {});
 
@@ -104,7 +104,9 @@ public:
     }
 
     [[nodiscard]] std::string text() const {
-        std::string out = "{\n\"format\": \"heddle.plan\",\n\"version\": 2";
+        int version = 2;
+        for (auto const& s : plan_.stages) version = std::max(version, plan_writer::version_of(s.plan));
+        std::string out = "{\n\"format\": \"heddle.plan\",\n\"version\": " + std::to_string(version);
         value const all = summary();
         for (auto const& [key, field] : all.items()) out += ",\n\"" + key + "\": " + plan_writer::dump(field);
         out += ",\n\"pipeline\": [";
@@ -222,11 +224,11 @@ HEDDLE_INLINE std::string plan_summary(staged_plan const& p, write_options const
 }
 
 HEDDLE_INLINE bool has_stages(std::string_view text, std::string const& name) {
-    return detail::guarded(name, [&] { return document(name, text, "plan", 2).root().find("pipeline").has_value(); });
+    return detail::guarded(name, [&] { return document(name, text, "plan", 3).root().find("pipeline").has_value(); });
 }
 
 HEDDLE_INLINE staged_plan parse_staged_plan(std::string_view text, std::string const& name) {
-    return detail::guarded(name, [&] { return detail::staged_plan_reader(document(name, text, "plan", 2)).read(); });
+    return detail::guarded(name, [&] { return detail::staged_plan_reader(document(name, text, "plan", 3)).read(); });
 }
 
 } // namespace heddle::json

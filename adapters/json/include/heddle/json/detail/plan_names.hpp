@@ -18,6 +18,9 @@ inline constexpr std::array actions{
     named{"compute", instruction::kind::compute}, named{"unshard", instruction::kind::unshard},
     named{"reshard", instruction::kind::reshard}};
 
+inline constexpr std::array recomputations{named{"none", recomputation::none},
+                                           named{"selective", recomputation::selective},
+                                           named{"full", recomputation::full}};
 inline constexpr std::array inside_steps{named{"reduce", inside_step::reduce},
                                          named{"gather", inside_step::gather},
                                          named{"broadcast", inside_step::broadcast},

@@ -34,7 +34,9 @@ public:
         if (auto const stages = root_.find("pipeline")) stages->fail("is there, but this is not a plan of one stage");
         if (auto const version = root_.find("version")) {
             int const needed = root_.find("mesh") ? 2 : 1;
-            if (version->integer(1, 2) != needed)
+            auto const given = version->integer(1, 3);
+            has_regions_ = given == 3;
+            if (!has_regions_ && given != needed)
                 version->expected(std::to_string(needed) +
                                   (needed == 2 ? ", since there is a mesh" : " without a mesh"));
         }
@@ -126,8 +128,13 @@ private:
         };
         plan_.provenance.training.accumulated = count("accumulated");
         plan_.provenance.training.in_flight = count("in_flight");
-        auto const recomputes = from.find("recomputes");
-        plan_.provenance.training.recomputes = recomputes && recomputes->boolean();
+        if (auto const recomputes = from.find("recomputes")) {
+            bool const is_of_old = recomputes->value().is_boolean(); // all of a stage is one region
+            plan_.provenance.training.recomputes = !is_of_old              ? recomputes->choice(recomputations)
+                                                   : recomputes->boolean() ? recomputation::full
+                                                                           : recomputation::none;
+            is_one_region_ = is_of_old && recomputes->boolean();
+        }
         if (auto const schedule = root_.find("schedule")) {
             if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");
             plan_.provenance.training.micro_batches = static_cast<int>(schedule->at("micro_batches").integer(2, 65536));
@@ -290,9 +297,20 @@ private:
                 t.inside =
                     static_cast<factor_number>(inside->integer(0, static_cast<std::int64_t>(t.factors.size()) - 1));
             }
+            if (is_one_region_ && t.role == tensor_role::value) t.region = 0;
+            if (auto const region = e.find("region")) {
+                t.region = read_region(*region);
+                if (t.role != tensor_role::value) region->fail("is there, but the tensor is a source");
+            }
             widest_ = std::max(widest_, t.factors.size());
         });
         root_.at("operators").for_each([&](element const& e) { plan_.operators.push_back(e.text()); });
+    }
+
+    region_number read_region(element const& e) const {
+        if (!has_regions_) e.fail("is there, but the file is not of version 3");
+        if (plan_.provenance.training.recomputes == recomputation::none) e.fail("is there, but nothing is recomputed");
+        return static_cast<region_number>(e.integer(0, std::numeric_limits<region_number>::max()));
     }
 
     tensor_id read_tensor(element const& e) const {
@@ -556,6 +574,14 @@ private:
             s.step.stored = read_holding(e, "stored");
             s.step.saved = read_holding(e, "saved");
             s.step.transient = bytes(optional_number(e, "transient"));
+            if (auto const region = e.find("region")) s.step.region = read_region(*region);
+            else if (is_one_region_) s.step.region = region_of_step(s.instruction);
+            s.step.runs_again = plan_.provenance.training.runs_again(s.step.region);
+            if (is_one_region_ && s.step.runs_again && !s.instruction.is<instruction::compute>()) {
+                auto const also = [](auto const& from, auto& to) { to.insert(to.end(), from.begin(), from.end()); };
+                also(s.step.forward_transfers, s.step.backward_transfers);
+                also(s.step.inside_forward, s.step.inside_backward);
+            }
             if (plan_.provenance.training.interleaves()) {
                 auto const* const change = s.instruction.change();
                 s.step.waits = !change;
@@ -571,6 +597,12 @@ private:
                     s.saved.emplace_back(t, form);
                 });
         });
+    }
+
+    /// Returns the region of a step, if all values are of one.
+    [[nodiscard]] region_number region_of_step(instruction const& i) const {
+        if (auto const* const convert = i.as<instruction::convert>()) return plan_.tensors[convert->tensor].region;
+        return i.is<instruction::compute>() ? region_number{0} : no_region;
     }
 
     void check_outcome() const {
@@ -593,6 +625,8 @@ private:
     /// The largest number of factors of one tensor.
     std::size_t widest_ = 0;
     std::size_t segment_count_ = 1;
+    /// Tells whether the file may name regions that are made again, or is of a time when a stage was one.
+    bool has_regions_ = false, is_one_region_ = false;
     std::set<cut_factor> cut_;
 };
 

@@ -64,7 +64,8 @@ public:
         if (from.training.bucket > bytes(0)) origin["bucket_bytes"] = number(from.training.bucket.value);
         if (from.training.accumulated > 1) origin["accumulated"] = from.training.accumulated;
         if (from.training.in_flight > 1) origin["in_flight"] = from.training.in_flight;
-        if (from.training.recomputes) origin["recomputes"] = true;
+        if (auto const how = from.training.recomputes; how != recomputation::none)
+            origin["recomputes"] = name_of(recomputations, how);
         result["time"] = {{"compute", number(plan_.time.compute)},
                           {"forward_communication", number(plan_.time.forward_communication)},
                           {"backward_communication", number(plan_.time.backward_communication)},
@@ -91,9 +92,7 @@ public:
     }
 
     [[nodiscard]] std::string text() const {
-        // A file has the first version whose readers understand all of it.
-        std::string out =
-            std::string("{\n  \"format\": \"heddle.plan\",\n  \"version\": ") + (plan_.is_on_mesh() ? "2" : "1");
+        std::string out = "{\n  \"format\": \"heddle.plan\",\n  \"version\": " + std::to_string(version_of(plan_));
         value const fields = summary();
         for (auto const& [key, field] : fields.items()) out += ",\n  \"" + key + "\": " + dump(field);
         lines(out, "memory", list(plan_.memory, write_memory));
@@ -103,6 +102,12 @@ public:
         lines(out, "operators", value(plan_.operators));
         lines(out, "steps", list(plan_.steps, write_step));
         return out + "\n}\n";
+    }
+
+    /// Returns the first version whose readers understand all of a plan.
+    [[nodiscard]] static int version_of(plan const& p) {
+        if (p.provenance.training.recomputes != recomputation::none) return 3;
+        return p.is_on_mesh() ? 2 : 1;
     }
 
     static std::string dump(value const& v) { return v.dump(-1, ' ', false, value::error_handler_t::replace); }
@@ -169,6 +174,7 @@ private:
             return place;
         });
         if (t.inside != no_factor) result["inside"] = t.inside;
+        if (t.region != no_region) result["region"] = t.region;
         return result;
     }
 
@@ -270,6 +276,7 @@ private:
         add(result, "update", s.step.update);
         add(result, "stored", s.step.stored);
         add(result, "saved", s.step.saved);
+        if (s.step.region != no_region) result["region"] = s.step.region;
         if (!is_default(s.step.transient.value)) result["transient"] = number(s.step.transient.value);
         if (!s.saved.empty()) result["saved_tensors"] = list(s.saved, write_saved);
         return result;

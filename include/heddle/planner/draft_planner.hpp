@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Plans drafts of pipelines in full, stage by stage.
+#pragma once
+
+#include <heddle/base/definitions.hpp>
+#include <heddle/pipeline/layers.hpp>
+#include <heddle/pipeline/strategy.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/planner/stage_planner.hpp>
+#include <heddle/synthesis/draft_pipelines.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+namespace heddle::detail {
+
+/// Returns the stages of plans of AMP's and Ditto's kind, whatever they do inside.
+[[nodiscard]] pipeline_draft draft_of(strategy const& s);
+[[nodiscard]] pipeline_draft draft_of(pipeline_plan const& p);
+
+/// Plans drafts of pipelines of a program on a cluster. *Lifetime:* refers to all that it is made of.
+class draft_planner {
+public:
+    /// *Precondition:* `indexed` is of the program.
+    draft_planner(program const& p, indexed_program const& indexed, cluster const& c, stage_planner& stages,
+                  training_options const& training, bool sends_beside)
+        : program_(p), indexed_(indexed), cluster_(c), devices_(c.devices().size()), stages_(stages),
+          training_(training), sends_beside_(sends_beside) {}
+
+    /// Plans every stage of a draft in full. Returns a plan without stages, with the reason, if that cannot be done.
+    [[nodiscard]] staged_plan plan(pipeline_draft const& draft, program_layers const& layers, stage_effort how);
+
+private:
+    /// The program of a micro-batch, seen through its indices.
+    std::pair<program, indexed_program> const& micro_batch(std::int64_t count);
+    /// *Throws* `input_error` for a stage of devices or layers that there are not.
+    void require_known(stage_draft const& d, std::size_t stage, program_layers const& layers) const;
+    /// Notes the reason if a stage has no plan, or samples do not divide. *Throws* `input_error` as `part_of` does.
+    void plan_stages(staged_plan& result, pipeline_draft const& draft, program_layers const& layers, stage_effort how);
+
+    program const& program_;
+    indexed_program const& indexed_;
+    cluster const& cluster_;
+    std::size_t devices_;
+    stage_planner& stages_;
+    training_options const& training_;
+    bool sends_beside_;
+    std::map<std::int64_t, std::pair<program, indexed_program>> micro_batches_;
+};
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/program/program_part.hpp>
+#include <heddle/theory/micro_batch.hpp>
+#include <heddle/theory/rescale.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace heddle::detail {
+
+HEDDLE_INLINE pipeline_draft draft_of(strategy const& s) {
+    pipeline_draft draft;
+    auto const [pipeline, data, tensor] = s.degrees();
+    draft.micro_batches = s.micro_batches;
+    for (std::size_t k = 0; k < pipeline; ++k) {
+        stage_draft stage{s.cuts[k], s.cuts[k + 1], {}, tensor};
+        for (std::size_t copy = 0; copy < data; ++copy) {
+            auto const group = s.placement.tensor_group(k, copy);
+            stage.devices.insert(stage.devices.end(), group.begin(), group.end());
+        }
+        algorithm::sort(stage.devices);
+        draft.stages.push_back(std::move(stage));
+    }
+    return draft;
+}
+
+HEDDLE_INLINE pipeline_draft draft_of(pipeline_plan const& p) {
+    pipeline_draft draft;
+    draft.micro_batches = p.micro_batches;
+    for (auto const& s : p.stages) {
+        stage_draft stage{s.first, s.end, {}, s.degree()};
+        for (auto const& group : s.devices) stage.devices.insert(stage.devices.end(), group.begin(), group.end());
+        algorithm::sort(stage.devices);
+        draft.stages.push_back(std::move(stage));
+    }
+    return draft;
+}
+
+HEDDLE_INLINE staged_plan draft_planner::plan(pipeline_draft const& draft, program_layers const& layers,
+                                              stage_effort how) {
+    staged_plan result;
+    try {
+        plan_stages(result, draft, layers, how);
+    } catch (input_error const& e) { result.reason = e.what(); }
+    if (!result.reason.empty()) result.stages.clear();
+    return result;
+}
+
+HEDDLE_INLINE std::pair<program, indexed_program> const& draft_planner::micro_batch(std::int64_t count) {
+    auto const found = micro_batches_.find(count);
+    if (found != micro_batches_.end()) return found->second;
+    auto part = count == 1 ? program_ : with_batch_size(program_, batch_size_of(indexed_) / count);
+    auto indexed = index_program(part);
+    return micro_batches_.emplace(count, std::pair(std::move(part), std::move(indexed))).first->second;
+}
+
+HEDDLE_INLINE void draft_planner::require_known(stage_draft const& d, std::size_t stage,
+                                                program_layers const& layers) const {
+    bool const has_devices = !d.devices.empty() && algorithm::all_of(d.devices, [&](auto n) { return n < devices_; });
+    bool const has_layers = d.first < d.end && d.end < layers.cuts.size();
+    bool const is_divided = d.tensor > 0 && d.devices.size() % d.tensor == 0;
+    if (!has_devices || !has_layers || !is_divided)
+        throw input_error("stage " + std::to_string(stage),
+                          "expected devices of the cluster, in equal groups, and layers of the program");
+}
+
+HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draft const& draft,
+                                              program_layers const& layers, stage_effort how) {
+    result.device_count = devices_;
+    result.micro_batches = static_cast<int>(draft.micro_batches);
+    result.sends_beside = sends_beside_;
+    auto const samples = batch_size_of(indexed_);
+    if (draft.micro_batches < 1 || samples % draft.micro_batches != 0) {
+        result.reason = std::to_string(samples) + " samples do not make " + std::to_string(draft.micro_batches) +
+                        " equal micro-batches";
+        return;
+    }
+    auto const& [micro, indexed] = micro_batch(draft.micro_batches);
+    std::size_t const count = draft.stages.size();
+    for (std::size_t s = 0; s < count; ++s) {
+        auto const& d = draft.stages[s];
+        require_known(d, s, layers);
+        auto const in_flight = std::min<std::int64_t>(draft.micro_batches, static_cast<std::int64_t>(count - s));
+        auto part = part_of(micro, indexed, layers.cuts[d.first], layers.cuts[d.end]);
+        auto found =
+            stages_.plan(part.program, d.devices, d.tensor, draft.micro_batches, static_cast<int>(in_flight), how);
+        if (!found.exists()) {
+            result.reason = "stage " + std::to_string(s) + ": " + found.reason;
+            return;
+        }
+        result.provenance.training = training_;
+        result.stages.push_back({part.first, part.end, d.devices, std::move(found), seconds(0)});
+    }
+    if (!price(result, cluster_)) result.reason = "a stage does not fit into memory";
+}
+
+} // namespace heddle::detail
+
+#endif
