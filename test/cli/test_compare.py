@@ -366,13 +366,18 @@ class Compared(CommandLine):
         # The same, where stages keep of a micro-batch what enters alone.
         recomputed = json.loads(pipeline.read_text())
         recomputed["pipeline"][0]["plan"]["provenance"]["recomputes"] = True
-        self.refused(run("export", "--plan", self.write("some.json", recomputed), "--to", "megatron"), "recomputes its activations alone")
+        self.refused(run("export", "--plan", self.write("some.json", recomputed), "--to", "megatron"), "recompute their activations in other ways")
         for stage in recomputed["pipeline"]:
             stage["plan"]["provenance"]["recomputes"] = True
         every = self.write("every.json", recomputed)
         added = {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": str(max(blocks))}
         self.assertEqual(self.megatron(every), {**arguments, **added})
         self.assertIn('ActivationCheckpointConfig(mode="full")', run("export", "--plan", every, "--to", "torchtitan").stdout)
+        for stage in recomputed["pipeline"]:
+            stage["plan"]["provenance"]["recomputes"] = "selective"
+        every = self.write("every.json", recomputed)
+        self.refused(run("export", "--plan", every, "--to", "megatron"), "chooses by modules")
+        self.assertIn('ActivationCheckpointConfig(mode="selective")', run("export", "--plan", every, "--to", "torchtitan").stdout)
 
         # Data parallelism, its parameters kept in each of the ways that DeepSpeed has.
         small = ("--planner", "hap", "--model", "examples/formats/model.json", "--cluster", CLUSTER, "--pin", "x=shard(0)", "--pin")

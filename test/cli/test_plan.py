@@ -242,6 +242,32 @@ class Plan(CommandLine):
             self.assertEqual((result.returncode, result.stderr, json.loads(result.stdout)["status"]), (3, "", "infeasible"))
             self.assertFalse(out.exists())
 
+    def test_activations_that_are_recomputed(self):
+        vit = ("--model", "examples/models/vit_2.json.gz", "--cluster", "examples/clusters/v100x4_nvlink.json")
+        held, used = {}, {}
+        for how in ("none", "selective", "full"):
+            path, result = self.planned(*vit, "--planner", "hap", "--recompute", how)
+            plan = json.loads(path.read_text())
+            held[how] = plan["memory"][0]["activations"]
+            used[how] = plan["cost"]
+            self.assertEqual((plan["version"], plan["provenance"].get("recomputes", "none")), (1 if how == "none" else 3, how))
+            self.assertEqual(any("region" in step for step in plan["steps"]), how != "none")
+        self.assertLess(held["selective"], 0.8 * held["none"])
+        self.assertLess(held["full"], 0.7 * held["selective"])
+        self.assertLess(used["none"], used["selective"])
+        self.assertLess(used["selective"], used["full"])
+        self.assertLess(used["full"], 4 / 3 * used["none"])
+        # Where memory is short, the planner of all does so by itself, and says it.
+        limit = str(json.loads(self.planned(*vit, "--planner", "hap")[0].read_text())["memory_bytes"][0] * 0.6)
+        tight = run("plan", *vit, "--memory-limit", limit, "--json", "--no-times")
+        self.assertEqual(tight.returncode, 0, tight.stderr)
+        families = json.loads(tight.stdout)["families"]
+        self.assertTrue({"accumulated", "recomputed"} & families.keys())
+        refused = run("plan", "--planner", "hidup", *vit, "--recompute", "full")
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("no option of this planner", refused.stderr)
+        self.assertIn("selective", run("plan", *vit, "--recompute", "some").stderr)
+
     def test_more_machines_than_layers(self):
         model = ("--model", "examples/models/bert_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json", "--planner", "ditto")
         summary, plan = self.pipeline(*model)

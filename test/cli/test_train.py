@@ -36,6 +36,21 @@ class Train(TrainingCase):
                             self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
         self.assertGreater(pipelines, 0)
 
+    def test_plans_that_recompute_train_as_a_single_device_does(self):
+        options = ("--check", "--clip", "5", "--optimizer", "adamw", "--rate", "0.01")
+        for name in MODELS:
+            held = sum(memory["activations"] for memory in self.plan(name, "--planner", "hap")[1]["memory"])
+            for how in ("selective", "full"):
+                with self.subTest(model=name, recompute=how):
+                    plan, content = self.plan(name, "--planner", "hap", "--recompute", how)
+                    self.assertEqual(content["provenance"]["recomputes"], how)
+                    self.assertLess(sum(memory["activations"] for memory in content["memory"]), held)
+                    losses = self.equals_single_device(self.train(plan, name, *options))
+                    if MPIRUN:
+                        in_job = self.equals_single_device(self.train(plan, name, *options, ranks=4))
+                        for one, other in zip(losses, in_job):
+                            self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
+
     def test_plans_of_stages_train_as_a_single_device_does(self):
         one_stage = {**SLOW_NETWORK, "device_types": CLUSTER["device_types"]}
         for count, cluster in ((2, SLOW_NETWORK), (1, one_stage)):
