@@ -64,7 +64,7 @@ struct told_plan {
     parameters_by_stage parameters;
     /// Samples of an iteration, and the parts that follow each other.
     std::int64_t batch = 0, micro_batches = 1;
-    /// What enters a micro-batch's stages is all that is kept of it.
+    /// What of activations all stages make again.
     recomputation recomputes = recomputation::none;
     /// The most regions of a stage that are recomputed one after another.
     int regions = 1;

@@ -12,7 +12,6 @@
 #include <heddle/search/state_graph.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/loose_links.hpp>
-#include <heddle/theory/recomputation.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -292,7 +291,11 @@ private:
     template <class Shares>
     [[nodiscard]] double least_of(std::vector<step_work> const& ways, Shares const& shares) const {
         double least = std::numeric_limits<double>::infinity();
-        for (auto const& way : ways) least = std::min(least, algorithm::min(model_.price(way, shares).forward));
+        for (auto const& way : ways) { // it may run again
+            auto cost = model_.price(way, shares);
+            for (std::size_t k = 0; k < cost.forward.size(); ++k) cost.forward[k] += cost.backward[k];
+            least = std::min(least, algorithm::min(cost.forward));
+        }
         return least;
     }
 
@@ -306,11 +309,12 @@ private:
         auto const here = [&](share_ref ref) -> decltype(auto) {
             return shares(share_ref{space_.at(op, ref.tensor), ref.factor});
         };
-        // Parameters that are unsharded to run again stay until their region is through.
-        auto const region = op < space_.program().operators.size()
-                                ? region_of(space_.program(), static_cast<operator_id>(op))
+        // Parameters that are unsharded to run again, and resharded after it, stay until their region is through.
+        auto const& program = space_.program();
+        auto const region = op < program.operators.size() && !program.operators[op].results.empty()
+                                ? program.tensors[program.operators[op].results.front()].region
                                 : no_region;
-        double const copies = training_.runs_again(region) ? space_.program().counted_of(region) : 0;
+        double const copies = training_.runs_again(region) ? program.counted_of(region) : 0;
         for (auto a : moves) {
             auto const& move = space_.moves()[a];
             auto& p = prices_.emplace_back();
@@ -326,6 +330,8 @@ private:
                     if (in_move.size() <= g.kind) in_move.resize(g.kind + 1), most_bytes.resize(g.kind + 1);
                     most_bytes[g.kind] = std::max(most_bytes[g.kind], in_move[g.kind] += g.what.size.value);
                 }
+                auto const* const unshard = space_.instructions()[i].template as<instruction::unshard>();
+                bool const is_copied = unshard && unshard->is_resharded;
                 double const times = cost.once ? 1 : training_.micro_batches;
                 bool const stays = cost.once && cost.transient == 0; // or is gathered again
                 auto& t = p.transfers;
@@ -338,7 +344,7 @@ private:
                     work_[at + k] += times * cost.forward[k];
                     update_[at + k] += cost.update[k];
                     backward_work_[at + k] += times * cost.backward[k];
-                    memory_[at + k] += cost.memory[k] + copies * cost.transient;
+                    memory_[at + k] += cost.memory[k] + (is_copied ? copies * cost.transient : 0);
                 }
             }
             for (auto const& [t, f] : move.saved) {

@@ -163,8 +163,7 @@ void interleave(indexed_program const& p, instruction const& i, int count, doubl
 void accumulate(indexed_program const& p, instruction const& i, training_options const& options, double part,
                 step_work& s);
 
-/// Notes with which region a step runs again, and adds the transfers of that. Statistics and rows that others sent are
-/// known then.
+/// Notes with which region a step runs again, and adds the transfers of that. Statistics are known then.
 void run_again(indexed_program const& p, instruction const& i, training_options const& options, step_work& s);
 
 /// Takes off what device groups do for a collective, and what they do among themselves.
@@ -499,6 +498,15 @@ HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, tr
     if (tensor.has_cotangent && (is_read || is_reduced)) s.update += (3.0 * (options.accumulated - 1)) * had;
 }
 
+/// Returns how many of what a group's devices exchange forward for a computation are statistics, which come first.
+HEDDLE_INLINE std::ptrdiff_t statistics_inside(indexed_program const& p, instruction::compute const& i) {
+    auto const& op = p.operators[i.op];
+    if (op.inside_loop < 0) return 0;
+    auto const& inside = op.loops[static_cast<std::size_t>(op.inside_loop)];
+    bool const are_across = i.loop >= 0 && has_statistics(op.loops[static_cast<std::size_t>(i.loop)]);
+    return has_statistics(inside) && !are_across ? inside.forward_statistics : 0;
+}
+
 HEDDLE_INLINE void run_again(indexed_program const& p, instruction const& i, training_options const& options,
                              step_work& s) {
     auto const* const convert = i.as<instruction::convert>();
@@ -507,10 +515,16 @@ HEDDLE_INLINE void run_again(indexed_program const& p, instruction const& i, tra
     s.region = p.tensors[convert ? convert->tensor : p.operators[compute->op].results.front()].region;
     s.counted = p.counted_of(s.region);
     s.runs_again = options.runs_again(s.region);
-    if (!s.runs_again || !convert) return;
-    auto const also = [](auto const& from, auto& to) { to.insert(to.end(), from.begin(), from.end()); };
-    also(s.forward_transfers, s.backward_transfers);
-    also(s.inside_forward, s.inside_backward);
+    if (!s.runs_again) return;
+    auto const also = [](auto const& from, std::ptrdiff_t first, auto& to) {
+        to.insert(to.end(), from.begin() + first, from.end());
+    };
+    if (convert) {
+        also(s.forward_transfers, 0, s.backward_transfers);
+        also(s.inside_forward, 0, s.inside_backward);
+    } else if (p.is_split_inside) {
+        also(s.inside_forward, statistics_inside(p, *compute), s.inside_backward);
+    }
 }
 
 } // namespace heddle::detail

@@ -44,7 +44,7 @@ struct overlap {
 
 [[nodiscard]] overlap overlap_of(timeline const& t, std::size_t device);
 
-/// Runs the steps forward, their adjoints backward, each after the step itself if that runs again, the deferred
+/// Runs the steps forward, their adjoints backward, each with the step itself if that runs again, the deferred
 /// collectives and the update, each device on its own clock. A collective starts when the last device reaches it.
 /// Deferred collectives follow the backward pass or, if gradients overlap, queue on a channel of their own when their
 /// step's adjoint is done, and pause for the others. `model` has one class per device. `gradients` says for each step
@@ -94,12 +94,7 @@ template <class Shares>
         work(n, phase::forward, costs[n].forward);
     }
     for (std::size_t n = steps.size(); n-- > 0;) {
-        auto adjoint = costs[n].backward;
-        if (steps[n].runs_again) {
-            work(n, phase::forward, costs[n].forward);
-            for (std::size_t d = 0; d < adjoint.size(); ++d) adjoint[d] -= costs[n].forward[d];
-        }
-        work(n, phase::backward, adjoint);
+        work(n, phase::backward, costs[n].backward);
         communicate(n, phase::backward, steps[n].backward_transfers);
         if (overlaps_gradients) communicate(n, phase::gradient, steps[n].deferred_transfers);
     }

@@ -207,24 +207,23 @@ HEDDLE_INLINE detail::rank_program staged_layout::program_of(std::size_t number)
     };
     using kind = detail::rank_turn::kind;
     auto& turns = result.turns;
-    detail::region_turns const regions(here.plan, p);
-    auto const remake = [&](kind what, std::size_t last, std::size_t m) {
-        if (last < first) return;
-        for (auto const n : regions.at(last - first)) turns.push_back({what, first + n, m});
+    std::vector<tensor_id> leaving;
+    for (auto const& [t, f] : here.leaves) leaving.push_back(t);
+    if (here.has_loss) leaving.push_back(p.loss);
+    detail::region_turns const regions(here.plan, p, leaving);
+    auto const add = [&](kind what, detail::region_turns::steps const& list, std::size_t m) {
+        for (auto const n : list) turns.push_back({what, first + n, m});
     };
     auto const forward = [&](bool once, std::size_t m) {
-        std::optional<std::size_t> last; // what leaves may be of its region, and is there until it is sent
         for (std::size_t n = 0; n < steps.size(); ++n) {
             if (is_once(n) == once) turns.push_back({kind::forward, n, m});
-            if (once) continue;
-            if (n >= first && regions.is_last(n - first)) last = n;
-            else remake(kind::drop, n, m);
+            if (!once && n >= first) add(kind::drop, regions.dropped_after(n - first), m);
         }
-        if (last) remake(kind::drop, *last, m);
+        if (!once) add(kind::drop, regions.dropped_at_end(), m);
     };
     auto const backward = [&](bool once, std::size_t m) {
         for (std::size_t n = steps.size(); n-- > 0;) {
-            if (!once) remake(kind::forward, n, m);
+            if (!once && n >= first) add(kind::forward, regions.again_before(n - first), m);
             if (is_once(n) == once) turns.push_back({kind::backward, n, m});
         }
     };

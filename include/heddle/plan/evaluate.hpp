@@ -392,7 +392,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
             auto const* const convert = s.acting().as<instruction::convert>();
             bool const is_gradient = convert && p.tensors[convert->tensor].role == tensor_role::parameter;
             double const saved = cost_model::at(model.on_member(s.step.saved, k, share), share);
-            if (s.step.region != no_region) regions.add(s.step.region, k, saved);
+            if (s.step.region != no_region) regions.add(s.step.region, s.step.runs_again, k, saved);
             else (is_gradient ? memory.gradients : memory.activations) += saved;
             for (auto const& [t, form] : s.saved) {
                 tensor_form const f = form[0];
@@ -401,7 +401,8 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
                 holding const held = part_inside(form, mesh) * held_bytes(tensor.size(), f, samples_of(tensor, f));
                 double const bytes_held = cost_model::at(model.on_member(held, k, part), part);
                 if (tensor.role == tensor_role::parameter) memory.parameters += bytes_held;
-                else if (tensor.region != no_region) regions.add(tensor.region, k, bytes_held);
+                else if (tensor.region != no_region)
+                    regions.add(tensor.region, training.runs_again(tensor.region), k, bytes_held);
                 else memory.activations += activations * bytes_held;
             }
         }

@@ -234,6 +234,9 @@ HEDDLE_INLINE void plan_verifier::check_regions() const {
         for (auto t : op.results)
             require(program_.tensors[t].region == program_.tensors[op.results.front()].region,
                     "'" + op.name + "' makes a part of its results again");
+        require(op.results.empty() || program_.tensors[op.results.front()].region == no_region ||
+                    algorithm::none_of(op.loops, [](split_loop const& loop) { return loop.exchanges(); }),
+                "'" + op.name + "' exchanges rows, and is not made again");
         for_each_tensor(op, [&](tensor_id t) {
             auto const other = program_.tensors[t].region;
             require(other == no_region || other == region, "'" + op.name + "' is of regions " + std::to_string(region) +

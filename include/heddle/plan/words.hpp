@@ -203,6 +203,7 @@ HEDDLE_INLINE std::string devices_text(std::vector<std::string> const& types, st
     std::set<region_number> regions;
     for (auto const& t : p.tensors)
         if (p.provenance.training.runs_again(t.region)) regions.insert(t.region);
+    if (regions.empty()) return {};
     return (how == recomputation::full ? "activations, in " : "activations that are cheap to make, in ") +
            count(regions.size(), "region");
 }

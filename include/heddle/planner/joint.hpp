@@ -395,7 +395,9 @@ private:
     void plan_recomputed() {
         bool const may = options_.recomputes && options_.stage.training.recomputes == recomputation::none;
         for (auto const how : {recomputation::selective, recomputation::full}) {
-            if (!may || !is_worth_holding_less() || families_["recomputed"].cost) return;
+            auto const before = families_.find("recomputed");
+            bool const is_enough = before != families_.end() && before->second.cost;
+            if (!may || !is_worth_holding_less() || is_enough) return;
             consider("recomputed", [&](auto const& note) {
                 auto const note_on = [&](cluster const& c, heddle::plan found) {
                     note(staged(holding_more(std::move(found), indexed_, c), cluster_));

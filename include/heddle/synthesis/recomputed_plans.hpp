@@ -35,25 +35,42 @@ namespace heddle::detail {
 
 namespace heddle::detail {
 
-/// Gives a plan the regions of a program, and takes from it what was found of other plans on its way.
+/// Gives the transfers of a step the ways in which those of another move shards, which are the same but for what runs
+/// again: that moves them as before.
+HEDDLE_INLINE void take_ways(step_work& s, step_work const& from, bool is_conversion) {
+    auto const take = [](transfer_list const& given, transfer_list& to) {
+        for (std::size_t n = 0; n < std::min(given.size(), to.size()); ++n) to[n].how = given[n].how;
+    };
+    take(from.forward_transfers, s.forward_transfers);
+    take(from.backward_transfers, s.backward_transfers);
+    take(from.deferred_transfers, s.deferred_transfers);
+    take(from.update_transfers, s.update_transfers);
+    if (!s.runs_again || !is_conversion) return;
+    std::size_t const before = s.backward_transfers.size() - s.forward_transfers.size();
+    for (std::size_t n = 0; n < s.forward_transfers.size(); ++n)
+        s.backward_transfers[before + n].how = s.forward_transfers[n].how;
+}
+
+/// Gives a plan the regions of a program. If nothing runs again then, it recomputes nothing.
 HEDDLE_INLINE void take_regions(plan& p, indexed_program const& of) {
-    auto const& training = p.provenance.training;
+    auto& training = p.provenance.training;
     for (std::size_t t = 0; t < p.tensors.size(); ++t) p.tensors[t].region = of.tensors[t].region;
     auto const on = p.mesh();
     saved_so_far saved(of);
-    for (auto& [i, s, kept, inside] : p.steps) {
-        mesh_instruction all(i);
-        all.axes.insert(all.axes.end(), inside.begin(), inside.end());
-        if (s.runs_again && i.is<instruction::convert>()) { // what was added for that
-            s.backward_transfers.resize(s.backward_transfers.size() - s.forward_transfers.size());
-            s.inside_backward.resize(s.inside_backward.size() - s.inside_forward.size());
-        }
-        auto const made = make_step(of, all, on, training);
-        s.stored = made.stored, s.saved = made.saved;
-        run_again(of, i, training, s);
-        s.counted = 1;
-        kept = saved.by(all);
+    for (auto& s : p.steps) {
+        auto const all = s.on_mesh();
+        auto made = make_step(of, all, on, training);
+        take_ways(made, s.step, !s.instruction.is<instruction::compute>());
+        made.counted = 1;
+        s.step = std::move(made);
+        s.saved = saved.by(all);
     }
+    bool const runs_again = algorithm::any_of(p.steps, [](plan_step const& s) { return s.step.runs_again; });
+    if (runs_again || training.recomputes == recomputation::none) return;
+    training.recomputes = recomputation::none;
+    auto held = of;
+    for (auto& t : held.tensors) t.region = no_region;
+    take_regions(p, held);
 }
 
 /// Takes from a plan what is known of those that were searched with it.

@@ -142,6 +142,7 @@ HEDDLE_INLINE axis_program::axis_program(searched_program const& searched, axis_
     for (tensor_form f : {tensor_form::mirrored(), tensor_form::partial()})
         if (auto const end = number_of_.find({from.loss, f}); end != number_of_.end()) program_.loss = end->second;
     count_uses(program_);
+    program_.counted_of_regions = searched_.program().counted_of_regions;
 }
 
 HEDDLE_INLINE tensor_id axis_program::add_tensor(tensor_id t, tensor_form f) {

@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <span>
 #include <vector>
 
 namespace heddle {
@@ -28,8 +27,8 @@ namespace heddle {
 /// Puts values into regions that are made again, the last one first, by the sizes of values on one device: so that what
 /// is kept for each of `in_flight` micro-batches and what the largest region saves are least together.
 ///
-/// Selectively, what matrix products with parameters, convolutions, attention and exchanges of rows make is kept, unless
-/// they save more beside it.
+/// What exchanges of rows make is kept. Selectively, so is what matrix products with parameters, convolutions and
+/// attention make, unless they save more beside it.
 /// *Complexity.* O(n m) for n operators, of which a region has m, for each of a logarithmic number of sizes.
 void recompute(indexed_program& p, recomputation how, int in_flight);
 
@@ -78,7 +77,7 @@ private:
     case operator_class::convolution:
     case operator_class::attention: return true;
     case operator_class::matmul: return algorithm::any_of(op.operands, [&](tensor_id t) { return are_weights[t]; });
-    default: return algorithm::any_of(op.loops, [](split_loop const& loop) { return loop.exchanges(); });
+    default: return false;
     }
 }
 
@@ -94,7 +93,6 @@ HEDDLE_INLINE region_cutter::region_cutter(indexed_program const& p, recomputati
         auto const& op = p.operators[o];
         auto& m = made_.emplace_back();
         m.last_use = o;
-        m.beside = op.work.extra_saved.value;
         bool const is_weight =
             !op.operands.empty() && algorithm::all_of(op.operands, [&](tensor_id t) { return are_weights[t]; });
         for (auto t : op.results) {
@@ -104,7 +102,9 @@ HEDDLE_INLINE region_cutter::region_cutter(indexed_program const& p, recomputati
             m.kept += tensor.info.size().value;
             if (is_saved[t]) m.inside += tensor.info.size().value;
         }
-        m.is_kept = how == recomputation::selective && is_costly(op, are_weights, bytes(m.kept));
+        bool const exchanges = algorithm::any_of(op.loops, [](split_loop const& loop) { return loop.exchanges(); });
+        m.is_kept = exchanges || (how == recomputation::selective && is_costly(op, are_weights, bytes(m.kept)));
+        m.beside = m.is_kept ? 0 : op.work.extra_saved.value;
     }
 }
 
@@ -154,7 +154,7 @@ HEDDLE_INLINE void region_cutter::cut(indexed_program& p) const {
             for (auto t : p.operators[o].results) p.tensors[t].region = is_made_again ? region : no_region;
         }
         end = begin;
-        ++region;
+        region = static_cast<region_number>(std::min<int>(region + 1, std::numeric_limits<region_number>::max()));
     }
 }
 

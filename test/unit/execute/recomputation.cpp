@@ -11,6 +11,7 @@
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/joint.hpp>
 #include <heddle/planner/mesh.hpp>
+#include <heddle/theory/batch.hpp>
 #include <heddle/theory/recomputation.hpp>
 #include <support/block_programs.hpp>
 #include <support/cases.hpp>
@@ -114,7 +115,7 @@ TEST_CASE("regions hold little more than the best of all ways to cut a program")
 }
 
 TEST_CASE("random plans that make values again compute what the single device does, and carry what they charge") {
-    int again = 0, tried = 0;
+    int again = 0, tried = 0, grouped = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
         CAPTURE(seed);
         test::random_source random(seed + 31'000);
@@ -123,14 +124,23 @@ TEST_CASE("random plans that make values again compute what the single device do
         auto const how = random_recomputation(random);
         recompute(indexed, how, 1);
         indexed.counted_of_regions.clear();
-        bool const on_mesh = random.chance(0.4);
         plan what;
         training_options training;
         training.recomputes = how;
-        if (on_mesh)
+        switch (random.below(3)) {
+        case 0:
             what =
                 plan_on_mesh(indexed, test::random_mesh_program(indexed, test::random_mesh(random), random), training);
-        else what = test::random_plan(indexed, static_cast<std::size_t>(random.between(2, 4)), random);
+            break;
+        case 1:
+            split_inside(indexed);
+            what = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 3)), random);
+            for (auto& d : what.devices) d.group_size = random.between(1, 3);
+            for (auto& s : what.steps) s.step = make_step(indexed, s.instruction, training);
+            grouped += what.has_groups();
+            break;
+        default: what = test::random_plan(indexed, static_cast<std::size_t>(random.between(2, 4)), random);
+        }
         what.provenance.training = training;
         auto const moved = random.chance(0.5) ? uneven::padded : uneven::grouped; // when it runs again as before
         for (auto& s : what.steps)
@@ -147,6 +157,7 @@ TEST_CASE("random plans that make values again compute what the single device do
     }
     CHECK(tried > 200);
     CHECK(again > 100);
+    CHECK(grouped > 50);
 }
 
 TEST_CASE("plans that are not made again together are refused") {

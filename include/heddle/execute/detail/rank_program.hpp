@@ -147,15 +147,18 @@ HEDDLE_INLINE rank_program program_of_rank(program const& p, indexed_program con
     auto const add = [&](rank_turn::kind kind, turn const& t) {
         result.turns.push_back({kind, t.step, t.micro_batch});
     };
-    region_turns const regions(what, indexed);
+    region_turns const regions(what, indexed, {indexed.loss});
     for (auto const& t : order.forward) {
         add(rank_turn::kind::forward, t);
-        for (auto n : regions.at(t.step)) add(rank_turn::kind::drop, {n, t.micro_batch});
+        for (auto n : regions.dropped_after(t.step)) add(rank_turn::kind::drop, {n, t.micro_batch});
     }
-    for (auto const kind : {rank_turn::kind::forward, rank_turn::kind::backward})
-        for (std::size_t m = 0; m < result.parts; ++m) add(kind, {loss, m});
+    for (std::size_t m = 0; m < result.parts; ++m) {
+        add(rank_turn::kind::forward, {loss, m});
+        for (auto n : regions.dropped_at_end()) add(rank_turn::kind::drop, {n, m});
+    }
+    for (std::size_t m = 0; m < result.parts; ++m) add(rank_turn::kind::backward, {loss, m});
     for (auto const& t : order.backward) {
-        for (auto n : regions.at(t.step)) add(rank_turn::kind::forward, {n, t.micro_batch});
+        for (auto n : regions.again_before(t.step)) add(rank_turn::kind::forward, {n, t.micro_batch});
         add(rank_turn::kind::backward, t);
     }
     result.take_buckets(what, 0, [](std::size_t) { return true; });

@@ -3,13 +3,13 @@
 /// @brief When a rank drops what is made again for the backward pass, and makes it again.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <cstddef>
 #include <map>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,15 +20,26 @@ namespace heddle::detail {
 /// then.
 class region_turns {
 public:
-    /// `p` has the plan's tensors, operators and regions.
-    region_turns(plan const& of, indexed_program const& p);
-    /// Returns the steps that run again where a step is the last of their region, in order.
-    [[nodiscard]] std::span<std::size_t const> at(std::size_t step) const;
-    /// Tells whether no region has a step behind.
-    [[nodiscard]] bool is_last(std::size_t step) const { return !by_last_.empty() && by_last_.rbegin()->first == step; }
+    using steps = std::vector<std::size_t>;
+
+    /// `p` has the plan's tensors, operators and regions. What is `needed` behind the forward pass is dropped there.
+    region_turns(plan const& of, indexed_program const& p, std::vector<tensor_id> const& needed);
+    /// Returns the steps that run again before the adjoint of one that is the last of their region, in order.
+    [[nodiscard]] steps const& again_before(std::size_t step) const { return of(again_, step); }
+    /// Returns those of them that are dropped after it in the forward pass, and those that are dropped at its end.
+    [[nodiscard]] steps const& dropped_after(std::size_t step) const { return of(dropped_, step); }
+    [[nodiscard]] steps const& dropped_at_end() const { return at_end_; }
 
 private:
-    std::map<std::size_t, std::vector<std::size_t>> by_last_;
+    using by_step = std::map<std::size_t, steps>;
+    [[nodiscard]] static steps const& of(by_step const& all, std::size_t step) {
+        static steps const none;
+        auto const found = all.find(step);
+        return found == all.end() ? none : found->second;
+    }
+
+    by_step again_, dropped_;
+    steps at_end_;
 };
 
 } // namespace heddle::detail
@@ -39,19 +50,20 @@ private:
 
 namespace heddle::detail {
 
-HEDDLE_INLINE region_turns::region_turns(plan const& of, indexed_program const& p) {
+HEDDLE_INLINE region_turns::region_turns(plan const& of, indexed_program const& p,
+                                         std::vector<tensor_id> const& needed) {
     struct region_steps {
         std::size_t last = 0;
-        std::vector<std::size_t> again;
+        steps again;
     };
     std::map<region_number, region_steps> regions;
-    std::vector<std::size_t> unshards; // for the next computation
+    steps unshards; // for the next computation
     for (std::size_t n = 0; n < of.steps.size(); ++n) {
         auto const& s = of.steps[n];
         auto const* const unshard = s.acting().as<instruction::unshard>();
         if (unshard && unshard->is_resharded) unshards.push_back(n);
         auto const* const compute = s.instruction.as<instruction::compute>();
-        auto const mine = compute ? std::exchange(unshards, {}) : std::vector<std::size_t>();
+        auto const mine = compute ? std::exchange(unshards, {}) : steps();
         auto const region = compute ? region_of(p, compute->op) : s.step.region;
         if (region == no_region) continue;
         auto& r = regions[region];
@@ -60,16 +72,12 @@ HEDDLE_INLINE region_turns::region_turns(plan const& of, indexed_program const& 
         r.again.insert(r.again.end(), mine.begin(), mine.end());
         r.again.push_back(n);
     }
-    for (auto& [region, r] : regions) {
-        auto& list = by_last_[r.last];
-        list.insert(list.end(), r.again.begin(), r.again.end());
+    for (auto const& [region, r] : regions) {
+        auto const add_to = [&](steps& list) { list.insert(list.end(), r.again.begin(), r.again.end()); };
+        bool const is_needed = algorithm::any_of(needed, [&](tensor_id t) { return p.tensors[t].region == region; });
+        add_to(again_[r.last]);
+        add_to(is_needed ? at_end_ : dropped_[r.last]);
     }
-}
-
-HEDDLE_INLINE std::span<std::size_t const> region_turns::at(std::size_t step) const {
-    auto const found = by_last_.find(step);
-    if (found == by_last_.end()) return {};
-    return found->second;
 }
 
 } // namespace heddle::detail

@@ -22,8 +22,12 @@ public:
 
     /// Goes on to the next step, whose copies of parameters its region has until the backward pass is through it.
     void next(plan_step const& s);
-    /// Adds what the step saves in a region.
-    void add(region_number region, std::size_t k, double bytes_held) { at(region).held[k] += bytes_held; }
+    /// Adds what the step saves in a region. The last region is held until the backward pass if it does not run again.
+    void add(region_number region, bool runs_again, std::size_t k, double bytes_held) {
+        auto& r = at(region);
+        r.held[k] += bytes_held;
+        if (!runs_again) r.last = steps_ - 1;
+    }
     [[nodiscard]] double most(std::size_t k) const;
 
 private:
@@ -57,7 +61,7 @@ HEDDLE_INLINE void region_memory::next(plan_step const& s) {
 HEDDLE_INLINE region_memory::region_held& region_memory::at(region_number region) {
     auto const now = passed_ - 1;
     auto& found = regions_.try_emplace(region, region_held{now, now, std::vector<double>(classes_, 0.0)}).first->second;
-    found.last = now;
+    found.last = std::max(found.last, now);
     return found;
 }
 

@@ -73,9 +73,9 @@ public:
                           {"update", number(plan_.time.update)}};
         if (plan_.time.parameter_communication != 0)
             result["time"]["parameter_communication"] = number(plan_.time.parameter_communication);
-        for (auto const& [name, value] : {std::pair{"compute_inside", plan_.time.compute_inside},
-                                          std::pair{"update_inside", plan_.time.update_inside}})
-            if (value != 0) result["time"][name] = number(value);
+        for (auto const& [name, inside] : {std::pair{"compute_inside", plan_.time.compute_inside},
+                                           std::pair{"update_inside", plan_.time.update_inside}})
+            if (inside != 0) result["time"][name] = number(inside);
         result["devices"] = list(plan_.devices, [](plan_device const& d) { return value(d.type); });
         if (plan_.is_on_mesh()) result["mesh"] = plan_.mesh().sizes();
         if (plan_.has_groups())
