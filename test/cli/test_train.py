@@ -44,7 +44,10 @@ class Train(TrainingCase):
                 with self.subTest(model=name, recompute=how):
                     plan, content = self.plan(name, "--planner", "hap", "--recompute", how)
                     self.assertEqual(content["provenance"]["recomputes"], how)
-                    self.assertLess(sum(memory["activations"] for memory in content["memory"]), held)
+                    holds = sum(memory["activations"] for memory in content["memory"])
+                    self.assertLessEqual(holds, held)
+                    if name != "convolutions":  # of which nearly all is costly
+                        self.assertLess(holds, held)
                     losses = self.equals_single_device(self.train(plan, name, *options))
                     if MPIRUN:
                         in_job = self.equals_single_device(self.train(plan, name, *options, ranks=4))

@@ -83,7 +83,7 @@ private:
 
 HEDDLE_INLINE region_cutter::region_cutter(indexed_program const& p, recomputation how, int in_flight)
     : in_flight_(in_flight) {
-    std::vector<bool> are_weights, is_saved(p.tensors.size());
+    std::vector<bool> are_weights, is_saved(p.tensors.size()), is_kept(p.tensors.size());
     for (auto const& t : p.tensors) are_weights.push_back(t.is_parameter());
     for (auto const& op : p.operators) {
         for (auto k : op.work.saved_operands) is_saved[op.operands[k]] = true;
@@ -103,7 +103,14 @@ HEDDLE_INLINE region_cutter::region_cutter(indexed_program const& p, recomputati
             if (is_saved[t]) m.inside += tensor.info.size().value;
         }
         bool const exchanges = algorithm::any_of(op.loops, [](split_loop const& loop) { return loop.exchanges(); });
-        m.is_kept = exchanges || (how == recomputation::selective && is_costly(op, are_weights, bytes(m.kept)));
+        m.is_kept = exchanges;
+        if (how == recomputation::selective) { // what is made of kept values that nobody else saves holds as much
+            double held = 0;
+            for (auto t : op.operands)
+                if (is_kept[t] && !is_saved[t]) held += p.tensors[t].info.size().value;
+            m.is_kept = m.is_kept || is_costly(op, are_weights, bytes(m.kept)) || (held > 0 && held >= m.inside);
+        }
+        for (auto t : op.results) is_kept[t] = m.is_kept;
         m.beside = m.is_kept ? 0 : op.work.extra_saved.value;
     }
 }

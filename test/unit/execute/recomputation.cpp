@@ -194,8 +194,8 @@ TEST_CASE("what does not fit is planned with activations that are made again") {
         CAPTURE(has_machines);
         auto const p = test::residual_blocks(512, 8, 4);
         cluster c;
-        c.types = {{"slow", bytes(1e9), bytes_per_second(1e6), seconds(1e-3), {}},
-                   {"fast", bytes(1e9), bytes_per_second(2e6), seconds(1e-3), {}}};
+        c.types = {{"slow", bytes(1e9), bytes_per_second(1e6), seconds(0.05), {}},
+                   {"fast", bytes(1e9), bytes_per_second(2e6), seconds(0.05), {}}};
         for (auto& type : c.types)
             type.rates[element_type::float32].fallback = flops_per_second(1e6 + 1e6 * (&type != &c.types[0]));
         c.machines = {{.type = 0, .devices = has_machines ? 2 : 1, .count = 1},
