@@ -67,7 +67,7 @@ struct told_plan {
     /// What of activations all stages make again.
     recomputation recomputes = recomputation::none;
     /// The most regions of a stage that are recomputed one after another.
-    int regions = 1;
+    std::size_t regions = 1;
     training_options training;
 
     [[nodiscard]] std::size_t stages() const { return parameters.size(); }
@@ -220,7 +220,8 @@ told_plan told(exported_plan const& whole) {
         whole, [](plan const& p) { return p.provenance.training.recomputes; },
         [](std::string const& s) { return "stages 0 and " + s + " recompute their activations in other ways"; });
     for (auto const* stage : whole.stages)
-        for (auto const& tensor : stage->tensors) t.regions = std::max(t.regions, tensor.region + 1);
+        for (auto const& tensor : stage->tensors)
+            t.regions = std::max(t.regions, static_cast<std::size_t>(tensor.region + 1));
     return t;
 }
 
