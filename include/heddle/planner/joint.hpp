@@ -486,6 +486,7 @@ private:
     [[nodiscard]] heddle::plan on_mesh(recomputation how) {
         auto asked = stages_.mesh_options(options_.stage.training);
         asked.training.recomputes = how;
+        if (is_tight_) asked.rounds = 2; // which shares are best depends on what fits
         if (best_.exists()) asked.worth_below = best_.cost();
         return stages_.planners().on_mesh(program_, cluster_, machines_and_devices(), asked);
     }
