@@ -391,13 +391,11 @@ private:
     [[nodiscard]] bool is_worth_holding_less() const {
         return is_tight_ && (!bounds_ || least_on_all_ < worth_planning * best_.cost());
     }
-    /// Plans one stage that recomputes activations: in full, where that of what is cheap is not enough.
+    /// Plans one stage that recomputes activations, less of them first.
     void plan_recomputed() {
         bool const may = options_.recomputes && options_.stage.training.recomputes == recomputation::none;
         for (auto const how : {recomputation::selective, recomputation::full}) {
-            auto const before = families_.find("recomputed");
-            bool const is_enough = before != families_.end() && before->second.cost;
-            if (!may || !is_worth_holding_less() || is_enough) return;
+            if (!may || !is_worth_holding_less()) return;
             consider("recomputed", [&](auto const& note) {
                 auto const note_on = [&](cluster const& c, heddle::plan found) {
                     note(staged(holding_more(std::move(found), indexed_, c), cluster_));
