@@ -289,6 +289,14 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute 
     if (!s.backward.launches) s.backward = {};
 }
 
+/// Tells whether the devices of a group combine statistics of rows for a computation, before all else that they
+/// exchange for it.
+[[nodiscard]] HEDDLE_INLINE bool exchanges_statistics_inside(indexed_operator const& op,
+                                                             instruction::compute const& i) {
+    bool const are_across = i.loop >= 0 && has_statistics(op.loops[static_cast<std::size_t>(i.loop)]);
+    return op.inside_loop >= 0 && has_statistics(op.loops[static_cast<std::size_t>(op.inside_loop)]) && !are_across;
+}
+
 HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction::compute const& i, bool differentiated,
                                       step_work& s) {
     auto const& op = p.operators[i.op];
@@ -311,7 +319,7 @@ HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction::com
         return;
     }
     auto const& inside = op.loops[static_cast<std::size_t>(op.inside_loop)];
-    if (has_statistics(inside) && (i.loop < 0 || !has_statistics(op.loops[static_cast<std::size_t>(i.loop)]))) {
+    if (exchanges_statistics_inside(op, i)) {
         inside_transfer const statistic = inside_of(inside_step::all_reduce, inside.statistic,
                                                     i.loop < 0 ? tensor_form::replicated() : tensor_form::shard(0));
         s.inside_forward.assign(inside.forward_statistics, statistic);
@@ -498,15 +506,6 @@ HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, tr
     if (tensor.has_cotangent && (is_read || is_reduced)) s.update += (3.0 * (options.accumulated - 1)) * had;
 }
 
-/// Returns how many of what a group's devices exchange forward for a computation are statistics, which come first.
-HEDDLE_INLINE std::ptrdiff_t statistics_inside(indexed_program const& p, instruction::compute const& i) {
-    auto const& op = p.operators[i.op];
-    if (op.inside_loop < 0) return 0;
-    auto const& inside = op.loops[static_cast<std::size_t>(op.inside_loop)];
-    bool const are_across = i.loop >= 0 && has_statistics(op.loops[static_cast<std::size_t>(i.loop)]);
-    return has_statistics(inside) && !are_across ? inside.forward_statistics : 0;
-}
-
 HEDDLE_INLINE void run_again(indexed_program const& p, instruction const& i, training_options const& options,
                              step_work& s) {
     auto const* const convert = i.as<instruction::convert>();
@@ -523,7 +522,11 @@ HEDDLE_INLINE void run_again(indexed_program const& p, instruction const& i, tra
         also(s.forward_transfers, 0, s.backward_transfers);
         also(s.inside_forward, 0, s.inside_backward);
     } else if (p.is_split_inside) {
-        also(s.inside_forward, statistics_inside(p, *compute), s.inside_backward);
+        auto const& op = p.operators[compute->op];
+        std::ptrdiff_t const known = exchanges_statistics_inside(op, *compute)
+                                         ? op.loops[static_cast<std::size_t>(op.inside_loop)].forward_statistics
+                                         : 0;
+        also(s.inside_forward, known, s.inside_backward);
     }
 }
 

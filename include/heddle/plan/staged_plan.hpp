@@ -346,15 +346,13 @@ HEDDLE_INLINE double forward_part(plan const& p, cluster const& c) {
     }
     auto const forward = forward_passes(prices);
     serial const clock(model.class_count());
-    auto label = clock.initial();
-    auto const extended = [&](std::vector<step_cost> const& steps) {
+    auto const time_of = [&](std::vector<step_cost> const& steps) {
+        auto label = clock.initial();
         for (auto const& s : steps) clock.extend(label, s);
         return clock.total(label);
     };
-    double const once = extended(forward);
-    label = clock.initial();
-    double const passes = extended(prices);
-    return passes > 0 ? once / passes : 1;
+    double const passes = time_of(prices);
+    return passes > 0 ? time_of(forward) / passes : 1;
 }
 
 HEDDLE_INLINE staged_timeline run_stages(staged_plan const& p, cluster const& c, staged_cost const& cost) {
