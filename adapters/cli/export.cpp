@@ -202,7 +202,8 @@ parameters_by_stage parameters_of(pipeline_plan const& p, program const* model) 
 /// Returns the samples of an iteration, from the first input.
 std::int64_t batch_of(exported_plan const& whole) {
     auto const& tensors = whole.stages.front()->tensors;
-    auto const input = algorithm::find(tensors, tensor_role::input, &plan_tensor::role);
+    auto const input = algorithm::find_if(
+        tensors, [](plan_tensor const& t) { return t.role == tensor_role::input && t.whole_of.empty(); });
     if (input == tensors.end() || input->shape.empty())
         throw inexpressible::model("it has no input that begins with the batch");
     return input->shape[0] * whole.micro_batches;

@@ -397,7 +397,8 @@ ordered_json placements_of(exported_plan const& whole, program const* model) {
         for (auto const& step : p->steps) {
             if (!step.instruction.is<instruction::read>()) continue;
             tensor_id const t = step.acting().change()->tensor;
-            if (auto const& tensor = p->tensors[t]; tensor.role == tensor_role::input)
+            if (auto const& tensor = p->tensors[t];
+                tensor.role == tensor_role::input && (tensor.whole_of.empty() || tensor.whole_of == tensor.name))
                 stage["inputs"][tensor.name] = placements(*p, step.to(), t, false);
         }
         stage["parameters"] = ordered_json::object();

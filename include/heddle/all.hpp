@@ -87,6 +87,7 @@
 #include <heddle/theory/searched_program.hpp>
 #include <heddle/theory/theory.hpp>
 #include <heddle/theory/view_conversions.hpp>
+#include <heddle/theory/whole_inputs.hpp>
 
 #include <heddle/cost/accumulator_axioms.hpp>
 #include <heddle/cost/alike_devices.hpp>

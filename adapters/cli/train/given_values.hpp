@@ -60,7 +60,7 @@ private:
         for (tensor_id t = 0; t < program_.tensor_count(); ++t) {
             auto const& info = program_.tensor(t);
             bool const is_source = info.role != tensor_role::value && (info.role == tensor_role::input) == is_input;
-            if (is_source && info.name == name) return t;
+            if (is_source && info.name == name && program_.data_of(t) == t) return t;
         }
         return {};
     }

@@ -56,6 +56,8 @@ template <class Backend>
     std::uint64_t seed = 0, host_number<typename Backend::tensor> scale = 1) {
     using tensor = typename Backend::tensor;
     std::map<tensor_id, tensor> values(sources.begin(), sources.end()), cotangents;
+    for (tensor_id t = 0; t < p.tensor_count(); ++t)
+        if (auto const data = sources.find(p.data_of(t)); data != sources.end()) values.emplace(t, data->second);
     auto const all = [](auto& map, std::span<tensor_id const> tensors) {
         std::vector<tensor const*> found;
         for (auto t : tensors) {

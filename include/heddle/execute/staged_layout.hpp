@@ -95,7 +95,7 @@ HEDDLE_INLINE staged_layout::staged_layout(program const& p, staged_plan const& 
     auto micro = whole_;
     if (micro_batches_ > 1) {
         auto const samples = batch_size_of(whole_);
-        micro = index_program(with_batch_size(p, samples / what.micro_batches));
+        micro = index_program(with_part_of_batch(p, samples / what.micro_batches));
         split_ = find_batch_split(whole_, batch_of_inputs(whole_));
         if (split_.places % what.micro_batches != 0)
             throw input_error("micro-batches", std::to_string(what.micro_batches) +

@@ -37,6 +37,8 @@ struct plan_tensor {
     factor_number inside = no_factor;
     /// The region in which the value is made again, if it is not kept for the backward pass.
     region_number region = no_region;
+    /// See `tensor_info::whole_of`.
+    std::string whole_of{};
     [[nodiscard]] bytes size() const { return tensor_info{name, shape, type, role, trainable}.size(); }
 };
 
@@ -245,8 +247,8 @@ HEDDLE_INLINE heddle::mesh plan::mesh() const {
 HEDDLE_INLINE plan blank_plan(indexed_program const& program) {
     plan p;
     for (auto const& t : program.tensors)
-        p.tensors.push_back(
-            {t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside, t.region});
+        p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside,
+                             t.region, t.info.whole_of});
     for (auto const& o : program.operators) p.operators.push_back(o.name);
     if (segment_count(program) > 1)
         for (auto const& o : program.operators) p.segments.push_back(o.segment);

@@ -187,7 +187,8 @@ HEDDLE_INLINE void plan_verifier::check_tables() {
         auto const& theirs = program_.tensors[t];
         require(mine.name == theirs.info.name && mine.shape == theirs.info.shape && mine.type == theirs.info.type &&
                     mine.role == theirs.info.role && mine.trainable == theirs.info.trainable &&
-                    mine.factors == theirs.factors && mine.inside == theirs.inside,
+                    mine.whole_of == theirs.info.whole_of && mine.factors == theirs.factors &&
+                    mine.inside == theirs.inside,
                 "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name +
                     "' in the model, or of another shape");
     }

@@ -50,7 +50,7 @@ HEDDLE_INLINE std::vector<program_part> parts_of(program const& p, staged_plan c
                                                ", expected a number that divides the "
                                                "batch of " +
                                                std::to_string(samples));
-    auto const micro = what.micro_batches == 1 ? p : with_batch_size(p, samples / what.micro_batches);
+    auto const micro = what.micro_batches == 1 ? p : with_part_of_batch(p, samples / what.micro_batches);
     auto const indexed = index_program(micro);
     std::vector<program_part> parts;
     operator_id next = 0;

@@ -106,7 +106,7 @@ HEDDLE_INLINE staged_plan draft_planner::plan(pipeline_draft const& draft, progr
 HEDDLE_INLINE std::pair<program, indexed_program> const& draft_planner::micro_batch(std::int64_t count) {
     auto const found = micro_batches_.find(count);
     if (found != micro_batches_.end()) return found->second;
-    auto part = count == 1 ? program_ : with_batch_size(program_, batch_size_of(indexed_) / count);
+    auto part = count == 1 ? program_ : with_part_of_batch(program_, batch_size_of(indexed_) / count);
     auto indexed = index_program(part);
     return micro_batches_.emplace(count, std::pair(std::move(part), std::move(indexed))).first->second;
 }

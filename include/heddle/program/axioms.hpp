@@ -65,6 +65,8 @@ private:
             add(tensor_text(t), "is trainable, but no parameter and no input");
         if (tensor.trainable && !is_floating(tensor.type))
             add(tensor_text(t), "is trainable, but not of a floating-point type");
+        if (!tensor.whole_of.empty() && (tensor.role != tensor_role::input || tensor.trainable))
+            add(tensor_text(t), "is whole in every part of the batch, but no input, or trainable");
     }
 
     void check_operator(operator_id o) {

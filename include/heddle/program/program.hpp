@@ -14,6 +14,8 @@
 #include <concepts>
 #include <map>
 #include <optional>
+#include <ranges>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,6 +67,14 @@ public:
     /// Returns the same operators on floating-point tensors of another type. What operators save beside tensors grows
     /// with the elements of their first result.
     [[nodiscard]] program retyped(element_type type) const;
+
+    /// Returns the program in which some operators have an input whole in every part of the batch; see
+    /// `tensor_info::whole_of`. If others use it too it becomes two, of which the last tensor, `x.whole`, is theirs.
+    /// *Precondition:* `t` is an input that is not differentiated.
+    [[nodiscard]] program with_whole_input(tensor_id t, std::set<operator_id> const& users) const;
+    /// Returns the source whose data a source has: its own, or those of the input that it is the whole of. A part of a
+    /// program may lack that one; then it is the source itself.
+    [[nodiscard]] tensor_id data_of(tensor_id source) const;
 
 private:
     friend class program_builder;
@@ -120,6 +130,8 @@ public:
     tensor_id buffer(std::string name, tensor_shape dims, element_type type = element_type::float32) {
         return add_tensor({std::move(name), std::move(dims), type, tensor_role::buffer, false});
     }
+    /// Adds a source that is described already, such as one of another program. *Precondition:* it is no value.
+    tensor_id source(tensor_info info) { return add_tensor(std::move(info)); }
 
     /// Adds an operator of one result by a rule in the index-rule language.
     tensor_id apply(std::string_view kind, std::string_view rule, std::vector<tensor_id> operands,
@@ -277,6 +289,33 @@ HEDDLE_INLINE program program::retyped(element_type type) const {
     return result;
 }
 
+HEDDLE_INLINE program program::with_whole_input(tensor_id t, std::set<operator_id> const& users) const {
+    program result = *this;
+    auto whole = t;
+    auto const is_other_user = [&](operator_id o) {
+        return !users.contains(o) && algorithm::find(operators_[o].operands, t) != operators_[o].operands.end();
+    };
+    if (algorithm::any_of(std::views::iota(operator_id{0}, static_cast<operator_id>(operator_count())),
+                          is_other_user)) {
+        whole = static_cast<tensor_id>(tensor_count());
+        result.tensors_.push_back(tensors_[t]);
+        result.tensors_.back().name += ".whole";
+    }
+    result.tensors_[whole].whole_of = tensors_[t].name;
+    for (auto const o : users)
+        for (auto& operand : result.operators_[o].operands)
+            if (operand == t) operand = whole;
+    return result;
+}
+
+HEDDLE_INLINE tensor_id program::data_of(tensor_id source) const {
+    auto const& whole_of = tensors_[source].whole_of;
+    if (whole_of.empty() || whole_of == tensors_[source].name) return source;
+    auto const data = algorithm::find_if(
+        tensors_, [&](tensor_info const& t) { return t.role == tensor_role::input && t.name == whole_of; });
+    return data == tensors_.end() ? source : static_cast<tensor_id>(data - tensors_.begin());
+}
+
 HEDDLE_INLINE std::vector<tensor_id> program_builder::apply_multi(std::string_view kind, index_rule rule,
                                                                   std::vector<tensor_id> operands,
                                                                   operator_options options) {
@@ -380,6 +419,9 @@ HEDDLE_INLINE tensor_id program_builder::add_tensor(tensor_info info) {
             throw input_error("tensor '" + info.name + "'", "extent " + std::to_string(e) + ", expected at least 1");
     if (info.trainable && !is_floating(info.type))
         throw input_error("parameter '" + info.name + "'", "is trained but not of a floating-point type");
+    if (!info.whole_of.empty() && (info.role != tensor_role::input || info.trainable))
+        throw input_error("tensor '" + info.name + "'",
+                          "is whole in every part of the batch, expected so of inputs that are not differentiated");
     differentiable_.push_back(info.trainable);
     program_.tensors_.push_back(std::move(info));
     return static_cast<tensor_id>(program_.tensors_.size() - 1);

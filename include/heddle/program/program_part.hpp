@@ -109,15 +109,11 @@ private:
     void add_source(tensor_id t) {
         auto const& info = program_.tensor(t);
         auto& number = number_[t];
-        switch (info.role) {
-        case tensor_role::input: number = builder_.input(info.name, info.shape, info.type, info.trainable); break;
-        case tensor_role::buffer: number = builder_.buffer(info.name, info.shape, info.type); break;
-        case tensor_role::parameter:
-            number = builder_.parameter(info.name, info.shape, info.type, info.trainable);
-            break;
-        case tensor_role::value:
+        if (info.role == tensor_role::value) {
             number = builder_.input(info.name, info.shape, info.type, true);
             out_.enters.push_back(t);
+        } else {
+            number = builder_.source(info);
         }
     }
 

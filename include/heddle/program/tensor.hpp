@@ -71,7 +71,11 @@ struct tensor_info {
     /// Tells whether the loss is differentiated by it: the optimiser changes a parameter; the cotangent of an input is
     /// wanted by whoever gave the input, such as the stage before. Only these may set it.
     bool trainable = false;
+    /// Of an input that every part of the batch has whole, such as labels whose number divides a mean: the name of the
+    /// input whose data it is, its own or that of one which is divided. Empty for all other tensors.
+    std::string whole_of{};
 
+    [[nodiscard]] bool is_divided_input() const { return role == tensor_role::input && whole_of.empty(); }
     [[nodiscard]] extent elements() const;
     [[nodiscard]] bytes size() const { return bytes(static_cast<double>(elements()) * element_size(type)); }
     friend bool operator==(tensor_info const&, tensor_info const&) = default;

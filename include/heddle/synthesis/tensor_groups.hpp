@@ -76,7 +76,7 @@ HEDDLE_INLINE void add_groups(pipeline_plan& plan, program const& p, program_lay
         auto const degree = stage.degree();
         if (degree == 1 || plan.groups.contains(degree)) continue;
         if (!pricer) {
-            auto micro = index_program(with_batch_size(p, std::max<extent>(2, plan.micro_batch_size)));
+            auto micro = index_program(with_part_of_batch(p, std::max<extent>(2, plan.micro_batch_size)));
             pricer.emplace(have_equal_structure(micro, whole) ? std::move(micro) : whole, layers, training);
         }
         auto const type =

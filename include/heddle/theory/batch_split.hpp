@@ -176,8 +176,8 @@ HEDDLE_INLINE std::int16_t batch_splitter::find_loop(indexed_operator const& op,
             bool const has_loop = loop.operands[k] != no_factor;
             fits = fits && (!i.operands[k].is_shard() || loop.operands[k] == i.operands[k].factor());
             any_operand = any_operand || has_loop;
-            wanted = wanted || (has_loop && (i.operands[k].is_shard() ||
-                                             program_.tensors[op.operands[k]].info.role == tensor_role::input));
+            wanted = wanted || (has_loop &&
+                                (i.operands[k].is_shard() || program_.tensors[op.operands[k]].info.is_divided_input()));
         }
         for (auto f : loop.results) fits = fits && (f == no_factor) == loop.is_reduction;
         // What has only parameters and buffers as operands is left whole; a value without operands is made in parts.

@@ -68,8 +68,9 @@ namespace detail {
 } // namespace detail
 
 /// The batch where a program gets it: in the first dimension of the first input, the factor that most operators can be
-/// split along, the outermost of equals; of each other input the factor at that place, if it has the same extent.
-[[nodiscard]] std::vector<cut_factor> batch_of_inputs(indexed_program const& p);
+/// split along, the outermost of equals; of each other input the factor at that place, if it has the same extent. Inputs
+/// that every part of the batch has whole are left out, unless they are asked for as well.
+[[nodiscard]] std::vector<cut_factor> batch_of_inputs(indexed_program const& p, bool with_whole = false);
 
 /// The samples of a program's batch, all pieces that it may be taken apart into together. *Throws* `input_error` if no
 /// input has one of two or more.
@@ -164,20 +165,25 @@ HEDDLE_INLINE std::size_t most_used_factor(indexed_program const& p, tensor_id t
 
 namespace heddle {
 
-HEDDLE_INLINE std::vector<cut_factor> batch_of_inputs(indexed_program const& p) {
-    std::vector<cut_factor> batch;
-    std::optional<std::size_t> place;
-    extent size = 0;
+HEDDLE_INLINE std::vector<cut_factor> batch_of_inputs(indexed_program const& p, bool with_whole) {
+    std::vector<tensor_id> inputs;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
         auto const& factors = p.tensors[t].factors;
-        if (p.tensors[t].info.role != tensor_role::input || factors.empty() || factors[0].dimension != 0) continue;
-        if (!place) {
-            place = detail::most_used_factor(p, t);
-            size = factors[*place].extent;
-        }
-        if (*place >= factors.size() || factors[*place].dimension != 0 || factors[*place].extent != size) continue;
+        if (p.tensors[t].info.role == tensor_role::input && !factors.empty() && factors[0].dimension == 0)
+            inputs.push_back(t);
+    }
+    auto const is_divided = [&](tensor_id t) { return p.tensors[t].info.is_divided_input(); };
+    auto const first = algorithm::find_if(inputs, is_divided);
+    if (first == inputs.end()) return {};
+    auto const place = detail::most_used_factor(p, *first);
+    auto const size = p.tensors[*first].factors[place].extent;
+    std::vector<cut_factor> batch;
+    for (auto const t : inputs) {
+        auto const& factors = p.tensors[t].factors;
+        if (!with_whole && !is_divided(t)) continue;
+        if (place >= factors.size() || factors[place].dimension != 0 || factors[place].extent != size) continue;
         for (std::size_t f = 0; f < factors.size(); ++f) // in every segment
-            if (is_same_place(factors[f], factors[*place])) batch.push_back({t, static_cast<factor_number>(f)});
+            if (is_same_place(factors[f], factors[place])) batch.push_back({t, static_cast<factor_number>(f)});
     }
     return batch;
 }

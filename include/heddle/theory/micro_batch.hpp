@@ -38,7 +38,7 @@ struct batch_obstacles {
 /// Returns the program of one of `count` equal parts of the batch. Everything can be cut in it as in the whole, along
 /// factors of the same numbers.
 /// *Throws* `input_error` if the batch is no multiple of `count`, if something cannot be cut so in a part, such as one
-/// of a single sample, and as `with_batch_size` does.
+/// of a single sample, and as `with_part_of_batch` does.
 [[nodiscard]] program micro_batch_of(program const& p, int count);
 
 } // namespace heddle
@@ -59,6 +59,11 @@ HEDDLE_INLINE std::int16_t batch_loop(indexed_operator const& op, factor_set con
 HEDDLE_INLINE batch_obstacles obstacles_to_micro_batches(indexed_program const& p) {
     auto const split = find_batch_split(p, batch_of_inputs(p));
     batch_obstacles found{split.statistic, split.obstacle ? std::optional(split.obstacle->first) : std::nullopt};
+    auto const batch = batch_factors(p);
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) // a part would have no more of it than of the batch
+        if (!p.tensors[t].info.whole_of.empty() && batch.first_of(t) != no_factor)
+            found.operation =
+                std::min(p.tensors[t].consumers.front(), found.operation.value_or(p.tensors[t].consumers.front()));
     for (auto const& i : split.computations) {
         auto const& operands = p.operators[i.op].operands;
         if (algorithm::equal(i.operands, operands, {}, {}, [&](tensor_id t) { return split.forms[t]; })) continue;
@@ -79,7 +84,7 @@ HEDDLE_INLINE program micro_batch_of(program const& p, int count) {
     if (count < 2 || size % count != 0)
         throw input_error("micro-batches", std::to_string(count) + ", expected two or more that divide the batch of " +
                                                std::to_string(size));
-    auto part = with_batch_size(p, size / count);
+    auto part = with_part_of_batch(p, size / count);
     auto const in_part = index_program(part);
     auto const check = [&](std::string const& what, std::size_t ways, std::size_t of_whole) {
         if (ways != of_whole)

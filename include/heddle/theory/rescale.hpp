@@ -44,6 +44,8 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
     for (std::size_t k = 0; k < rule.results.size(); ++k) walk(p.results(o)[k], rule.results[k]);
 }
 
+[[nodiscard]] program with_samples(program const& p, extent samples, bool with_whole_inputs);
+
 } // namespace detail
 
 /// Returns the program in which the extents of some factors, numbered as in `index_program(p)`, and of all that rules
@@ -58,11 +60,20 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
 /// Returns the program for a batch of another size. *Throws* `input_error` if no input has a batch, and as `rescaled`
 /// does.
 [[nodiscard]] program with_batch_size(program const& p, extent size);
+/// Returns the program of a part of the batch, of so many samples: inputs that every part has whole stay as they are.
+/// *Throws* `input_error` as above.
+[[nodiscard]] program with_part_of_batch(program const& p, extent samples);
 template <single_device_program Program>
     requires(!std::same_as<Program, program>)
 [[nodiscard]] program with_batch_size(Program const& p, extent size) {
     (void)index_program(p);
     return with_batch_size(program_of(p), size);
+}
+template <single_device_program Program>
+    requires(!std::same_as<Program, program>)
+[[nodiscard]] program with_part_of_batch(Program const& p, extent samples) {
+    (void)index_program(p);
+    return with_part_of_batch(program_of(p), samples);
 }
 
 } // namespace heddle
@@ -103,11 +114,25 @@ HEDDLE_INLINE program rescaled(program const& p, std::vector<cut_factor> const& 
     return p.resized(extents);
 }
 
-HEDDLE_INLINE program with_batch_size(program const& p, extent size) {
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE program with_samples(program const& p, extent samples, bool with_whole_inputs) {
     auto const indexed = index_program(p);
     auto const now = batch_size_of(indexed);
-    if (size < 1) throw input_error("batch", "is " + std::to_string(size) + ", expected one at least");
-    return rescaled(p, batch_of_inputs(indexed), size, now);
+    if (samples < 1) throw input_error("batch", "is " + std::to_string(samples) + ", expected one at least");
+    return rescaled(p, batch_of_inputs(indexed, with_whole_inputs), samples, now);
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE program with_batch_size(program const& p, extent size) { return detail::with_samples(p, size, true); }
+
+HEDDLE_INLINE program with_part_of_batch(program const& p, extent samples) {
+    return detail::with_samples(p, samples, false);
 }
 
 } // namespace heddle

@@ -11,11 +11,14 @@
 #include <support/catalogue_programs.hpp>
 #include <support/interleaved_plans.hpp>
 #include <support/random_plans.hpp>
+#include <support/traced_program.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <optional>
 
 using namespace heddle;
 
@@ -262,6 +265,29 @@ TEST_CASE("labels of a sequence shrink with its scores") {
         smallest = std::min(smallest, x_shape[1]);
     }
     CHECK(smallest == 3); // where the plan does not cut it
+}
+
+TEST_CASE("slices that leave out few places at either end leave out as many of a smaller dimension") {
+    test::traced_program t;
+    auto const x = t.builder.input("x", {6, 40});
+    auto const y = t.call("operator.mul", {test::T(x), test::T(t.builder.parameter("w", {40}))}, {6, 40});
+    auto const slice = [&](std::optional<std::int64_t> start, std::optional<std::int64_t> stop) {
+        return t.call("operator.getitem", {test::T(y), test::list({test::whole(), test::slice(start, stop)})}, {6, 37});
+    };
+    auto const difference = t.call("operator.sub", {test::T(slice(3, {})), test::T(slice({}, -3))}, {6, 37});
+    auto const inner = t.call("operator.mul", {test::T(difference), test::T(slice(1, -2))}, {6, 37});
+    auto const p = t.builder.finish(t.call("torch.sum", {test::T(inner)}, {}));
+    auto const indexed = index_program(p);
+    extent smallest = 40;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
+        auto const small = shrink(p, plan);
+        check_shrunk(p, plan, small);
+        smallest = std::min(smallest, named(small.program, "x").shape[1]);
+    }
+    CHECK(smallest == 6);
 }
 
 TEST_CASE("runs of a grouped product keep as many ends as there are matrices") {

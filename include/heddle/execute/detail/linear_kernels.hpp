@@ -170,8 +170,8 @@ void for_each_picked(kernel_call const& call, tensor_shape const& dims, Visitor&
             start[d] *= static_cast<double>(dims[d]) / pieces[d];
             count[d] *= static_cast<double>(dims[d]) / pieces[d];
         }
-        box[d] = static_cast<extent>(count[d] == 0 ? std::ceil((static_cast<double>(dims[d]) - start[d]) / step[d])
-                                                   : count[d]);
+        box[d] = static_cast<extent>(
+            count[d] > 0 ? count[d] : std::ceil((static_cast<double>(dims[d]) + count[d] - start[d]) / step[d]));
         strides[d] = stride * static_cast<extent>(step[d]);
         if (dims[d] > 0 && (start[d] < 0 || step[d] < 1 ||
                             start[d] + static_cast<double>(box[d] - 1) * step[d] >= static_cast<double>(dims[d])))

@@ -243,10 +243,9 @@ HEDDLE_INLINE void piece_builder::add_source(tensor_id t) {
     auto const& info = program_.tensor(t);
     auto const [slot, is_new] = number_.try_emplace(t);
     if (!is_new) return;
-    slot->second = info.role == tensor_role::input ? builder_.input(info.name, info.shape, info.type)
-                   : info.role == tensor_role::buffer
-                       ? builder_.buffer(info.name, info.shape, info.type)
-                       : builder_.parameter(info.name, info.shape, info.type, info.trainable);
+    auto source = info;
+    source.trainable &= info.role == tensor_role::parameter; // nothing is handed to whoever gave an input
+    slot->second = builder_.source(std::move(source));
 }
 
 HEDDLE_INLINE tensor_id piece_builder::add_boundary(tensor_id t, std::string const& name, bool is_trained,

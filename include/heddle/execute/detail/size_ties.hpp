@@ -194,6 +194,8 @@ HEDDLE_INLINE size_ties::size_ties(program const& p, std::span<atom_class const>
         for (auto const& l : lookups_of(p, o))
             if (is_known(l.places)) lookups_.push_back(l);
     }
+    for (tensor_id t = 0; t < p.tensor_count(); ++t)
+        for (std::size_t d = 0; d < p.tensor(t).shape.size() && p.data_of(t) != t; ++d) tie({t, d}, {p.data_of(t), d});
     for (auto const& cut : cuts)
         for (auto const& m : cut.members) {
             std::size_t const place = static_cast<std::size_t>(m.factor) % indexed_.tensors[m.tensor].factors.size();
@@ -510,6 +512,14 @@ HEDDLE_INLINE void size_ties::add_padding(operator_id o) {
 HEDDLE_INLINE void size_ties::pick(operator_id o) {
     auto const start = attribute(o, "start"), step = attribute(o, "step"), count = attribute(o, "count");
     if (count.size() != rank(o, 0)) return keep_lone_indices(o);
+    auto const& access = program_.rule(o).results[0];
+    auto const is_blocked = [&](std::size_t d) {
+        return !access[d].empty() && program_.rule(o).indices[access[d][0]].kind == index_kind::blocked;
+    };
+    // As many places in a dimension of any size, where dimensions are those of the operand.
+    auto const leaves_out = [&](std::size_t d) {
+        return access.size() == count.size() && is_blocked(d) && step[d] == 1 && count[d] <= 0;
+    };
     for (std::size_t d = 0; d < count.size(); ++d) {
         bool is_even = false;
         for (auto const& name : {"pieces" + std::to_string(d), "step" + std::to_string(d)}) {
@@ -521,14 +531,13 @@ HEDDLE_INLINE void size_ties::pick(operator_id o) {
             keep_whole(operand(o, 0, d)); // what lies before and after the run is no tensor's
             continue;
         }
-        if (is_even || count[d] == 0) continue;
+        if (leaves_out(d)) relations_.push_back({operand(o, 0, d), {result(o, 0, d)}, 1, start[d] - count[d]});
+        if (is_even || count[d] <= 0) continue;
         if (step[d] < 1) keep_whole(operand(o, 0, d));
         else keep_at_least(operand(o, 0, d), start[d] + (count[d] - 1) * step[d] + 1);
     }
-    auto const& access = program_.rule(o).results[0];
     for (std::size_t d = 0; d < access.size(); ++d)
-        if (!access[d].empty() && program_.rule(o).indices[access[d][0]].kind == index_kind::blocked)
-            keep_whole(result(o, 0, d));
+        if (is_blocked(d) && !leaves_out(d)) keep_whole(result(o, 0, d));
 }
 
 HEDDLE_INLINE void size_ties::match_labels(operator_id o) {
@@ -569,18 +578,21 @@ HEDDLE_INLINE bool size_ties::choose() {
             extent wanted = r.constant;
             for (auto const& s : r.sources) wanted += r.slope * size_of(s);
             if (size_of(r.target) == wanted || is_whole(r)) continue;
-            auto const members = members_of(r.target);
-            auto const c = members.size() == 1 ? find(members[0]) : 0;
-            bool const can_be_set = members.size() == 1 && !whole_[c] && atoms_[c] == 1 &&
-                                    (!owner[c] || owner[c] == &r) && wanted >= std::max(extent{2}, least_[c]) &&
-                                    wanted <= original_[c] && pass <= relations_.size();
-            if (!can_be_set) {
+            auto const set = [&](dimension d, extent size) {
+                auto const members = members_of(d);
+                auto const c = members.size() == 1 ? find(members[0]) : 0;
+                bool const can_be_set = members.size() == 1 && !whole_[c] && atoms_[c] == 1 &&
+                                        (!owner[c] || owner[c] == &r) && size >= std::max(extent{2}, least_[c]) &&
+                                        size <= original_[c] && pass <= relations_.size();
+                if (can_be_set) value_[c] = size, owner[c] = &r;
+                return can_be_set;
+            };
+            bool const is_shift = r.slope == 1 && r.sources.size() == 1;
+            if (!set(r.target, wanted) && !(is_shift && set(r.sources[0], size_of(r.target) - r.constant))) {
                 keep_whole(r.target);
                 for (auto const& s : r.sources) keep_whole(s);
                 return false;
             }
-            value_[c] = wanted;
-            owner[c] = &r;
             changed = true;
         }
         if (!changed) break;

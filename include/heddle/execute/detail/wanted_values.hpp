@@ -74,6 +74,8 @@ private:
     void leave(tensor_id t, std::string const& what);
     void ask(tensor_id t, number_range const& r);
     void ask(tensor_id t, extent ones);
+    /// Asks of a source what is asked of another that has its data.
+    void ask_as_of(tensor_id t, tensor_id other);
     /// Asks of the operands what is asked of the results.
     void hand_back(operator_id o);
     /// Asks the range of a product, quotient or sum with a number of its operand.
@@ -131,6 +133,8 @@ HEDDLE_INLINE value_requests::value_requests(program const& p)
     : program_(p), known_(known_ranges(p)), wanted_(p.tensor_count()) {
     for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) visit(o);
     for (tensor_id t = 0; t < p.tensor_count(); ++t)
+        if (auto const data = p.data_of(t); data != t) ask_as_of(data, t);
+    for (tensor_id t = 0; t < p.tensor_count(); ++t)
         if (auto const ones = wanted_[t].ones; ones && p.tensor(t).role != tensor_role::value && !has_ones(t))
             leave(t, has_text(*ones));
 }
@@ -156,6 +160,13 @@ HEDDLE_INLINE void value_requests::ask(tensor_id t, extent ones) {
     auto& wanted = wanted_[t].ones;
     if (wanted && *wanted != ones) leave(t, has_text(ones) + " and " + std::to_string(*wanted) + " ones");
     wanted = ones;
+}
+
+HEDDLE_INLINE void value_requests::ask_as_of(tensor_id t, tensor_id other) {
+    auto const& asked = wanted_[other];
+    if (!asked.places.contains({})) ask(t, asked.places);
+    if (asked.ones) ask(t, *asked.ones);
+    wanted_[t].take_over(asked);
 }
 
 HEDDLE_INLINE void value_requests::hand_back(operator_id o) {

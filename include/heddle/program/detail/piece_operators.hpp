@@ -177,7 +177,9 @@ public:
             return take("[" + side_by_side + "]", start / unit, count / unit, 1, size() / unit);
         }
         to_.back() = entry("_", count);
-        take("_", start, count, step);
+        // What leaves out little, as shifted labels do, leaves out as much of a dimension of another size.
+        extent const after = size() - start - count;
+        take("_", start, step == 1 && start + after < count ? -after : count, step);
     }
     void range(std::string_view name, literal::slice const& s) {
         auto const bound = [&](std::int64_t at) { return std::clamp<extent>(at < 0 ? at + size() : at, 0, size()); };
@@ -215,7 +217,8 @@ private:
     tensor_shape result_{};
     /// Of runs and of what lies before and after them.
     index_extents extents_{};
-    /// One per dimension. A count of zero takes all from the start on; starts and counts of pieces are numbers of them.
+    /// One per dimension. A count of zero takes all from the start on, a negative one leaves out so many at the end;
+    /// starts and counts of pieces are numbers of them.
     std::vector<double> start_{}, step_{}, count_{}, pieces_{};
 };
 

@@ -65,6 +65,7 @@ inline constexpr std::size_t most_items = 65536; // among the arguments of a cal
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/json/document.hpp>
+#include <heddle/theory/whole_inputs.hpp>
 
 #include <algorithm>
 #include <map>
@@ -419,7 +420,7 @@ private:
         if (!loss || !recorder_.builder.tensor(loss->id).shape.empty())
             inputs.item(0).expected("a node that yields a tensor of shape [], the loss");
         try {
-            return recorder_.finish(loss->id);
+            return with_whole_inputs(recorder_.finish(loss->id));
         } catch (input_error const& e) { node.fail(e.what()); }
     }
 

@@ -6,6 +6,7 @@
 #include <heddle/libtorch/detail/graph_tracer.hpp>
 #include <heddle/program/call_recorder.hpp>
 #include <heddle/program/program.hpp>
+#include <heddle/theory/whole_inputs.hpp>
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/jit/api/module.h>
@@ -118,8 +119,8 @@ struct traced_model {
     auto const predictions = detail::traced_results(tracer, result, options.loss.has_value());
     auto const loss = options.loss ? detail::append_loss(tracer, *options.loss, predictions, *target)
                                    : tracer.id(predictions.front());
-    return {options.name.empty() ? module.type()->name()->name() : options.name, recorder.finish(loss),
-            recorder.missing(), recorder.warnings()};
+    return {options.name.empty() ? module.type()->name()->name() : options.name,
+            with_whole_inputs(recorder.finish(loss)), recorder.missing(), recorder.warnings()};
 }
 
 /// As above, from a file that `torch.jit.save` wrote. *Throws* `file_error` if it cannot be read.

@@ -267,6 +267,11 @@ private:
             bool const may_be = t.role == tensor_role::parameter || t.role == tensor_role::input;
             if (t.trainable && !(may_be && is_floating(t.type)))
                 e.at("trainable").fail("is true, expected so of floating-point parameters and inputs alone");
+            if (auto const whole_of = e.find("whole_of")) {
+                t.whole_of = whole_of->text();
+                if (t.role != tensor_role::input || t.trainable)
+                    whole_of->fail("is there, but the tensor is no input, or trainable");
+            }
             element const factors = e.at("factors");
             if (factors.size() > static_cast<std::size_t>(most_factors))
                 factors.expected("at most " + std::to_string(most_factors));

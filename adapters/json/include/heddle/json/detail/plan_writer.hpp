@@ -168,6 +168,7 @@ private:
                      {"dtype", name_of(element_types, t.type)},
                      {"role", name_of(roles, t.role)}};
         if (t.trainable) result["trainable"] = true;
+        if (!t.whole_of.empty()) result["whole_of"] = t.whole_of;
         result["factors"] = list(t.factors, [](factor const& f) {
             auto place = value::array({f.dimension, f.extent, f.widths.empty() ? value(f.stride) : value(f.widths)});
             if (f.segment != 0) place.push_back(f.segment);

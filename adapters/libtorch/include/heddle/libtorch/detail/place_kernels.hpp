@@ -20,8 +20,8 @@ namespace heddle::libtorch::detail {
         double const size = static_cast<double>(x.size(axis));
         double const share = d < pieces.size() && pieces[d] > 0 ? size / pieces[d] : 1; // a part has it of every piece
         auto const first = static_cast<extent>(start[d] * share), by = static_cast<extent>(step[d]);
-        auto const places = count[d] == 0 ? static_cast<extent>(std::ceil((size - start[d] * share) / step[d]))
-                                          : static_cast<extent>(count[d] * share);
+        auto const places = static_cast<extent>(
+            count[d] > 0 ? count[d] * share : std::ceil((size + count[d] - start[d] * share) / step[d]));
         if (size > 0 && (first < 0 || by < 1 || first + (places - 1) * by >= x.size(axis)))
             call.fail("takes " + std::to_string(places) + " places of " + std::to_string(x.size(axis)) +
                       " in dimension " + std::to_string(d));

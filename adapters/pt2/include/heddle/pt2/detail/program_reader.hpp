@@ -12,6 +12,7 @@
 #include <heddle/pt2/detail/complex_pairs.hpp>
 #include <heddle/pt2/detail/schema.hpp>
 #include <heddle/pt2/detail/tensor_views.hpp>
+#include <heddle/theory/whole_inputs.hpp>
 
 #include <algorithm>
 #include <array>
@@ -45,7 +46,7 @@ public:
         read_sources(signature.at("input_specs"));
         read_nodes(graph.at("nodes"));
         json::model result;
-        result.program = finish(signature.at("output_specs"));
+        result.program = with_whole_inputs(finish(signature.at("output_specs")));
         result.name = json::detail::stem_of(file_.name());
         result.missing_rules = recorder_.missing();
         result.warnings = recorder_.warnings();

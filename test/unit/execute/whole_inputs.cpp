@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSL-1.0
+// Decoders whose loss is a mean over labels that may be ignored run in micro-batches: random plans of stages and of
+// turns compute what the single device computes from the whole batch.
+#include "emulation.hpp"
+#include "kernels.hpp"
+
+#include <heddle/execute/prove_stages.hpp>
+#include <heddle/execute/shrink.hpp>
+#include <heddle/execute/shrink_stages.hpp>
+#include <heddle/plan/verify.hpp>
+#include <support/cases.hpp>
+#include <support/decoder.hpp>
+#include <support/interleaved_plans.hpp>
+#include <support/random_stages.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+using namespace heddle;
+
+TEST_CASE("stages of decoders divide a mean by the labels of the whole batch that count") {
+    unsigned micro_batches = 0, several = 0, smaller = 0;
+    extent shortest = 12;
+    for (std::uint64_t seed = 1; seed <= test::cases(400u); ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const p = test::random_decoder(random);
+        auto const what = test::random_stages(p, 8, random);
+        if (!what) continue;
+        CAPTURE(what->micro_batches);
+        REQUIRE(verify(p, *what).problem == "");
+        CHECK(prove(p, *what, test::kernels(), {.seed = seed}).problem == "");
+        auto const small = shrink(p, *what);
+        REQUIRE(verify(small.program, small.plan).problem == "");
+        CHECK(prove(small.program, small.plan, test::kernels(), {.seed = seed}).problem == "");
+        smaller += size_of_execution(small.program, small.plan).work < size_of_execution(p, *what).work;
+        shortest = std::min(shortest, small.program.tensor(0).shape[1]);
+        micro_batches += what->micro_batches > 1;
+        several += what->stages.size() > 1;
+    }
+    MESSAGE(micro_batches << " in micro-batches, " << several << " of several stages, " << smaller << " shrunk");
+    CHECK(micro_batches > test::cases(100u));
+    CHECK(several > test::cases(100u));
+    CHECK(smaller > test::cases(10u));
+    CHECK(shortest <= 4);
+}
+
+TEST_CASE("decoders whose micro-batches take turns have the loss and the gradients of the whole batch") {
+    int run = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(600u); ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const p = test::random_decoder(random);
+        int const count = test::divisor_of_batch(p, random);
+        if (count == 0) continue;
+        auto const indexed = index_program(micro_batch_of(p, count));
+        auto const ranks = static_cast<std::size_t>(random.between(1, 5));
+        auto const what =
+            test::interleaved(test::random_plan(indexed, ranks, random), indexed, {.micro_batches = count}, random);
+        CAPTURE(count);
+        INFO(test::describe(what));
+        auto const verified = verify(p, what);
+        REQUIRE_MESSAGE(verified, verified.problem);
+        auto const shown = test::emulate(p, what, seed);
+        CHECK_MESSAGE(shown, shown.problem);
+        auto const small = shrink(p, what);
+        CHECK(verify(small.program, small.plan).problem == "");
+        auto const again = test::emulate(small.program, small.plan, seed);
+        CHECK_MESSAGE(again, again.problem);
+        ++run;
+    }
+    MESSAGE(run << " decoders of batches that can be divided");
+    CHECK(run > test::cases(100));
+}
