@@ -249,7 +249,7 @@ private:
     bool all_;
     std::function<bool(mesh_instruction const&)> keeps_;
     cost_model model_;
-    equal_shares shares_;
+    uniform_shares shares_;
     std::map<tensor_id, std::map<std::pair<product_form, product_form>, double>> ways_;
     std::map<std::pair<tensor_id, product_form>, double> read_;
 };

@@ -368,6 +368,8 @@ class uniform_shares {
 public:
     explicit uniform_shares(share_vector shares) : shares_(std::move(shares)) {}
     share_vector const& operator()(share_ref) const { return shares_; }
+    /// Factors of equal extent have equal shares.
+    [[nodiscard]] bool is_by_extent() const { return true; }
 
 private:
     share_vector shares_;

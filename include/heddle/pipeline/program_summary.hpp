@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -109,12 +110,13 @@ HEDDLE_INLINE std::vector<program_summary::atoms_of_classes> atoms_of(indexed_pr
     };
     for (auto const& op : p.operators)
         for (auto const& loop : op.loops) {
-            auto const factors = factors_of(op, loop);
-            for (auto const& f : factors) {
+            std::optional<cut_factor> first;
+            for_each_factor_of(op, loop, [&](cut_factor f) {
                 parent.try_emplace(f, f);
-                auto const m = find(factors.front()), n = find(f);
+                if (!first) first = f;
+                auto const m = find(*first), n = find(f);
                 parent[std::max(m, n)] = std::min(m, n);
-            }
+            });
         }
     struct factor_class {
         extent atoms = 0;

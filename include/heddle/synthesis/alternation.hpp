@@ -41,6 +41,8 @@ public:
 private:
     /// Alternates program, ratios, program, ... until one of them repeats or the rounds are used up.
     void alternate(std::string const& start, ratio_table ratios);
+    /// Tells whether there is nothing to search for among the programs at hand, or no time to.
+    [[nodiscard]] bool is_over() { return none_fits_ || run_.out_of_time(); }
     /// Tells whether the programs at hand were searched at these ratios.
     [[nodiscard]] bool was_searched(ratio_table const& ratios) const;
 
@@ -80,6 +82,8 @@ private:
     bool follows_curves_ = false;
     /// Is set if a search of the programs at hand was cut short and a longer one may pay.
     bool search_pays_ = false;
+    /// Is set if none of the programs at hand fits at any ratios.
+    bool none_fits_ = false;
 };
 
 /// Moves atoms of the best plan of every program between devices, starting with the cheapest plan, as long as that
@@ -127,7 +131,7 @@ HEDDLE_INLINE std::optional<ratio_table> alternation::balance_at(move_list const
 
 HEDDLE_INLINE void alternation::alternate(std::string const& start, ratio_table ratios) {
     std::set<move_list> seen;
-    for (int round = 0; round < options_.rounds && !run_.out_of_time() && !was_searched(ratios); ++round) {
+    for (int round = 0; round < options_.rounds && !is_over() && !was_searched(ratios); ++round) {
         searched_.push_back(ratios);
         auto options = options_.synthesis;
         if (run_.search_proves()) options.search.limits.labels = 0;
@@ -137,6 +141,7 @@ HEDDLE_INLINE void alternation::alternate(std::string const& start, ratio_table 
         auto const found = run_.synthesise_at(ratios, options);
         search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
         if (!found.path) {
+            none_fits_ = programs_.none_fits();
             if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
                 ratios = *roomier;
                 continue;
@@ -167,7 +172,7 @@ HEDDLE_INLINE void alternation::alternate_in_all_storage(std::vector<starting_po
     bool const is_wider = programs_.take_all();
     if (is_wider) {
         searched_.clear();
-        search_pays_ = false;
+        search_pays_ = none_fits_ = false;
     }
     for (auto const& s : starts) shift(s.name, s.ratios);
     if (!is_wider) starts.clear();
@@ -176,7 +181,7 @@ HEDDLE_INLINE void alternation::alternate_in_all_storage(std::vector<starting_po
 }
 
 HEDDLE_INLINE void alternation::shift(std::string const& start, ratio_table const& ratios) {
-    if (run_.out_of_time()) return;
+    if (is_over()) return;
     auto roomy = programs_.cluster();
     for (auto& type : roomy.types) type.memory = bytes(std::numeric_limits<double>::max());
     auto const model = programs_.model_on(roomy);
@@ -255,7 +260,7 @@ HEDDLE_INLINE std::optional<ratio_table> alternation::without(ratio_table ratios
 }
 
 HEDDLE_INLINE void alternation::search_longer() {
-    if (run_.out_of_time()) return;
+    if (is_over()) return;
     record_.tell("longer search");
     run_.which_limit = search::limit_kind::none;
     auto options = options_.synthesis;

@@ -91,7 +91,7 @@ HEDDLE_INLINE factor_set expert_factors(indexed_program const& p) {
     for (auto const& op : p.operators)
         for (auto const& loop : op.loops)
             if (loop.exchanges()) {
-                places.insert(factors_of(op, loop));
+                for_each_factor_of(op, loop, [&](cut_factor f) { places.insert(f); });
                 any = true;
             }
     if (!any) return experts;

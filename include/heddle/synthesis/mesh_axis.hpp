@@ -16,17 +16,6 @@
 
 namespace heddle {
 
-/// The same shares of everything, by class of devices.
-class equal_shares {
-public:
-    explicit equal_shares(share_vector shares) : shares_(std::move(shares)) {}
-    share_vector const& operator()(share_ref) const { return shares_; }
-    [[nodiscard]] bool is_by_extent() const { return true; }
-
-private:
-    share_vector shares_;
-};
-
 /// A program on a mesh, and what one axis does in it: each form is made once.
 using mesh_instructions = std::vector<mesh_instruction>;
 [[nodiscard]] std::vector<instruction> on_axis(indexed_program const& p, mesh_instructions const& list,
@@ -136,7 +125,7 @@ HEDDLE_INLINE priced_graph mesh_axis::price(cost_model const& model, share_vecto
         return std::pair(saved_bytes(program_.searched().given(), there, form, mesh_, training_.held()),
                          form[0].is_shard() ? share_ref{t, 0} : share_ref{});
     };
-    return {space_, graph_, steps_, model, equal_shares(std::move(shares)), training_, held};
+    return {space_, graph_, steps_, model, uniform_shares(std::move(shares)), training_, held};
 }
 
 HEDDLE_INLINE mesh_instructions mesh_axis::instructions_of(move_list const& path) const {

@@ -30,7 +30,7 @@ struct mesh_prices {
     searched_program const& searched;
     heddle::mesh const& mesh;
     cost_model const& model;
-    equal_shares const& shares;
+    uniform_shares const& shares;
     training_options const& training;
     relaxation_weights const& weights;
     /// Seconds per byte that a class holds.

@@ -283,7 +283,7 @@ HEDDLE_INLINE void mesh_searcher::bound(bool is_draft) {
     relaxation_weights const weights =
         best_.weights ? best_.weights->time
                       : relaxation_weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
-    equal_shares const shares(ratios_);
+    uniform_shares const shares(ratios_);
     if (best_.weights && is_tight(best_.weights->memory)) memory_ = best_.weights->memory;
     mesh_prices const prices{searched_,         mesh_,   model_,  shares,
                              options_.training, weights, memory_, restricted_ ? &*restricted_ : nullptr};
@@ -496,7 +496,7 @@ HEDDLE_INLINE program_steps mesh_searcher::steps_of(mesh_instructions const& giv
 HEDDLE_INLINE bool mesh_searcher::balance() {
     if (options_.ratios || types_.classes.size() == 1) return false;
     auto program = steps_of(in_given(searched_, best_.list));
-    equal_shares const shares(best_ratios_);
+    uniform_shares const shares(best_ratios_);
     for (auto& s : program.steps) s = model_.decided(std::move(s), shares);
     auto const found = solve_(make_ratio_problem(program, model_, preferred_));
     if (!found) return false;

@@ -172,6 +172,9 @@ public:
 
     /// Returns the program of least memory. Its communication buffers count as if all existed at once, or not at all.
     [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const;
+    /// Tells whether none of the programs at hand fits, whatever the ratios: together, devices hold the same at all of
+    /// them, and the least that a program needs is more than they have. Of device groups nothing is known.
+    [[nodiscard]] bool none_fits() const;
     [[nodiscard]] std::optional<move_list> path_of(search::shortest_paths const& paths) const {
         return std::isfinite(paths.to_goal()) ? std::optional(search::follow(graph_, paths)) : std::nullopt;
     }
@@ -507,6 +510,21 @@ HEDDLE_INLINE std::optional<move_list> stage_programs::least_memory(priced_graph
             sum += (move.memory[k] + (count_buffers ? move.buffer : 0)) / model_.memory_limit(k);
         return sum;
     }));
+}
+
+HEDDLE_INLINE bool stage_programs::none_fits() const {
+    if (has_groups(cluster_)) return false;
+    auto const& classes = model_.classes();
+    uniform_shares const shares(share_vector(classes.size(), 1 / static_cast<double>(types_.of_device.size())));
+    priced_graph const priced(space_, graph_, steps_, model_, shares, options_.training, {}, nullptr, constants_);
+    double room = 0;
+    for (std::size_t k = 0; k < classes.size(); ++k) room += classes[k].count * model_.memory_limit(k);
+    auto const least = priced.shortest_under([&](move_price const& move) {
+        double sum = 0;
+        for (std::size_t k = 0; k < classes.size(); ++k) sum += classes[k].count * move.memory[k];
+        return sum;
+    });
+    return least.to_goal() > room;
 }
 
 HEDDLE_INLINE std::string stage_programs::space_name() const {

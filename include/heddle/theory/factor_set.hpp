@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -47,13 +48,22 @@ private:
     std::vector<bool> holds_;
 };
 
-/// Returns the factors that a loop is in, which are cut at the same points. Of an exchange, these are where rows are
-/// sent to: the rows themselves are cut as by another loop.
-[[nodiscard]] std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop);
+/// Visits the factors that a loop is in, which are cut at the same points. Of an exchange, these are where rows are sent
+/// to: the rows themselves are cut as by another loop.
+template <std::invocable<cut_factor> Visit>
+void for_each_factor_of(indexed_operator const& op, split_loop const& loop, Visit&& visit) {
+    for (std::size_t k = 0; k < op.operands.size(); ++k)
+        if (loop.operands[k] != no_factor && (!loop.exchanges() || loop.is_destination[k]))
+            visit(cut_factor{op.operands[k], loop.operands[k]});
+    for (std::size_t k = 0; k < op.results.size() && !loop.exchanges(); ++k)
+        if (loop.results[k] != no_factor) visit(cut_factor{op.results[k], loop.results[k]});
+}
 
 /// Tells whether a loop is in some of these factors.
 [[nodiscard]] inline bool is_of(indexed_operator const& op, split_loop const& loop, factor_set const& factors) {
-    return algorithm::any_of(factors_of(op, loop), [&](auto const& f) { return factors.contains(f); });
+    bool is_in = false;
+    for_each_factor_of(op, loop, [&](cut_factor f) { is_in |= factors.contains(f); });
+    return is_in;
 }
 
 /// Returns these factors and all that loops tie to them.
@@ -107,27 +117,17 @@ HEDDLE_INLINE std::uint64_t factor_set::mark(std::initializer_list<factor_set co
     return bits;
 }
 
-HEDDLE_INLINE std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop) {
-    std::vector<cut_factor> factors;
-    for (std::size_t k = 0; k < op.operands.size(); ++k)
-        if (loop.operands[k] != no_factor && (!loop.exchanges() || loop.is_destination[k]))
-            factors.push_back({op.operands[k], loop.operands[k]});
-    for (std::size_t k = 0; k < op.results.size() && !loop.exchanges(); ++k)
-        if (loop.results[k] != no_factor) factors.push_back({op.results[k], loop.results[k]});
-    return factors;
-}
-
 HEDDLE_INLINE factor_set tied_factors(indexed_program const& p, factor_set factors) {
     // Operators are in topological order: a pass forward reaches what is computed from a factor, one backward what it
     // is computed from, such as the rows of a table that is expanded to the batch.
     bool is_grown = true;
     auto const tie = [&](indexed_operator const& op) {
         for (auto const& loop : op.loops) {
-            auto const tied = factors_of(op, loop);
-            auto const is_in = [&](auto const& f) { return factors.contains(f); };
-            if (algorithm::none_of(tied, is_in) || algorithm::all_of(tied, is_in)) continue;
-            factors.insert(tied);
-            is_grown = true;
+            if (!is_of(op, loop, factors)) continue;
+            for_each_factor_of(op, loop, [&](cut_factor f) {
+                is_grown |= !factors.contains(f);
+                factors.insert(f);
+            });
         }
     };
     while (std::exchange(is_grown, false)) {
