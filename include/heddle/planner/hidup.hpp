@@ -32,7 +32,8 @@ struct hidup_options {
     /// baseline, and so are its own.
     bool compares = true;
     /// Plans that cost more are of no use: where searches find none that costs about as little, what they find is
-    /// neither improved further nor proven.
+    /// neither improved further nor proven, and where even the fastest programs cost more by far, or do not fit, smaller
+    /// ones are not searched.
     double worth_below = std::numeric_limits<double>::infinity();
 };
 
@@ -84,12 +85,12 @@ namespace heddle::detail {
 /// Searches the programs of a micro-batch, from ratios per device or from the starts of `plan_hap`, which on equal devices
 /// are one start.
 HEDDLE_INLINE void search_in_turns(stage_run& run, ratio_balancer const& balance,
-                                   std::optional<ratio_table> const& start) {
+                                   std::optional<ratio_table> const& start, double worth_below) {
     alternation pairs(run, balance);
     auto const proportional = run.programs.compute_proportional_ratios(), even = run.programs.even_ratios();
-    if (start) pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
-    else if (proportional == even) pairs.search_from({{"even", even}});
-    else pairs.search_from({{"compute-proportional", proportional}, {"even", even}});
+    if (start) pairs.search_from({{"segments", run.programs.types().per_type(*start)}}, worth_below);
+    else if (proportional == even) pairs.search_from({{"even", even}}, worth_below);
+    else pairs.search_from({{"compute-proportional", proportional}, {"even", even}}, worth_below);
     if (!run.record.is_empty()) move_atoms_of_candidates(run.record, run.programs, run.until);
 }
 
@@ -100,20 +101,22 @@ HEDDLE_INLINE plan run_hidup(indexed_program const& part, cluster const& c, rati
                              double worth_below) {
     auto const by = searches_by<duplex>();
     stage_run run(by, part, c, options);
-    search_in_turns(run, balance, start);
+    search_in_turns(run, balance, start, worth_below);
     auto in_one_order = options;
     in_one_order.cuts = 1;
     std::optional<stage_run> other;
-    if (options.cuts > 1 && !run.programs.is_complete() && !run.until.is_over()) {
+    auto const may_be_of_use = [&](stage_run const& r, double times) {
+        return !r.record.is_empty() && r.record.best().cost() < times * worth_below;
+    };
+    bool const has_more_orders = options.cuts > 1 && !run.programs.is_complete();
+    if (has_more_orders && !run.until.is_over() &&
+        (std::isinf(worth_below) || may_be_of_use(run, alternation::by_far))) {
         in_one_order.limits = run.until.rest(options.limits);
         other.emplace(by, part, c, in_one_order);
-        search_in_turns(*other, balance, start);
+        search_in_turns(*other, balance, start, worth_below);
     }
     constexpr double about = 1.2; // a proof finds programs too
-    auto const may_be_of_use = [&](stage_run const& r) {
-        return !r.record.is_empty() && r.record.best().cost() < about * worth_below;
-    };
-    bool const proves = may_be_of_use(run) || (other && may_be_of_use(*other));
+    bool const proves = may_be_of_use(run, about) || (other && may_be_of_use(*other, about));
     auto const conclude = [&](stage_run& r) {
         if (proves && !r.record.is_empty()) prove_by_search(r);
         return std::move(r).concluded();

@@ -10,6 +10,7 @@
 #include <heddle/synthesis/stage_run.hpp>
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,9 +30,14 @@ public:
         : run_(run), programs_(run.programs), record_(run.record), options_(run.options), balance_(balance),
           preferred_(run.programs.compute_proportional_ratios().front()) {}
 
+    /// As many times what a plan has to beat is too much to search on.
+    static constexpr double by_far = 1.5;
+
     /// Alternates from each start in turn; if memory binds, among all programs and from more starts; then around the
-    /// best found.
-    void search_from(std::vector<starting_point> const& starts);
+    /// best found. If the programs that may be the fastest gave no plan, or one that takes more than `worth_below` by
+    /// far, that is all.
+    void search_from(std::vector<starting_point> const& starts,
+                     double worth_below = std::numeric_limits<double>::infinity());
     /// Alternates once more, among other programs at hand than before: from the best ratios, and from each start.
     void search_again();
 
@@ -98,18 +104,18 @@ void move_atoms_of_candidates(plan_record& record, stage_programs const& program
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <span>
 
 namespace heddle {
 
-HEDDLE_INLINE void alternation::search_from(std::vector<starting_point> const& starts) {
+HEDDLE_INLINE void alternation::search_from(std::vector<starting_point> const& starts, double worth_below) {
     starts_ = starts;
     record_.tell("programs");
     programs_.take_fastest();
     for (auto const& s : starts) alternate(s.name, s.ratios);
+    if (std::isfinite(worth_below) && (record_.is_empty() || record_.best().cost() > by_far * worth_below)) return;
     if (run_.memory_binds) alternate_in_all_storage(starts);
     if (!record_.is_empty() && has_curves()) follow_curves(starts);
     if (!record_.is_empty()) look_around();
