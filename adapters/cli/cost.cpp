@@ -98,7 +98,7 @@ plan_price price(staged_plan const& p, cluster const& c) {
 
 plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const& arguments) {
     if (arguments.model.empty()) throw input_error("--model", "is needed to price the pipeline plan " + arguments.plan);
-    auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
+    auto const model = read_planned_model(arguments.model, arguments.inputs, p);
     require_valid(verify_figures(model.program, p), arguments);
     auto const again = priced(model.program, p, c);
     auto const& t = again.time;

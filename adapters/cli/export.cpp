@@ -109,7 +109,7 @@ bool cuts_batch(plan const& p, std::size_t axis) {
         if (!s.instruction.is<instruction::read>()) return false;
         auto const& read = *s.on_axis(static_cast<axis_number>(axis)).change();
         auto const& tensor = p.tensors[read.tensor];
-        return tensor.role == tensor_role::input && read.to.is_shard() &&
+        return tensor.role == tensor_role::input && tensor.whole_of.empty() && read.to.is_shard() &&
                tensor.factors[static_cast<std::size_t>(read.to.factor())].dimension == 0;
     });
 }
@@ -577,7 +577,7 @@ std::string nearest_text(pipeline_plan const&) { return ""; }
 
 /// Reads the model of a plan.
 json::model model_of(any_plan& p, export_arguments const& arguments) {
-    auto model = read_planned_model(arguments.model, {}, origin_of(p));
+    auto model = std::visit([&](auto const& of) { return read_planned_model(arguments.model, {}, of); }, p);
     auto const* planned = std::get_if<plan>(&p);
     if (auto const* s = std::get_if<staged_plan>(&p); s && s->is_plain()) planned = &s->stages.front().plan;
     if (!planned) return model;

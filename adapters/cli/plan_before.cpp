@@ -132,7 +132,8 @@ state_move move_between(std::vector<stored_parts> const& had, std::vector<stored
 
 plan_before::plan_before(plan_arguments const& arguments, plan_input const& input)
     : input_(input), plan_(read_any_plan(arguments.from)), types_(types_of(input.cluster)) {
-    auto const model = read_planned_model(arguments.model, arguments.inputs, origin_of(plan_));
+    auto const model =
+        std::visit([&](auto const& p) { return read_planned_model(arguments.model, arguments.inputs, p); }, plan_);
     if (!model.warnings.empty() && origin_of(plan_).model_digest != model.digest)
         throw input_error(arguments.from, "is not a plan of " + arguments.model);
     auto stored = std::visit(

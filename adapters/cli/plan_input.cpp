@@ -20,7 +20,6 @@ namespace heddle::cli {
 json::model read_planned_model(std::string const& path, std::vector<std::string> const& inputs,
                                provenance const& from) {
     auto model = read_model(path, inputs);
-    model.program = as_planned(std::move(model.program), from);
     if (from.model_digest != model.digest) model.warnings.push_back("the model has changed since the plan was made");
     return model;
 }

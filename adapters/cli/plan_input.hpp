@@ -9,6 +9,7 @@
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/pipeline/layers.hpp>
+#include <heddle/plan/as_planned.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
 
@@ -30,9 +31,16 @@ struct plan_input {
 /// module's, each as `NAME=4x128:int64`.
 json::model read_model(std::string const& path, std::vector<std::string> const& inputs);
 
-/// Reads a model of which there is a plan, with the batch and element type that were planned. Adds a warning if the
-/// model has changed since.
+/// Reads a model of which there is a plan, and adds a warning if it has changed since.
 json::model read_planned_model(std::string const& path, std::vector<std::string> const& inputs, provenance const& from);
+
+/// As above, as it was planned.
+template <class Plan>
+json::model read_planned_model(std::string const& path, std::vector<std::string> const& inputs, Plan const& p) {
+    auto model = read_planned_model(path, inputs, p.provenance);
+    model.program = as_planned(std::move(model.program), p);
+    return model;
+}
 
 /// Tells whether the text of a file is a pipeline plan. *Throws* `input_error` if it is no plan at all.
 bool is_pipeline_plan(std::string const& path, std::string const& text);

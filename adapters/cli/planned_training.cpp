@@ -79,7 +79,7 @@ training read_training(std::string const& plan, std::string const& model) {
     auto const text = json::read_text(plan);
     training result;
     auto const take = [&](auto p) {
-        result.model = read_planned_model(model, {}, p.provenance);
+        result.model = read_planned_model(model, {}, p);
         if (auto const checked = verify(result.model.program, p); !checked) throw input_error(plan, checked.problem);
         place(p, result);
         result.planned = std::move(p);

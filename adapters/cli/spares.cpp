@@ -131,7 +131,8 @@ plan_note plan_for_losses(plan_arguments const& arguments, plan_input const& inp
 int run_recover(recover_arguments const& arguments) {
     auto all = read_any_plan(arguments.plan);
     auto from = std::visit([](auto const& p) { return p.provenance; }, all);
-    auto model = read_planned_model(arguments.model, arguments.inputs, from);
+    auto model =
+        std::visit([&](auto const& p) { return read_planned_model(arguments.model, arguments.inputs, p); }, all);
     auto const c = read_planned_cluster(arguments.cluster, from, model.warnings);
     auto const& p = model.program;
     std::vector<spare_plans::entry> spares;

@@ -52,7 +52,7 @@ int run_verify(verify_arguments const& arguments) {
     if (is_pipeline_plan(arguments.plan, text)) return run_verify_pipeline(arguments);
     if (json::has_stages(text, arguments.plan)) return run_verify_stages(arguments, text);
     auto const p = json::parse_plan(text, arguments.plan);
-    auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
+    auto const model = read_planned_model(arguments.model, arguments.inputs, p);
     auto warnings = model.warnings;
     auto const on = read_cluster_of(arguments, p, warnings);
 

@@ -30,7 +30,7 @@ std::string shape_of(pipeline_plan const& p) {
 
 int run_verify_pipeline(verify_arguments const& arguments) {
     auto const p = json::read_pipeline_plan(arguments.plan);
-    auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
+    auto const model = read_planned_model(arguments.model, arguments.inputs, p);
     auto warnings = model.warnings;
     auto const on = read_cluster_of(arguments, p, warnings);
 

@@ -36,7 +36,7 @@ std::string shape_of(staged_plan const& p) {
 
 int run_verify_stages(verify_arguments const& arguments, std::string const& text) {
     auto const p = json::parse_staged_plan(text, arguments.plan);
-    auto const model = read_planned_model(arguments.model, arguments.inputs, p.provenance);
+    auto const model = read_planned_model(arguments.model, arguments.inputs, p);
     auto warnings = model.warnings;
     auto const on = read_cluster_of(arguments, p, warnings);
 

@@ -71,6 +71,33 @@ class Train(TrainingCase):
                         for one, other in zip(losses, in_job):
                             self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
 
+    def test_a_mean_over_labels_that_count_is_that_of_the_batch_in_micro_batches(self):
+        torch.manual_seed(1)
+        module, inputs = MODELS["decoder"]()
+        module.double()
+        tokens = torch.randint(20, (24, 5))
+        tokens[:4, 1:] = 0  # so micro-batches have unlike numbers of labels
+        weights = write_safetensors(self.path / "w.safetensors", dict(module.named_parameters()))
+        given = write_safetensors(self.path / "d.safetensors", {"tokens": tokens})
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+        losses = []
+        for step in range(6):
+            loss = module(tokens[step % 3 * 8:(step % 3 + 1) * 8])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        for planner in ("hap", "hidup", "ditto"):
+            plan, content = self.plan("decoder", "--planner", planner)
+            if planner == "hidup":
+                self.assertIn("tokens.whole", [t["name"] for t in content["tensors"] if t.get("whole_of") == "tokens"])
+            result = self.train(plan, "decoder", "--weights", weights, "--data", given, "--optimizer", "sgd", "--rate", "0.5", steps=6)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            for ours, theirs in zip(json.loads(result.stdout)["losses"], losses, strict=True):
+                self.assertAlmostEqual(ours, theirs, delta=1e-10 * abs(theirs))
+        whole = write_safetensors(self.path / "whole.safetensors", {"tokens.whole": tokens})
+        self.refused(run("train", "--plan", plan, "--model", self.model("decoder"), "--data", whole), "tokens.whole: is no input of the model")
+
     @unittest.skipUnless(MPIRUN, "there is no mpirun")
     def test_each_process_does_the_work_of_its_device(self):
         plan, content = self.plan("gpt", "--planner", "amp", "--pipeline-degree", "2", "--data-degree", "2", "--tensor-degrees", "1")
@@ -230,6 +257,9 @@ class Train(TrainingCase):
         self.assertLessEqual({("linear", "forward"), ("linear", "backward")}, {(o.get("operator"), o.get("pass")) for o in told["operators"]})
         _, planned = self.plan("gpt", "--planner", "hap", cluster=fitted)
         self.assertIn("linear", {s.get("kind") for s in planned["steps"]})
+        # A loss that needs all labels is measured with those of smaller batches too.
+        of_decoder = run("profile", "--model", self.model("decoder"), "--repeats", "1", "--out", self.path / "decoder.csv", "--devices", "fast")
+        self.assertEqual(of_decoder.returncode, 0, of_decoder.stderr)
 
     def test_bad_input(self):
         plan, content = self.plan("gpt", "--planner", "hap")

@@ -35,10 +35,27 @@ class Convolutions(nn.Module):
         return definitions.sum_loss(self.head(torch.flatten(self.features(x), 1)), y)
 
 
+class Decoder(nn.Module):
+    """Labels are the tokens one place later, of which those that are 0 do not count: how many do, all tokens tell."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 12)
+        self.inner = nn.Linear(12, 12)
+        self.head = nn.Linear(12, 20)
+
+    def forward(self, tokens):
+        scores = self.head(torch.tanh(self.inner(self.embedding(tokens))))
+        labels = nn.functional.pad(tokens, (0, 1))[:, 1:]
+        labels = labels.masked_fill(labels == 0, -100)
+        return nn.functional.cross_entropy(scores.view(-1, 20), labels.reshape(-1))
+
+
 MODELS = {
     "gpt": lambda: definitions.gpt2(**SIZES),
     "experts": lambda: definitions.bert_moe(experts=4, **SIZES),
     "convolutions": lambda: (Convolutions(), {"x": torch.rand(16, 3, 8, 8), "y": torch.randint(10, (16,))}),
+    "decoder": lambda: (Decoder(), {"tokens": torch.randint(20, (8, 5))}),
 }
 # Fast links, so that small models are worth dividing, and devices three times as fast as others.
 CLUSTER = {

@@ -35,7 +35,7 @@ std::vector<program> sizes_of(profile_arguments const& a) {
     std::vector<program> sizes{model.program};
     auto const batch = split_along_batch(index_program(model.program)).places;
     for (extent part = 2; part <= 16; part *= 2)
-        if (batch % part == 0) sizes.push_back(with_part_of_batch(model.program, batch / part));
+        if (batch % part == 0) sizes.push_back(with_batch_size(model.program, batch / part));
     return sizes;
 }
 

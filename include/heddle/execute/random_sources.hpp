@@ -62,8 +62,7 @@ void set_ones(dense_tensor<Scalar>& mask, extent ones, random_key key) {
 
 } // namespace detail
 
-/// Returns random values of the sources that are `wanted`, which are equal for a seed whoever draws them. Those that
-/// have the data of others (`program::data_of`) are left out.
+/// Returns random values of the sources that are `wanted`, which are equal for a seed whoever draws them.
 ///
 /// Floating-point inputs are uniform in [-1, 1]. Parameters and buffers are uniform in [-r, r] with r^2 = 6 / fan-in
 /// and at most 1, so that deep stacks of products neither explode nor vanish (He et al. 2015). Probabilities and what
@@ -82,14 +81,15 @@ template <class Scalar, std::predicate<tensor_id> Wanted>
     source_values<Scalar> sources;
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         auto const& info = p.tensor(t);
-        if (info.role == tensor_role::value || p.data_of(t) != t || !wanted(t)) continue;
+        if (info.role == tensor_role::value || !wanted(t)) continue;
+        auto const data = p.data_of(t);
         // Operators draw from the streams of their own numbers.
-        random_key const key{seed, (std::uint64_t{1} << 32) + t};
+        random_key const key{seed, (std::uint64_t{1} << 32) + data};
         auto& value = sources.emplace(t, dense_tensor<Scalar>(info.shape)).first->second;
         extent const line = info.shape.empty() ? 1 : info.shape.back();
         for (extent n = 0; n < value.elements(); ++n)
-            value[n] = detail::random_element<Scalar>(info, requests.of(t), line, key, n);
-        if (requests.has_ones(t)) detail::set_ones(value, *requests.of(t).ones, key);
+            value[n] = detail::random_element<Scalar>(info, requests.of(data), line, key, n);
+        if (requests.has_ones(data)) detail::set_ones(value, *requests.of(data).ones, key);
     }
     return sources;
 }

@@ -154,8 +154,9 @@ HEDDLE_INLINE program_summary summarise(program const& p) {
     auto const indexed = index_program(p);
     program_summary s;
     s.operators = p.operator_count();
-    for (auto const& t : indexed.tensors) {
-        if (!t.is_source()) continue;
+    for (tensor_id n = 0; n < p.tensor_count(); ++n) {
+        auto const& t = indexed.tensors[n];
+        if (!t.is_source() || p.data_of(n) != n) continue;
         auto& role = t.info.role == tensor_role::input ? s.inputs
                      : !t.is_parameter()               ? s.buffers
                      : t.info.trainable                ? s.trained

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <heddle/base/definitions.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/staged_plan.hpp>
 
 #include <utility>
 
@@ -14,11 +16,44 @@ namespace heddle {
 /// `with_batch_size` does.
 [[nodiscard]] program as_planned(program p, provenance const& from);
 
+namespace detail {
+
+/// Tells whether a plan's program may have inputs that micro-batches have whole. Plans that were made before readers of
+/// models told these apart have none.
+[[nodiscard]] bool may_have_whole_inputs(plan const& p);
+[[nodiscard]] bool may_have_whole_inputs(staged_plan const& p);
+[[nodiscard]] bool may_have_whole_inputs(pipeline_plan const& p);
+
+} // namespace detail
+
+/// As above, with inputs that micro-batches have whole only if the plan has.
+template <class Plan>
+[[nodiscard]] program as_planned(program p, Plan const& what) {
+    p = as_planned(std::move(p), what.provenance);
+    return detail::may_have_whole_inputs(what) ? p : p.without_whole_inputs();
+}
+
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/theory/rescale.hpp>
+
+namespace heddle::detail {
+
+HEDDLE_INLINE bool may_have_whole_inputs(plan const& p) {
+    return algorithm::any_of(p.tensors, [](plan_tensor const& t) { return !t.whole_of.empty(); });
+}
+HEDDLE_INLINE bool may_have_whole_inputs(staged_plan const& p) {
+    return algorithm::any_of(p.stages, [](planned_stage const& s) { return may_have_whole_inputs(s.plan); });
+}
+HEDDLE_INLINE bool may_have_whole_inputs(pipeline_plan const& p) {
+    return p.groups.empty() ||
+           algorithm::any_of(p.groups, [](auto const& g) { return may_have_whole_inputs(g.second); });
+}
+
+} // namespace heddle::detail
 
 namespace heddle {
 

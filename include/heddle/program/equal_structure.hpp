@@ -24,7 +24,10 @@ namespace heddle {
 namespace heddle {
 
 HEDDLE_INLINE indexed_program without_names(indexed_program p) {
-    for (auto& t : p.tensors) t.info.name.clear();
+    for (auto& t : p.tensors) {
+        t.info.name.clear();
+        if (!t.info.whole_of.empty()) t.info.whole_of = "whole";
+    }
     for (auto& o : p.operators) o.name.clear();
     return p;
 }

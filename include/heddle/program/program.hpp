@@ -68,12 +68,14 @@ public:
     /// with the elements of their first result.
     [[nodiscard]] program retyped(element_type type) const;
 
-    /// Returns the program in which some operators have an input whole in every part of the batch; see
-    /// `tensor_info::whole_of`. If others use it too it becomes two, of which the last tensor, `x.whole`, is theirs.
-    /// *Precondition:* `t` is an input that is not differentiated.
+    /// Returns the program in which these users of an input have it whole in every part of the batch; see
+    /// `tensor_info::whole_of`. If there are others it becomes two, of which the last tensor, `x.whole`, is for these.
+    /// *Precondition:* `t` is divided with the batch and not differentiated.
     [[nodiscard]] program with_whole_input(tensor_id t, std::set<operator_id> const& users) const;
-    /// Returns the source whose data a source has: its own, or those of the input that it is the whole of. A part of a
-    /// program may lack that one; then it is the source itself.
+    /// Returns the program as it was before.
+    [[nodiscard]] program without_whole_inputs() const;
+    /// Returns the source whose data a source has: its own, or those of the input of the same shape that it is the
+    /// whole of. A part of a program may lack that one; then it is the source itself.
     [[nodiscard]] tensor_id data_of(tensor_id source) const;
 
 private:
@@ -308,11 +310,22 @@ HEDDLE_INLINE program program::with_whole_input(tensor_id t, std::set<operator_i
     return result;
 }
 
+HEDDLE_INLINE program program::without_whole_inputs() const {
+    program result = *this;
+    for (auto last = static_cast<tensor_id>(tensor_count() - 1); result.data_of(last) != last; --last) {
+        for (auto& op : result.operators_) std::ranges::replace(op.operands, last, result.data_of(last));
+        result.tensors_.pop_back();
+    }
+    for (auto& t : result.tensors_) t.whole_of.clear();
+    return result;
+}
+
 HEDDLE_INLINE tensor_id program::data_of(tensor_id source) const {
-    auto const& whole_of = tensors_[source].whole_of;
-    if (whole_of.empty() || whole_of == tensors_[source].name) return source;
-    auto const data = algorithm::find_if(
-        tensors_, [&](tensor_info const& t) { return t.role == tensor_role::input && t.name == whole_of; });
+    auto const& whole = tensors_[source];
+    if (whole.whole_of.empty() || whole.whole_of == whole.name) return source;
+    auto const data = algorithm::find_if(tensors_, [&](tensor_info const& t) {
+        return t.role == tensor_role::input && t.name == whole.whole_of && t.shape == whole.shape;
+    });
     return data == tensors_.end() ? source : static_cast<tensor_id>(data - tensors_.begin());
 }
 

@@ -115,7 +115,10 @@ HEDDLE_INLINE void alternation::search_from(std::vector<starting_point> const& s
     record_.tell("programs");
     programs_.take_fastest();
     for (auto const& s : starts) alternate(s.name, s.ratios);
-    if (std::isfinite(worth_below) && (record_.is_empty() || record_.best().cost() > by_far * worth_below)) return;
+    if (std::isfinite(worth_below) && (record_.is_empty() || record_.best().cost() > by_far * worth_below)) {
+        if (run_.memory_binds) run_.which_limit = search::limit_kind::width; // smaller programs are left out
+        return;
+    }
     if (run_.memory_binds) alternate_in_all_storage(starts);
     if (!record_.is_empty() && has_curves()) follow_curves(starts);
     if (!record_.is_empty()) look_around();
@@ -125,6 +128,7 @@ HEDDLE_INLINE void alternation::search_from(std::vector<starting_point> const& s
 
 HEDDLE_INLINE void alternation::search_again() {
     searched_.clear();
+    none_fits_ = false;
     alternate("best ratios, other programs", record_.ratios());
     for (auto const& s : starts_) alternate(s.name + ", other programs", s.ratios);
 }
@@ -148,7 +152,8 @@ HEDDLE_INLINE void alternation::alternate(std::string const& start, ratio_table 
         search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
         if (!found.path) {
             none_fits_ = programs_.none_fits();
-            if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
+            if (none_fits_) run_.which_limit = search::limit_kind::none; // no search would find any
+            else if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
                 ratios = *roomier;
                 continue;
             }

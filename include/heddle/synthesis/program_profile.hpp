@@ -157,11 +157,11 @@ HEDDLE_INLINE std::optional<strategy_problem> make_strategy_problem(search::dead
     std::size_t common = 0;
     for (auto const& m : c.machines) common = std::gcd(common, static_cast<std::size_t>(m.devices));
     auto const samples = problem.global_batch;
-    auto const sample = index_program(with_part_of_batch(p, 1));
+    auto const sample = index_program(with_batch_size(p, 1));
     auto const across = bytes_across(sample);
     layer_pricer const one(sample, layers, options.training);
     std::optional<layer_pricer> all;
-    if (samples > 1) all.emplace(index_program(with_part_of_batch(p, samples)), layers, options.training);
+    if (samples > 1) all.emplace(index_program(with_batch_size(p, samples)), layers, options.training);
 
     std::map<std::size_t, std::size_t> number;
     std::map<tensor_id, shared_parameter> shared;
@@ -223,7 +223,7 @@ HEDDLE_INLINE std::optional<template_problem> make_template_problem(search::dead
     problem.micro_batches = micro_batches;
     problem.split = split;
     problem.layer_names = layers.names;
-    auto const micro = index_program(with_part_of_batch(p, micro_batch_size));
+    auto const micro = index_program(with_batch_size(p, micro_batch_size));
     layer_pricer const pricer(micro, layers, training);
     auto const types = types_in_use(c);
     for (auto const type : types) {

@@ -119,10 +119,10 @@ HEDDLE_INLINE std::vector<double> bytes_per_atom(plan const& p) {
 HEDDLE_INLINE plan_cost relieve_memory(plan& p, cluster const& c) {
     auto cost = evaluate(p, c);
     if (cost.fits) return cost;
-    double left = 0; // together, whoever has the atoms
+    double left = 0; // whoever has the atoms, but for parts of a group's and the largest of regions
     for (std::size_t d = 0; d < p.devices.size(); ++d)
         left += p.devices[d].memory_limit.value - (cost.memory[d].total() - cost.memory[d].communication);
-    if (left < 0) return cost;
+    if (left < 0 && !p.has_groups() && p.provenance.training.recomputes == recomputation::none) return cost;
     std::vector<std::pair<double, std::size_t>> by_weight;
     for (double const weight : bytes_per_atom(p)) by_weight.push_back({weight, by_weight.size()});
     algorithm::sort(by_weight, [&](auto const& a, auto const& b) {

@@ -20,7 +20,7 @@ namespace detail {
 
 } // namespace detail
 
-/// Splits a program inside device groups: inputs and values along the batch, and each operator that has the batch as a
+/// Splits a program inside device groups: divided inputs and values along the batch, and each operator that has the batch as a
 /// loop and whose tensors are all cut along it. Other operators run whole on every device of a group; so do all
 /// operators if the first input has no batch.
 ///

@@ -44,7 +44,7 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
     for (std::size_t k = 0; k < rule.results.size(); ++k) walk(p.results(o)[k], rule.results[k]);
 }
 
-[[nodiscard]] program with_samples(program const& p, extent samples, bool with_whole_inputs);
+[[nodiscard]] program with_samples(program const& p, extent samples, bool whole_inputs_too);
 
 } // namespace detail
 
@@ -118,11 +118,16 @@ HEDDLE_INLINE program rescaled(program const& p, std::vector<cut_factor> const& 
 
 namespace heddle::detail {
 
-HEDDLE_INLINE program with_samples(program const& p, extent samples, bool with_whole_inputs) {
+HEDDLE_INLINE program with_samples(program const& p, extent samples, bool whole_inputs_too) {
     auto const indexed = index_program(p);
     auto const now = batch_size_of(indexed);
     if (samples < 1) throw input_error("batch", "is " + std::to_string(samples) + ", expected one at least");
-    return rescaled(p, batch_of_inputs(indexed, with_whole_inputs), samples, now);
+    auto result = rescaled(p, batch_of_inputs(indexed, whole_inputs_too), samples, now);
+    for (tensor_id t = 0; t < p.tensor_count() && whole_inputs_too; ++t)
+        if (result.tensor(t).shape != result.tensor(p.data_of(t)).shape)
+            throw input_error("input '" + p.tensor(t).name + "'",
+                              "is the whole of '" + p.tensor(t).whole_of + "', but where its batch is cannot be told");
+    return result;
 }
 
 } // namespace heddle::detail

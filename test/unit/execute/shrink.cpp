@@ -19,6 +19,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 using namespace heddle;
 
@@ -288,6 +289,28 @@ TEST_CASE("slices that leave out few places at either end leave out as many of a
         smallest = std::min(smallest, named(small.program, "x").shape[1]);
     }
     CHECK(smallest == 6);
+}
+
+TEST_CASE("slices that leave out few places keep a dimension whole where places of others go or come") {
+    for (bool has_new : {false, true}) {
+        test::traced_program t;
+        auto const x = t.builder.input("x", {6, 4, 40});
+        auto const y = t.call("operator.mul", {test::T(x), test::T(t.builder.parameter("w", {40}))}, {6, 4, 40});
+        std::vector<literal> items{test::whole(), test::number(1), test::slice(2, {})};
+        if (has_new) items.insert(items.begin() + 1, test::none());
+        tensor_shape const taken = has_new ? tensor_shape{6, 1, 38} : tensor_shape{6, 38};
+        auto const z = t.call("operator.getitem", {test::T(y), test::list(items)}, taken);
+        auto const p = t.builder.finish(t.call("torch.sum", {test::T(t.call("torch.tanh", {test::T(z)}, taken))}, {}));
+        auto const indexed = index_program(p);
+        for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+            test::random_source random(seed);
+            CAPTURE(seed);
+            auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
+            auto const small = shrink(p, plan);
+            check_shrunk(p, plan, small);
+            CHECK(named(small.program, "x").shape[2] == 40);
+        }
+    }
 }
 
 TEST_CASE("runs of a grouped product keep as many ends as there are matrices") {

@@ -4,9 +4,11 @@
 #include "emulation.hpp"
 #include "kernels.hpp"
 
+#include <heddle/execute/prove_pieces.hpp>
 #include <heddle/execute/prove_stages.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <heddle/execute/shrink_stages.hpp>
+#include <heddle/plan/as_planned.hpp>
 #include <heddle/plan/verify.hpp>
 #include <support/cases.hpp>
 #include <support/decoder.hpp>
@@ -74,4 +76,37 @@ TEST_CASE("decoders whose micro-batches take turns have the loss and the gradien
     }
     MESSAGE(run << " decoders of batches that can be divided");
     CHECK(run > test::cases(100));
+}
+
+TEST_CASE("plans that were made before inputs could be whole are of the program without them") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const p = test::random_decoder(random), before = p.without_whole_inputs();
+        for (tensor_id t = 0; t < before.tensor_count(); ++t) CHECK(before.tensor(t).whole_of.empty());
+        for (auto const* of : {&p, &before}) {
+            auto const what = test::random_plan(index_program(*of), 3, random);
+            CHECK(verify(as_planned(p, what), what).problem == "");
+        }
+        CHECK(as_planned(p, test::random_plan(index_program(before), 3, random)).tensor_count() ==
+              before.tensor_count());
+    }
+}
+
+TEST_CASE("pieces of a decoder's stages that need no label are run, and the loss is told not to be") {
+    auto const p = test::decoder({.batch = 8, .length = 4});
+    std::size_t run = 0;
+    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const what = test::random_stages(p, 4, random);
+        if (!what || what->micro_batches == 1) continue;
+        if (std::ranges::any_of(what->stages, [](auto const& s) { return s.plan.is_on_mesh(); })) continue;
+        auto const shown = prove_in_pieces(p, *what, test::kernels());
+        CHECK(shown.shown.problem == "");
+        CHECK(shown.share() < 1);
+        CHECK(std::ranges::any_of(shown.left, [](auto const& why) { return why.find("cross_entropy") != why.npos; }));
+        ++run;
+    }
+    CHECK(run > 5);
 }

@@ -9,8 +9,9 @@
 
 #include <doctest/doctest.h>
 
-#include <set>
+#include <optional>
 #include <string>
+#include <vector>
 
 using namespace heddle;
 

@@ -510,16 +510,23 @@ HEDDLE_INLINE void size_ties::add_padding(operator_id o) {
 }
 
 HEDDLE_INLINE void size_ties::pick(operator_id o) {
-    auto const start = attribute(o, "start"), step = attribute(o, "step"), count = attribute(o, "count");
+    auto const start = attribute(o, "start"), step = attribute(o, "step"), count = attribute(o, "count"),
+               pieces = attribute(o, "pieces");
     if (count.size() != rank(o, 0)) return keep_lone_indices(o);
     auto const& access = program_.rule(o).results[0];
     auto const is_blocked = [&](std::size_t d) {
         return !access[d].empty() && program_.rule(o).indices[access[d][0]].kind == index_kind::blocked;
     };
-    // As many places in a dimension of any size, where dimensions are those of the operand.
-    auto const leaves_out = [&](std::size_t d) {
-        return access.size() == count.size() && is_blocked(d) && step[d] == 1 && count[d] <= 0;
+    tensor_shape const& from = program_.tensor(program_.operands(o)[0]).shape;
+    tensor_shape const& to = program_.tensor(program_.results(o)[0]).shape;
+    // Whether as many places are left out of a dimension of any size; `is_aligned` if each has its place in the result.
+    auto const leaves_out = [&](std::size_t d) { return step[d] == 1 && count[d] <= 0 && start[d] - count[d] > 0; };
+    auto const taken = [&](std::size_t d) {
+        if (d < pieces.size() && pieces[d] > 0) return count[d] * (from[d] / pieces[d]);
+        return count[d] > 0 ? count[d] : (from[d] + count[d] - start[d] + step[d] - 1) / step[d];
     };
+    bool is_aligned = to.size() == from.size();
+    for (std::size_t d = 0; is_aligned && d < from.size(); ++d) is_aligned = to[d] == taken(d);
     for (std::size_t d = 0; d < count.size(); ++d) {
         bool is_even = false;
         for (auto const& name : {"pieces" + std::to_string(d), "step" + std::to_string(d)}) {
@@ -531,13 +538,14 @@ HEDDLE_INLINE void size_ties::pick(operator_id o) {
             keep_whole(operand(o, 0, d)); // what lies before and after the run is no tensor's
             continue;
         }
-        if (leaves_out(d)) relations_.push_back({operand(o, 0, d), {result(o, 0, d)}, 1, start[d] - count[d]});
+        if (leaves_out(d) && !is_aligned) keep_whole(operand(o, 0, d));
+        else if (leaves_out(d)) relations_.push_back({operand(o, 0, d), {result(o, 0, d)}, 1, start[d] - count[d]});
         if (is_even || count[d] <= 0) continue;
         if (step[d] < 1) keep_whole(operand(o, 0, d));
         else keep_at_least(operand(o, 0, d), start[d] + (count[d] - 1) * step[d] + 1);
     }
     for (std::size_t d = 0; d < access.size(); ++d)
-        if (is_blocked(d) && !leaves_out(d)) keep_whole(result(o, 0, d));
+        if (is_blocked(d) && !(is_aligned && leaves_out(d))) keep_whole(result(o, 0, d));
 }
 
 HEDDLE_INLINE void size_ties::match_labels(operator_id o) {

@@ -33,7 +33,7 @@ public:
         auto const parameters = module.named_parameters(), buffers = module.named_buffers();
         for (tensor_id t = 0; t < p.tensor_count(); ++t) {
             auto const& info = p.tensor(t);
-            if (info.role == tensor_role::input) inputs_.emplace(info.name, t);
+            if (info.role == tensor_role::input && p.data_of(t) == t) inputs_.emplace(info.name, t);
             if (info.role != tensor_role::parameter && info.role != tensor_role::buffer) continue;
             auto const* found = parameters.find(info.name);
             if (!found) found = buffers.find(info.name);
