@@ -81,8 +81,9 @@ public:
 
     /// Turns whole sources into what this rank keeps between iterations: parameters are in the form in which they are
     /// stored, and so are inputs that are differentiated; other sources are whole. What this rank does not use is left
-    /// out; what has the data of another source (`program::data_of`) needs none of its own. It can be used for gradients
-    /// too, which have the same form, and with another type of tensors for weights that an optimiser has in more bits.
+    /// out; what has the data of another source (`program::data_of`) needs none of its own. It can be used for
+    /// gradients too, which have the same form, and with another type of tensors for weights that an optimiser has in
+    /// more bits.
     template <rank_tensor Placed = tensor>
     [[nodiscard]] tensor_values<Placed> place(source_values<number_type> const& whole) const {
         tensor_values<Placed> mine;

@@ -32,8 +32,8 @@ struct hidup_options {
     /// baseline, and so are its own.
     bool compares = true;
     /// Plans that cost more are of no use: where searches find none that costs about as little, what they find is
-    /// neither improved further nor proven, and where even the fastest programs cost more by far, or do not fit, smaller
-    /// ones are not searched.
+    /// neither improved further nor proven, and where even the fastest programs cost more by far, or do not fit,
+    /// smaller ones are not searched.
     double worth_below = std::numeric_limits<double>::infinity();
 };
 

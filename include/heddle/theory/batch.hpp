@@ -20,9 +20,9 @@ namespace detail {
 
 } // namespace detail
 
-/// Splits a program inside device groups: divided inputs and values along the batch, and each operator that has the batch as a
-/// loop and whose tensors are all cut along it. Other operators run whole on every device of a group; so do all
-/// operators if the first input has no batch.
+/// Splits a program inside device groups: divided inputs and values along the batch, and each operator that has the
+/// batch as a loop and whose tensors are all cut along it. Other operators run whole on every device of a group; so do
+/// all operators if the first input has no batch.
 ///
 /// *Precondition:* the program is one segment. This is data parallelism inside a group (HAP section 3). Inside, a
 /// tensor is cut along its batch or copied, whatever form it has across groups.

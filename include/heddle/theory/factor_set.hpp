@@ -48,8 +48,8 @@ private:
     std::vector<bool> holds_;
 };
 
-/// Visits the factors that a loop is in, which are cut at the same points. Of an exchange, these are where rows are sent
-/// to: the rows themselves are cut as by another loop.
+/// Visits the factors that a loop is in, which are cut at the same points. Of an exchange, these are where rows are
+/// sent to: the rows themselves are cut as by another loop.
 template <std::invocable<cut_factor> Visit>
 void for_each_factor_of(indexed_operator const& op, split_loop const& loop, Visit&& visit) {
     for (std::size_t k = 0; k < op.operands.size(); ++k)
