@@ -46,7 +46,7 @@ class Train(TrainingCase):
                     self.assertEqual(content["provenance"]["recomputes"], how)
                     holds = sum(memory["activations"] for memory in content["memory"])
                     self.assertLessEqual(holds, held)
-                    if name != "convolutions":  # of which nearly all is costly
+                    if name in ("gpt", "experts"):  # nearly all of convolutions is costly, and the decoder saves little
                         self.assertLess(holds, held)
                     losses = self.equals_single_device(self.train(plan, name, *options))
                     if MPIRUN:
