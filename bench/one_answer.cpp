@@ -40,7 +40,7 @@ void show(fs::path const& file, fs::path const& cluster_file, tally& all) {
     std::printf("| %s | %s |", name.substr(0, name.find('.')).c_str(), on.c_str());
     ++all.cases;
     if (!plan.exists()) {
-        std::printf(" none: %s |\n", plan.reason.c_str());
+        std::printf(" none: %s |\n", plan.reason.substr(0, plan.reason.find(';')).c_str());
         return;
     }
     auto const again = json::parse_staged_plan(json::write_plan(plan));
