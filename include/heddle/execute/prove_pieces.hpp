@@ -164,15 +164,16 @@ private:
 ///
 /// What cannot be run by itself is left out and told; so is what device groups exchange inside, as one step. See
 /// `plan_pieces` for what the pieces prove, `prove` for what is compared.
-/// *Precondition:* `verify(p, what)`. *Throws* `input_error` if the plan is on a mesh: that is run whole, or smaller.
+/// A plan on a mesh has no pieces; it is left out as one step.
+/// *Precondition:* `verify(p, what)`.
 template <kernel_backend<double> Backend>
 [[nodiscard]] piecewise_proof prove_in_pieces(program const& p, plan const& what, Backend const& backend,
                                               piecewise_options const& options = {}) {
-    if (what.is_on_mesh())
-        throw input_error("plan",
-                          "is on a mesh of " + to_string(what.mesh()) +
-                              " and too large to be run at once, expected one that is run whole or with smaller "
-                              "dimensions");
+    if (what.is_on_mesh()) {
+        piecewise_proof none;
+        none.leave("the plan is on a mesh of " + to_string(what.mesh()) + ", which is run whole or not at all");
+        return none;
+    }
     return detail::piece_prover(p, what, options).run([&](planned_program const& piece) {
         return prove(piece.program, piece.plan, backend, options.each);
     });

@@ -5,17 +5,21 @@
 #include "trap.hpp"
 
 #include <heddle/execute/prove_pieces.hpp>
+#include <heddle/plan/mesh_program.hpp>
 #include <support/cases.hpp>
 #include <support/catalogue_programs.hpp>
 #include <support/device_groups.hpp>
 #include <support/forms.hpp>
 #include <support/interleaved_plans.hpp>
+#include <support/random_mesh_programs.hpp>
 #include <support/random_plans.hpp>
 
 #include <doctest/doctest.h>
 
 #include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 using namespace heddle;
 
@@ -191,6 +195,18 @@ TEST_CASE("what takes too much or cannot be run is left out and told") {
     CHECK(part.share() < 1);
     REQUIRE(part.left.size() == 1);
     CHECK(part.left.front().find("magic") != std::string::npos);
+}
+
+TEST_CASE("a plan on a mesh has no pieces, and says so") {
+    test::random_source random(1);
+    auto const p = test::random_program(random);
+    auto const indexed = index_program(p);
+    auto const what = plan_on_mesh(indexed, test::random_mesh_program(indexed, mesh({2, 2}), random), {});
+    REQUIRE(verify(p, what).problem == "");
+    auto const shown = prove_in_pieces(p, what, test::kernels());
+    CHECK(shown);
+    CHECK(shown.share() == 0);
+    CHECK(shown.left == std::vector<std::string>{"the plan is on a mesh of 2 x 2, which is run whole or not at all"});
 }
 
 TEST_CASE("a piece finds a sum that is missing, a wrong form, a loss that is counted twice") {
