@@ -7,6 +7,8 @@
 #include <heddle/theory/micro_batch.hpp>
 #include <support/random_plans.hpp>
 
+#include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,16 @@ namespace heddle::test {
     return count;
 } catch (input_error const&) { // an extent depends on the batch's in a way that no rule states
     return 0;
+}
+
+/// Returns a random plan, on one to five ranks, of micro-batches of a program that take turns; nothing if its batch
+/// cannot be divided.
+[[nodiscard]] inline std::optional<plan> random_turns(program const& p, random_source& random) {
+    int const count = divisor_of_batch(p, random);
+    if (count == 0) return std::nullopt;
+    auto const indexed = index_program(micro_batch_of(p, count));
+    auto const ranks = static_cast<std::size_t>(random.between(1, 5));
+    return interleaved(random_plan(indexed, ranks, random), indexed, {.micro_batches = count}, random);
 }
 
 } // namespace heddle::test

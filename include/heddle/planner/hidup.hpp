@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace heddle {
 
@@ -88,9 +89,10 @@ HEDDLE_INLINE void search_in_turns(stage_run& run, ratio_balancer const& balance
                                    std::optional<ratio_table> const& start, double worth_below) {
     alternation pairs(run, balance);
     auto const proportional = run.programs.compute_proportional_ratios(), even = run.programs.even_ratios();
-    if (start) pairs.search_from({{"segments", run.programs.types().per_type(*start)}}, worth_below);
-    else if (proportional == even) pairs.search_from({{"even", even}}, worth_below);
-    else pairs.search_from({{"compute-proportional", proportional}, {"even", even}}, worth_below);
+    std::vector<starting_point> starts{{"even", even}};
+    if (start) starts = {{"segments", run.programs.types().per_type(*start)}};
+    else if (proportional != even) starts.insert(starts.begin(), {"compute-proportional", proportional});
+    pairs.search_from(starts, worth_below);
     if (!run.record.is_empty()) move_atoms_of_candidates(run.record, run.programs, run.until);
 }
 

@@ -35,8 +35,7 @@ struct batch_split {
     std::vector<instruction::compute> computations;
     /// What prevents the split: an operator, and why it cannot work on parts. Nothing after it is split.
     std::optional<std::pair<operator_id, char const*>> obstacle{};
-    /// The first operator with statistics of the whole batch (a batch norm), which
-    /// differ from those of the parts.
+    /// The first operator with statistics of the whole batch (a batch norm), which differ from those of the parts.
     std::optional<operator_id> statistic{};
 };
 

@@ -23,8 +23,7 @@ namespace heddle {
 
 /// What prevents running parts of a batch one after the other; empty if the parts' losses add up to the loss.
 struct batch_obstacles {
-    /// The first operator with statistics of the whole batch (a batch norm), which
-    /// differ from those of the parts.
+    /// The first operator with statistics of the whole batch (a batch norm), which differ from those of the parts.
     std::optional<operator_id> statistic;
     /// The first operator that cannot work on parts at all, or that adds once what each part would add.
     std::optional<operator_id> operation;

@@ -21,13 +21,10 @@ TEST_CASE("micro-batches that take turns have the gradients of the whole batch")
         if (!grown) continue;
         auto const& p = *grown;
         INFO(test::describe(p));
-        int const count = test::divisor_of_batch(p, random);
-        if (count == 0) continue;
-        auto const indexed = index_program(micro_batch_of(p, count));
-        auto const ranks = static_cast<std::size_t>(random.between(1, 5));
-        auto const what =
-            test::interleaved(test::random_plan(indexed, ranks, random), indexed, {.micro_batches = count}, random);
-        CAPTURE(count);
+        auto const turns = test::random_turns(p, random);
+        if (!turns) continue;
+        auto const& what = *turns;
+        CAPTURE(what.provenance.training.micro_batches);
         INFO(test::describe(what));
         auto const verified = verify(p, what);
         REQUIRE_MESSAGE(verified, verified.problem);

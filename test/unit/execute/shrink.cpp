@@ -79,6 +79,20 @@ void check_shrunk(program const& p, plan const& what, planned_program const& sma
     CHECK_MESSAGE(shown, shown.problem);
 }
 
+/// Shrinks random plans of a program on one to four ranks, checks them, and calls `visit(shrunk program)`.
+template <class Visit>
+void for_each_shrunk(program const& p, std::uint64_t seeds, Visit&& visit) {
+    auto const indexed = index_program(p);
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
+        auto const small = shrink(p, plan);
+        check_shrunk(p, plan, small);
+        visit(small.program);
+    }
+}
+
 /// Shrinks a plan whose cuts keep their counts. Returns how many tensors are smaller.
 int check_shrinks(program const& p, plan const& what) {
     INFO(test::describe(p));
@@ -253,18 +267,12 @@ TEST_CASE("labels of a sequence shrink with its scores") {
     operator_options mean;
     mean.attributes = {{"ignore_index", {-100}}, {"mean", {1}}};
     auto const p = b.finish(b.apply("cross_entropy", "(b !c), (_) -> ()", {rows, labels}, mean));
-    auto const indexed = index_program(p);
     extent smallest = 16;
-    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-        test::random_source random(seed);
-        CAPTURE(seed);
-        auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
-        auto const small = shrink(p, plan);
-        check_shrunk(p, plan, small);
-        auto const &x_shape = named(small.program, "x").shape, &target_shape = named(small.program, "target").shape;
+    for_each_shrunk(p, 20, [&](program const& small) {
+        auto const &x_shape = named(small, "x").shape, &target_shape = named(small, "target").shape;
         CHECK(target_shape == tensor_shape{x_shape[0], x_shape[1]});
         smallest = std::min(smallest, x_shape[1]);
-    }
+    });
     CHECK(smallest == 3); // where the plan does not cut it
 }
 
@@ -278,16 +286,8 @@ TEST_CASE("slices that leave out few places at either end leave out as many of a
     auto const difference = t.call("operator.sub", {test::T(slice(3, {})), test::T(slice({}, -3))}, {6, 37});
     auto const inner = t.call("operator.mul", {test::T(difference), test::T(slice(1, -2))}, {6, 37});
     auto const p = t.builder.finish(t.call("torch.sum", {test::T(inner)}, {}));
-    auto const indexed = index_program(p);
     extent smallest = 40;
-    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-        test::random_source random(seed);
-        CAPTURE(seed);
-        auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
-        auto const small = shrink(p, plan);
-        check_shrunk(p, plan, small);
-        smallest = std::min(smallest, named(small.program, "x").shape[1]);
-    }
+    for_each_shrunk(p, 20, [&](program const& small) { smallest = std::min(smallest, named(small, "x").shape[1]); });
     CHECK(smallest == 6);
 }
 
@@ -301,15 +301,7 @@ TEST_CASE("slices that leave out few places keep a dimension whole where places 
         tensor_shape const taken = has_new ? tensor_shape{6, 1, 38} : tensor_shape{6, 38};
         auto const z = t.call("operator.getitem", {test::T(y), test::list(items)}, taken);
         auto const p = t.builder.finish(t.call("torch.sum", {test::T(t.call("torch.tanh", {test::T(z)}, taken))}, {}));
-        auto const indexed = index_program(p);
-        for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-            test::random_source random(seed);
-            CAPTURE(seed);
-            auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
-            auto const small = shrink(p, plan);
-            check_shrunk(p, plan, small);
-            CHECK(named(small.program, "x").shape[2] == 40);
-        }
+        for_each_shrunk(p, 10, [&](program const& small) { CHECK(named(small, "x").shape[2] == 40); });
     }
 }
 

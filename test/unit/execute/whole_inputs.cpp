@@ -56,13 +56,10 @@ TEST_CASE("decoders whose micro-batches take turns have the loss and the gradien
         test::random_source random(seed);
         CAPTURE(seed);
         auto const p = test::random_decoder(random);
-        int const count = test::divisor_of_batch(p, random);
-        if (count == 0) continue;
-        auto const indexed = index_program(micro_batch_of(p, count));
-        auto const ranks = static_cast<std::size_t>(random.between(1, 5));
-        auto const what =
-            test::interleaved(test::random_plan(indexed, ranks, random), indexed, {.micro_batches = count}, random);
-        CAPTURE(count);
+        auto const turns = test::random_turns(p, random);
+        if (!turns) continue;
+        auto const& what = *turns;
+        CAPTURE(what.provenance.training.micro_batches);
         INFO(test::describe(what));
         auto const verified = verify(p, what);
         REQUIRE_MESSAGE(verified, verified.problem);
