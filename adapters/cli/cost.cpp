@@ -87,11 +87,12 @@ plan_price price(staged_plan const& p, cluster const& c) {
                    {}};
     auto const places = placed_devices(c);
     for (auto const& place : places) out.devices.push_back({place.type, bytes(0), place.memory_limit});
-    for (std::size_t s = 0; s < p.stages.size(); ++s) {
-        auto device = p.stages[s].devices.begin();
-        for (std::size_t d = 0; d < cost.stages[s].memory.size(); ++d)
-            for (int n = 0; n < p.stages[s].plan.devices[d].group_size; ++n)
-                out.devices[*device++].needed = bytes(cost.stages[s].memory[d].total());
+    for (std::size_t place = 0; place < p.places(); ++place) {
+        auto const& s = p.stages[place];
+        auto device = s.devices.begin();
+        for (std::size_t d = 0; d < s.plan.devices.size(); ++d)
+            for (int n = 0; n < s.plan.devices[d].group_size; ++n)
+                out.devices[*device++].needed = cost.memory[place][d];
     }
     return out;
 }

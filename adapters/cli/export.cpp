@@ -64,6 +64,8 @@ struct told_plan {
     parameters_by_stage parameters;
     /// Samples of an iteration, and the parts that follow each other.
     std::int64_t batch = 0, micro_batches = 1;
+    /// How often these pass the devices.
+    std::size_t rounds = 1;
     /// What of activations all stages make again.
     recomputation recomputes = recomputation::none;
     /// The most regions of a stage that are recomputed one after another.
@@ -213,6 +215,7 @@ told_plan told(exported_plan const& whole) {
     told_plan t;
     t.batch = batch_of(whole);
     t.micro_batches = whole.micro_batches;
+    t.rounds = whole.rounds;
     t.training = whole.stages.front()->provenance.training;
     t.shared = common_to_stages(whole, degrees_of, [](std::string const& s) {
         return "stage " + s + " divides its work in another way than stage 0";
@@ -312,16 +315,21 @@ std::string megatron(told_plan const& t) {
         text += option + (value.empty() ? "" : " " + value) + '\n';
     };
     add("--tensor-model-parallel-size", std::to_string(d.tensor));
-    add("--pipeline-model-parallel-size", std::to_string(blocks.size()));
+    add("--pipeline-model-parallel-size", std::to_string(blocks.size() / t.rounds));
     if (d.expert > 1) add("--expert-model-parallel-size", std::to_string(d.expert));
     add("--micro-batch-size", std::to_string(micro_batch_of(t)));
     add("--global-batch-size", std::to_string(t.batch));
-    if (blocks.size() > 1 && std::ranges::count(blocks, blocks.front()) != std::ssize(blocks)) {
-        std::string layout = "E"; // the embedding, blocks by stage, the loss
+    bool const has_unequal = std::ranges::count(blocks, blocks.front()) != std::ssize(blocks);
+    if (blocks.size() > 1 && (has_unequal || t.rounds > 1)) { // stages of all rounds, which it counts by these
+        std::string layout = "E";                             // the embedding, blocks by stage, the loss
         for (std::size_t s = 0; s < blocks.size(); ++s)
             layout += (s ? "|" : "") + (blocks[s] > 0 ? "t*" + std::to_string(blocks[s]) : "");
         add("--pipeline-model-parallel-layout", '"' + layout + "L\"");
     }
+    auto const places = static_cast<std::int64_t>(blocks.size() / t.rounds);
+    if (auto const group = t.micro_batches / std::max<std::int64_t>(1, t.micro_batches / places);
+        t.rounds > 1 && group != places)
+        add("--microbatch-group-size-per-virtual-pipeline-stage", std::to_string(group));
     if (t.recomputes == recomputation::selective)
         refuse("it recomputes what is cheap to make, which Megatron-LM chooses by modules");
     if (t.recomputes == recomputation::full) { // regions of as many blocks as they have about
@@ -392,9 +400,9 @@ std::string torchtitan(told_plan const& t) {
     if (d.sharded == 2) add("fsdp_reshard_after_forward", "\"never\"");
     add("tensor_parallel_degree", std::to_string(d.tensor));
     if (d.expert > 1) add("expert_parallel_degree", std::to_string(d.expert));
-    add("pipeline_parallel_degree", std::to_string(stages));
+    add("pipeline_parallel_degree", std::to_string(stages / t.rounds));
     if (stages > 1) {
-        add("pipeline_parallel_schedule", "\"1F1B\"");
+        add("pipeline_parallel_schedule", t.rounds > 1 ? "\"Interleaved1F1B\"" : "\"1F1B\"");
         add("pipeline_parallel_microbatch_size", std::to_string(micro_batch));
         ordered_json modules = ordered_json::array();
         for (auto const& of_stage : t.parameters) modules.push_back(modules_of(of_stage));
@@ -528,8 +536,8 @@ template <class Costs>
 std::optional<priced_strategy> nearest_of(exported_plan const& p, Costs const& costs, std::string const& to) {
     std::size_t devices = 0;
     bool are_equal = true;
-    for (auto const* stage : p.stages)
-        for (auto const& d : stage->devices) {
+    for (std::size_t s = 0; s < p.stages.size() / p.rounds; ++s)
+        for (auto const& d : p.stages[s]->devices) {
             devices += static_cast<std::size_t>(d.group_size);
             are_equal = are_equal && d.type == p.stages.front()->devices.front().type;
         }
@@ -557,6 +565,7 @@ exported_plan exported(plan const& p, std::string const& to) {
 exported_plan exported(staged_plan const& p, std::string const& to) {
     exported_plan e{{}, p.micro_batches, p.cost(), {}};
     for (auto const& s : p.stages) e.stages.push_back(&s.plan);
+    e.rounds = p.rounds();
     e.nearest = nearest_of(e, p.families, to);
     return e;
 }

@@ -43,6 +43,8 @@ struct exported_plan {
     double cost = 0;
     /// The cheapest that the framework can do of what the plan knows the cost of; with an infinite cost if none fits.
     std::optional<priced_strategy> nearest;
+    /// How often micro-batches pass the devices, which have a stage of each round.
+    std::size_t rounds = 1;
 };
 
 /// Returns the placements of every stage's inputs and parameters in the words of PyTorch's DTensor. With the model of a

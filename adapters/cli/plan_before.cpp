@@ -51,8 +51,7 @@ std::vector<stored_parts> stored_by(program const& p, staged_plan const& what) {
     auto ranks = what.is_plain() ? stored_parts_of(p, what.stages.front().plan) : stored_parts_of(p, what);
     std::vector<stored_parts> parts(what.device_count);
     auto next = ranks.begin();
-    for (auto const& s : what.stages)
-        for (auto const device : s.devices) parts[device] = std::move(*next++);
+    for (auto const device : what.ranks()) parts[device] = std::move(*next++);
     return parts;
 }
 

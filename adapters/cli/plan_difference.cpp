@@ -34,10 +34,15 @@ void add_parameters(compared_plan& c, plan const& p) {
     }
 }
 
-void add_memory(compared_plan& c, plan const& p) {
-    for (std::size_t d = 0; d < std::min(p.devices.size(), p.memory.size()); ++d) {
-        auto& most = c.memory[p.devices[d].type];
-        most = std::max(most, p.memory[d].total());
+/// Adds what devices hold together of several stages, or of one.
+void add_memory(compared_plan& c, std::vector<plan const*> const& stages) {
+    auto const& devices = stages.front()->devices;
+    for (std::size_t d = 0; d < devices.size(); ++d) {
+        double held = 0;
+        for (auto const* p : stages)
+            if (d < p->memory.size()) held += p->memory[d].total();
+        auto& most = c.memory[devices[d].type];
+        most = std::max(most, held);
     }
 }
 
@@ -77,7 +82,7 @@ compared_plan compared_of(plan const& p) {
                  (p.devices.size() == 1 && !p.is_on_mesh() ? "alone" : heddle::detail::ways_text(p));
     add_words(c, words_of(p));
     add_parameters(c, p);
-    add_memory(c, p);
+    add_memory(c, {&p});
     return c;
 }
 
@@ -89,7 +94,7 @@ compared_plan compared_of(staged_plan const& p) {
                {"gradients", (t.shared + t.gradients).value},
                {"update", t.update.value},
                {"gathers of updated parameters", t.parameters.value}};
-    c.in_short = heddle::detail::count(p.stages.size(), "stage") + ", " + std::to_string(p.micro_batches) +
+    c.in_short = heddle::detail::stages_in_words(p) + ", " + std::to_string(p.micro_batches) +
                  (p.micro_batches == 1 ? " micro-batch" : " micro-batches");
     c.arrangement = c.in_short;
     for (std::size_t n = 0; n < p.stages.size(); ++n) {
@@ -98,7 +103,11 @@ compared_plan compared_of(staged_plan const& p) {
         c.arrangement += "; stage " + std::to_string(n) + " up to operator " + std::to_string(s.end) + " on " +
                          heddle::detail::ranges_text(s.devices) + (inside.empty() ? "" : ", " + inside);
         add_parameters(c, s.plan);
-        add_memory(c, s.plan);
+        if (n >= p.places()) continue;
+        std::vector<plan const*> together;
+        for (auto of_round = n; of_round < p.stages.size(); of_round += p.places())
+            together.push_back(&p.stages[of_round].plan);
+        add_memory(c, together);
     }
     if (p.stages.size() == 1)
         c.in_short = compared_of(p.stages.front().plan).in_short + " on " +

@@ -37,7 +37,7 @@ void place(pipeline_plan const& p, training& in) {
 
 void place(staged_plan const& p, training& in) {
     in.device_count = p.device_count;
-    for (auto const& s : p.stages) in.devices.insert(in.devices.end(), s.devices.begin(), s.devices.end());
+    in.devices = p.ranks();
 }
 
 } // namespace

@@ -29,7 +29,9 @@ std::vector<std::string> short_claims(staged_plan const& p, bool has_cluster) {
 }
 
 std::string shape_of(staged_plan const& p) {
-    return std::to_string(p.stages.size()) + " stages, " + std::to_string(p.micro_batches) + " micro-batches";
+    return std::to_string(p.stages.size()) + " stages" +
+           (p.rounds() > 1 ? " in " + std::to_string(p.rounds()) + " rounds, " : ", ") +
+           std::to_string(p.micro_batches) + " micro-batches";
 }
 
 } // namespace
@@ -45,9 +47,7 @@ int run_verify_stages(verify_arguments const& arguments, std::string const& text
     std::string problem = figures.problem;
     std::optional<executed_plan<staged_program>> ran;
     if (figures && arguments.run) {
-        std::size_t ranks = 0;
-        for (auto const& s : p.stages) ranks += ranks_of(s.plan);
-        check_ranks(arguments, ranks);
+        check_ranks(arguments, p.ranks().size());
         ran = execute(
             arguments, staged_program{model.program, p},
             [](staged_program const& x) { return size_of_execution(x.program, x.plan); },

@@ -12,6 +12,7 @@
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/stage_rank.hpp>
 #include <heddle/execute/staged_layout.hpp>
+#include <heddle/execute/stages_interpreter.hpp>
 #include <heddle/libtorch/kernels.hpp>
 
 #include <support/catalogue_programs.hpp>
@@ -96,8 +97,8 @@ struct shown {
         if (how.is_plain()) return run_plan(p, how.stages.front().plan, seed);
         staged_layout const layout(p, how);
         on_ranks(p, layout.ranks(), seed, [&](auto& world, expected_of& expected) {
-            on_stage<libtorch::tensor<double>>(layout, world, [&](auto& here) {
-                interpreter rank(p, layout.indexed(layout.stage_of(world.rank())), here, kernels(), seed);
+            on_stages<libtorch::tensor<double>>(layout, world, [&](auto& here) {
+                stages_interpreter rank(p, layout, here, kernels(), seed);
                 expected.run(rank);
             });
         });

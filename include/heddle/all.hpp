@@ -225,6 +225,7 @@
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/joint.hpp>
 #include <heddle/planner/mesh.hpp>
+#include <heddle/planner/rounds_planner.hpp>
 #include <heddle/planner/stage_planner.hpp>
 #include <heddle/planner/strategies.hpp>
 
@@ -252,6 +253,7 @@
 #include <heddle/execute/stage_links.hpp>
 #include <heddle/execute/stage_rank.hpp>
 #include <heddle/execute/staged_layout.hpp>
+#include <heddle/execute/stages_interpreter.hpp>
 #include <heddle/execute/stored_parts.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/execute/tensor_part.hpp>

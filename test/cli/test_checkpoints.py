@@ -70,6 +70,15 @@ class Checkpoints(TrainingCase):
             result = self.train(plans[planner], "gpt", *OPTIONS, *resumed, "--save", folder, ranks=ranks, steps=steps)
             self.go_on(self.losses(result), whole[steps - 2:steps])
 
+    def test_training_goes_on_between_rounds_and_other_plans(self):
+        plans = {"hap": self.plan("deep", "--planner", "hap", out="hap.json")[0], "rounds": self.rounds()[0]}
+        whole = self.losses(self.train(plans["hap"], "deep", *OPTIONS, steps=6))
+        folder = self.path / "saved"
+        for steps, planner, ranks in ((2, "rounds", 4 if MPIRUN else None), (4, "hap", None), (6, "rounds", None)):
+            resumed = ("--resume", folder) if steps > 2 else ()
+            result = self.train(plans[planner], "deep", *OPTIONS, *resumed, "--save", folder, ranks=ranks, steps=steps)
+            self.go_on(self.losses(result), whole[steps - 2:steps])
+
     def test_there_and_back_every_bit_is_the_same(self):
         plans = self.plans("gpt")
         first = self.path / "first"

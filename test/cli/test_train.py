@@ -71,6 +71,27 @@ class Train(TrainingCase):
                         for one, other in zip(losses, in_job):
                             self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
 
+    def test_plans_in_rounds_train_as_a_single_device_does(self):
+        plan, content = self.rounds()
+        self.assertEqual(content["version"], 4)
+        rounds = len(content["pipeline"]) // len({tuple(stage["devices"]) for stage in content["pipeline"]})
+        for options in (("--optimizer", "adamw", "--rate", "0.01", "--clip", "5"), ("--optimizer", "sgd", "--rate", "1e-4", "--accumulate", "2")):
+            losses = self.equals_single_device(self.train(plan, "deep", "--check", *options, steps=20))
+            if MPIRUN:
+                in_job = self.equals_single_device(self.train(plan, "deep", "--check", *options, ranks=4, steps=20))
+                for one, other in zip(losses, in_job):
+                    self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
+        cluster = self.path / "slow_devices.json"
+        verified = run("verify", "--plan", plan, "--model", self.model("deep"), "--cluster", cluster)
+        self.assertEqual(verified.returncode, 0, verified.stderr)
+        self.assertIn(f" stages in {rounds} rounds, ", verified.stdout)
+        priced = json.loads(run("cost", "--plan", plan, "--cluster", cluster, "--json").stdout)
+        self.assertAlmostEqual(priced["cost"], content["cost"], delta=1e-9 * content["cost"])
+        needed = [sum(stage["plan"]["memory"][0][term] for term in stage["plan"]["memory"][0]) for stage in content["pipeline"]]
+        for device, memory in enumerate(priced["memory"]):
+            of_device = [n for n, stage in zip(needed, content["pipeline"]) if device in stage["devices"]]
+            self.assertEqual(len(of_device), rounds)
+
     def test_a_mean_over_labels_that_count_is_that_of_the_batch_in_micro_batches(self):
         torch.manual_seed(1)
         module, inputs = MODELS["decoder"]()

@@ -73,6 +73,8 @@ SLOW_NETWORK = {
     "machines": [{"type": "fast", "devices": 2}, {"type": "slow", "devices": 2}],
     "links": {"intra": {"bandwidth": 1e12, "latency": 1e-9}, "inter": {"bandwidth": 2e7, "latency": 1e-7}},
 }
+# Devices so slow that stages wait for each other's work more than for what they send.
+SLOW_DEVICES = {**SLOW_NETWORK, "device_types": [{**t, "rates": {"float32": t["rates"]["float32"] / 10}} for t in SLOW_NETWORK["device_types"]]}
 
 
 TYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.int32: "I32", torch.int64: "I64", torch.bool: "BOOL"}
@@ -98,7 +100,7 @@ class TrainingCase(CommandLine):
     def model(self, name):
         path = self.path / f"{name}.json.gz"
         if not path.exists():
-            module, inputs = MODELS[name]()
+            module, inputs = definitions.gpt2(**{**SIZES, "layers": 4}) if name == "deep" else MODELS[name]()
             export_fx.write(export_fx.export(module, inputs, name), str(path))
         return path
 
@@ -114,6 +116,14 @@ class TrainingCase(CommandLine):
         self.assertEqual(len(content["pipeline"]), count)
         if count > 1:
             self.assertGreater(content["micro_batches"], 1)
+        return plan, content
+
+    def rounds(self):
+        """A plan of a deeper model whose stages pass two machines in rounds."""
+        options = ("--planner", "joint", "--sends-beside")
+        plan, content = self.plan("deep", *options, out="rounds.json", cluster=self.write("slow_devices.json", SLOW_DEVICES))
+        devices = [tuple(stage["devices"]) for stage in content["pipeline"]]
+        self.assertGreater(len(devices), len(set(devices)))
         return plan, content
 
     def train(self, plan, name, *options, ranks=None, steps=50):

@@ -21,31 +21,45 @@
 
 namespace heddle::test {
 
-/// Returns a random plan of a part on a line of ranks, on a mesh, or on device groups; of as many ranks as this at
-/// most.
-[[nodiscard]] inline plan random_stage(program_part const& part, std::size_t most, training_options const& training,
-                                       random_source& random) {
+/// The ranks of a stage: a line, a mesh of two by two, or device groups, of which one has two.
+struct stage_ranks {
+    std::size_t count = 1;
+    bool is_mesh = false;
+    std::optional<std::size_t> pair{};
+};
+
+/// Returns as many ranks as this at most.
+[[nodiscard]] inline stage_ranks random_ranks(std::size_t most, random_source& random) {
+    if (most >= 4 && random.chance(0.3)) return {4, true};
+    auto const ranks = static_cast<std::size_t>(random.between(1, static_cast<int>(std::min<std::size_t>(most, 4))));
+    if (ranks == 1 || random.chance(0.7)) return {ranks};
+    return {ranks, false, random.below(ranks - 1)};
+}
+
+/// Returns a random plan of a part.
+[[nodiscard]] inline plan random_stage(program_part const& part, stage_ranks const& on,
+                                       training_options const& training, random_source& random) {
     auto indexed = index_program(part.program);
     auto const restep = [&](plan made) {
         for (auto& s : made.steps) s.step = make_step(indexed, s.instruction, training);
         made.provenance.training = training;
         return made;
     };
-    if (most >= 4 && random.chance(0.3))
-        return plan_on_mesh(indexed, random_mesh_program(indexed, mesh({2, 2}), random), training);
-    auto const ranks = static_cast<std::size_t>(random.between(1, static_cast<int>(std::min<std::size_t>(most, 4))));
-    if (ranks == 1 || random.chance(0.7)) return restep(random_plan(indexed, ranks, random));
+    if (on.is_mesh) return plan_on_mesh(indexed, random_mesh_program(indexed, mesh({2, 2}), random), training);
+    if (!on.pair) return restep(random_plan(indexed, on.count, random));
     split_inside(indexed);
-    auto made = restep(random_plan(indexed, ranks - 1, random));
-    made.devices[random.below(ranks - 1)].group_size = 2;
+    auto made = restep(random_plan(indexed, on.count - 1, random));
+    made.devices[*on.pair].group_size = 2;
     return made;
 }
 
 /// Cuts a program into one to three stages on so many ranks together at most, with micro-batches where the
-/// program can run in them. Returns nothing where the program cannot be cut so.
+/// program can run in them; in several rounds, into two or three of each. Returns nothing where the program cannot be
+/// cut so.
 [[nodiscard]] inline std::optional<staged_plan> random_stages(program const& p, std::size_t most_ranks,
-                                                              random_source& random) try {
+                                                              random_source& random, std::size_t rounds = 1) try {
     staged_plan made;
+    auto const places = random.between(rounds > 1 ? 2 : 1, std::min(3, static_cast<int>(most_ranks)));
     made.status = search::status::feasible;
     made.micro_batches = 1;
     auto const indexed = index_program(p);
@@ -53,24 +67,35 @@ namespace heddle::test {
     if (!statistic && !operation && !batch_of_inputs(indexed).empty()) {
         auto const samples = batch_size_of(indexed);
         std::vector<int> fit{1};
-        for (int n = 2; n <= 4; ++n)
-            if (samples % n == 0) fit.push_back(n);
-        made.micro_batches = fit.size() > 1 && random.chance(0.8) ? fit[1 + random.below(fit.size() - 1)] : 1;
+        for (int n = 2; n <= (rounds > 1 ? 12 : 4); ++n)
+            if (samples % n == 0 && one_f_one_b{rounds}.can_run({static_cast<std::size_t>(places), n}))
+                fit.push_back(n);
+        made.micro_batches =
+            fit.size() > 1 && random.chance(rounds > 1 ? 1 : 0.8) ? fit[1 + random.below(fit.size() - 1)] : 1;
     }
     auto const last = static_cast<int>(p.operator_count());
     std::vector<operator_id> cuts{0};
-    for (int n = random.between(1, std::min(3, static_cast<int>(most_ranks)));
-         --n > 0 && static_cast<int>(cuts.back()) + 1 < last;)
-        cuts.push_back(static_cast<operator_id>(random.between(static_cast<int>(cuts.back()) + 1, last - 1)));
+    for (int left = places * static_cast<int>(rounds); --left > 0 && static_cast<int>(cuts.back()) + left < last;)
+        cuts.push_back(static_cast<operator_id>(
+            random.between(static_cast<int>(cuts.back()) + 1, rounds > 1 ? last - left : last - 1)));
     cuts.push_back(static_cast<operator_id>(last));
     made.stages.resize(cuts.size() - 1);
     if (made.is_plain()) return std::nullopt; // no more than a plan
+    if (rounds > 1 && cuts.size() - 1 != static_cast<std::size_t>(places) * rounds) return std::nullopt;
     for (std::size_t s = 0; s + 1 < cuts.size(); ++s) made.stages[s].first = cuts[s], made.stages[s].end = cuts[s + 1];
     auto const parts = parts_of(p, made);
+    std::vector<stage_ranks> ranks;
+    for (std::size_t n = 0; n < parts.size() / rounds; ++n) {
+        auto const left = parts.size() / rounds - n - 1;
+        ranks.push_back(random_ranks(most_ranks - made.device_count - left, random));
+        for (std::size_t d = 0; d < ranks.back().count; ++d) made.stages[n].devices.push_back(made.device_count++);
+    }
+    for (std::size_t n = ranks.size(); n < parts.size(); ++n)
+        made.stages[n].devices = made.stages[n - ranks.size()].devices;
     for (std::size_t n = 0; n < parts.size(); ++n) {
-        auto const in_flight = std::min(made.micro_batches, static_cast<int>(parts.size() - n));
+        auto const in_flight = static_cast<int>(made.schedule().in_flight(n, made.shape()));
         auto& stage = made.stages[n];
-        stage.plan = random_stage(parts[n], most_ranks - made.device_count - (parts.size() - n - 1),
+        stage.plan = random_stage(parts[n], ranks[n % ranks.size()],
                                   {.accumulated = made.micro_batches, .in_flight = in_flight}, random);
         // What enters is read once, in one form, which a random walk does not know.
         std::set<tensor_id> read;
@@ -78,9 +103,6 @@ namespace heddle::test {
             if (auto const* const i = s.instruction.as<instruction::read>();
                 i && stage.plan.tensors[i->tensor].trainable && !read.insert(i->tensor).second)
                 return std::nullopt;
-        int ranks = 0;
-        for (auto const& d : stage.plan.devices) ranks += d.group_size;
-        for (int d = 0; d < ranks; ++d) stage.devices.push_back(made.device_count++);
     }
     return made;
 } catch (input_error const&) { return std::nullopt; }

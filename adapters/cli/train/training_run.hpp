@@ -19,6 +19,7 @@
 #include <heddle/execute/stage_links.hpp>
 #include <heddle/execute/stage_rank.hpp>
 #include <heddle/execute/staged_layout.hpp>
+#include <heddle/execute/stages_interpreter.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/checkpoint.hpp>
 
@@ -274,8 +275,8 @@ void train_in(train_arguments const& arguments, training const& what, World& wor
     auto const train_on = [&](auto& rank) {
         train(arguments, what, backend, rank, world.rank(), wait_for_all, report);
     };
-    auto const train_by = [&](auto& here, indexed_program const& indexed) {
-        interpreter rank(p, indexed, here, backend);
+    auto const train_by = [&](auto& here, auto const& of) {
+        stages_interpreter rank(p, of, here, backend);
         with(rank, train_on);
     };
     if (auto const* const pipeline = std::get_if<pipeline_plan>(&what.planned)) {
@@ -287,8 +288,7 @@ void train_in(train_arguments const& arguments, training const& what, World& wor
     }
     if (auto const* const staged = std::get_if<staged_plan>(&what.planned)) {
         staged_layout const layout(p, *staged);
-        return on_stage<tensor>(layout, world,
-                                [&](auto& here) { train_by(here, layout.indexed(layout.stage_of(world.rank()))); });
+        return on_stages<tensor>(layout, world, [&](auto& here) { train_by(here, layout); });
     }
     // A plan's ranks are those of the only stage, so that what runs is compiled once.
     auto const& spmd = std::get<plan>(what.planned);

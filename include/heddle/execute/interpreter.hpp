@@ -109,14 +109,31 @@ public:
     /// kernel does.
     /// *Throws* `input_error` if a source is missing, or a parameter is not as `place` leaves it.
     [[nodiscard]] result_type run(values_type const& sources) {
+        begin(sources);
+        while (next_turn_ < what_.turns.size()) go_on();
+        auto result = end();
+        for (auto t : shared()) share(t, result.gradients);
+        return result;
+    }
+
+    /// What follows is `run` in parts, for ranks with several stages (`stages_interpreter`): a begin, as many `go_on`
+    /// as the program has pauses and one more, an end, and the gradients of what other stages share.
+    void begin(values_type const& sources) {
         require_placed(sources);
         sources_ = &sources;
         most_in_flight_ = 0;
-        std::optional<tensor> loss;
-        for (auto const& [what, step, micro_batch] : what_.turns) {
+        next_turn_ = next_pause_ = 0;
+        loss_.reset();
+    }
+    /// Runs what comes before the next pause, or the end.
+    void go_on() {
+        auto const& pauses = what_.pauses;
+        auto const until = next_pause_ < pauses.size() ? pauses[next_pause_++] : what_.turns.size();
+        for (; next_turn_ < until; ++next_turn_) {
+            auto const& [what, step, micro_batch] = what_.turns[next_turn_];
             enter(micro_batch);
             if (what == detail::rank_turn::kind::forward) {
-                forward(what_.steps[step], loss);
+                forward(what_.steps[step]);
             } else if (what == detail::rank_turn::kind::drop) {
                 drop(std::get<plan_step>(what_.steps[step]));
             } else if (what == detail::rank_turn::kind::backward) {
@@ -128,7 +145,9 @@ public:
                 now_ = nullptr;
             }
         }
-        result_type result{loss ? std::move(*loss) : tensor(tensor_shape{}), {}};
+    }
+    [[nodiscard]] result_type end() {
+        result_type result{loss_ ? std::move(*loss_) : tensor(tensor_shape{}), {}};
         auto const for_each_gradient = [&](auto&& work) {
             for (auto read = reads_.rbegin(); read != reads_.rend(); ++read)
                 if (auto const t = (*read)->instruction.change()->tensor; indexed_.tensors[t].has_cotangent)
@@ -139,11 +158,20 @@ public:
             auto const& stored = stored_as_.at(t).form;
             result.gradients.insert_or_assign(t, std::pair(stored, gradients_.finish(t, stored)));
         });
-        if constexpr (!Stage::is_alone) stage_->finish(result.gradients, common_.of);
+        if constexpr (!Stage::is_alone) stage_->finish(result.gradients);
         for (auto& [number, part] : parts_) part->drop_all();
         common_.drop_all();
         gradients_.clear();
         return result;
+    }
+    /// Returns the parameters that other stages use too, ascending.
+    [[nodiscard]] std::vector<tensor_id> shared() const {
+        if constexpr (Stage::is_alone) return {};
+        else return stage_->shared();
+    }
+    /// Adds up the gradient of one of these over all stages that use it, whose ranks all call this.
+    void share(tensor_id t, gradients_of<tensor>& gradients) {
+        if constexpr (!Stage::is_alone) stage_->share(t, gradients, common_.of);
     }
 
     /// Returns the whole loss of an iteration on every rank, for which the host waits; this is a collective if ranks
@@ -162,13 +190,21 @@ public:
 
     /// Returns the Euclidean norm of the gradients of all parameters, a single number; this is a collective.
     [[nodiscard]] wide_of<tensor> gradient_norm(gradients_of<tensor> const& gradients) {
+        return norm_of(squares(gradients));
+    }
+    /// Returns the sum of squares of the elements for which this rank, and this stage, speaks.
+    [[nodiscard]] wide_of<tensor> squares(gradients_of<tensor> const& gradients) const {
         wide sum(tensor_shape{});
         for (auto const& [t, gradient] : gradients) { // each element on one rank
             bool is_mine = common_.of.is_first_of(gradient.first);
             if constexpr (!Stage::is_alone) is_mine = is_mine && common_.of.inside.is_first() && stage_->speaks_for(t);
             if (is_mine) sum += sum_of_squares(widened(gradient.second));
         }
-        sum = total(std::move(sum), product_form(common_.of.axis_count(), tensor_form::partial()));
+        return sum;
+    }
+    /// Returns the root of the sum of all ranks' squares.
+    [[nodiscard]] wide_of<tensor> norm_of(wide_of<tensor> mine) {
+        auto sum = total(std::move(mine), product_form(common_.of.axis_count(), tensor_form::partial()));
         for_each_element(
             [](auto& squares) {
                 using std::sqrt;
@@ -304,13 +340,13 @@ private:
 
     // ---- forward
 
-    void forward(detail::rank_step const& s, std::optional<tensor>& loss) {
+    void forward(detail::rank_step const& s) {
         if (auto const* const step = std::get_if<plan_step>(&s)) return forward(*step);
         if (auto const* const i = std::get_if<detail::add_loss>(&s)) {
             tensor of_part = *value(indexed_.loss, i->form);
             if (auto const share = now_->uses.template loss_share<tensor>(); share != number_type{1}) of_part *= share;
-            if (loss) *loss += of_part;
-            else loss = std::move(of_part);
+            if (loss_) *loss_ += of_part;
+            else loss_ = std::move(of_part);
         }
         if constexpr (!Stage::is_alone) {
             if (auto const* const i = std::get_if<detail::receive_value>(&s))
@@ -571,6 +607,8 @@ private:
     std::size_t number_ = 0;
     std::int64_t most_in_flight_ = 0;
     values_type const* sources_ = nullptr;
+    std::optional<tensor> loss_;
+    std::size_t next_turn_ = 0, next_pause_ = 0;
 };
 
 template <class Ranks, class Backend>

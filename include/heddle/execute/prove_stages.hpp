@@ -11,6 +11,7 @@
 #include <heddle/execute/size.hpp>
 #include <heddle/execute/stage_rank.hpp>
 #include <heddle/execute/staged_layout.hpp>
+#include <heddle/execute/stages_interpreter.hpp>
 #include <heddle/plan/staged_plan.hpp>
 
 #include <cstddef>
@@ -42,18 +43,20 @@ public:
     /// once.
     template <point_to_point_of<double> World>
     void run_rank(World& world) {
-        on_stage<typename Backend::tensor>(layout_, world, [&](auto& here) {
-            auto const stage = layout_.stage_of(world.rank());
-            interpreter rank(program_, layout_.indexed(stage), here, backend_, options_.seed);
+        on_stages<typename Backend::tensor>(layout_, world, [&](auto& here) {
+            stages_interpreter rank(program_, layout_, here, backend_, options_.seed);
             auto const mine = rank.run(rank.place(sources_));
             double const loss = rank.whole_loss(mine);
             std::scoped_lock const guard(lock_);
             builder_->compare_loss(loss);
             builder_->compare_gradients(mine.gradients, rank.place(gradients_));
-            auto const in_flight = plan_.stages[stage].plan.provenance.training.in_flight;
-            if (rank.most_in_flight() > in_flight)
-                builder_->fail("stage " + std::to_string(stage) + " holds " + std::to_string(rank.most_in_flight()) +
-                               " micro-batches, its plan says " + std::to_string(in_flight));
+            auto const stages = layout_.stages_of(world.rank());
+            for (std::size_t round = 0; round < stages.size(); ++round) {
+                auto const in_flight = plan_.stages[stages[round]].plan.provenance.training.in_flight;
+                if (auto const held = rank.most_in_flight(round); held > in_flight)
+                    builder_->fail("stage " + std::to_string(stages[round]) + " holds " + std::to_string(held) +
+                                   " micro-batches, its plan says " + std::to_string(in_flight));
+            }
         });
     }
 
@@ -88,9 +91,7 @@ template <kernel_backend<double> Backend>
                           proof_options const& options = {}) {
     if (what.is_plain()) return prove(p, what.stages.front().plan, backend, options);
     staged_proof<Backend> all(p, what, backend, options);
-    std::size_t ranks = 0;
-    for (auto const& s : what.stages) ranks += ranks_of(s.plan);
-    run_ranks(ranks, [&](in_process_communicator& world) { all.run_rank(world); });
+    run_ranks(what.ranks().size(), [&](in_process_communicator& world) { all.run_rank(world); });
     return all.compared();
 }
 

@@ -118,8 +118,10 @@ HEDDLE_INLINE std::optional<staged_program> stages_to_shrink::to(std::vector<std
     made.device_count = plan_.device_count;
     made.sends_beside = plan_.sends_beside;
     constexpr int fewest = 3; // no batch is smaller
-    made.micro_batches = std::min(
-        plan_.micro_batches, std::max(has_single_samples() ? fewest : 2, static_cast<int>(plan_.stages.size()) + 1));
+    auto const places = static_cast<int>(plan_.places());
+    int const wanted = std::max(has_single_samples() ? fewest : 2, places + 1);
+    made.micro_batches =
+        plan_.rounds() == 1 ? std::min(plan_.micro_batches, wanted) : std::min(plan_.micro_batches, 2 * places);
     for (auto const& s : plan_.stages) made.stages.push_back({s.first, s.end, s.devices, {}, {}});
     try {
         auto small = program_.resized(size_ties(program_, in_whole(cuts, made.micro_batches)).small_extents());
@@ -128,7 +130,7 @@ HEDDLE_INLINE std::optional<staged_program> stages_to_shrink::to(std::vector<std
             auto what = plan_.stages[s].plan;
             auto& training = what.provenance.training;
             training.accumulated = made.micro_batches;
-            training.in_flight = std::min(training.in_flight, made.micro_batches);
+            training.in_flight = static_cast<int>(made.schedule().in_flight(s, made.shape()));
             auto smaller =
                 plan_of_smaller(index_for(parts_[s].program, what), parts[s].program, what, std::move(cuts[s]));
             if (!smaller) return {};

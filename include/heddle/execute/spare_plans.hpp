@@ -242,8 +242,7 @@ HEDDLE_INLINE void spare_plans::add(program const& p, entry e) {
                                                      " devices, expected " + std::to_string(device));
         auto ranks = e.plan.is_plain() ? stored_parts_of(p, e.plan.stages.front().plan) : stored_parts_of(p, e.plan);
         std::size_t rank = 0;
-        for (auto const& s : e.plan.stages)
-            for (auto d : s.devices) made.parts[d] = std::move(ranks[rank++]);
+        for (auto d : e.plan.ranks()) made.parts[d] = std::move(ranks[rank++]);
     }
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         // Of the tensor, parts that have nothing in common, with the machines that have each.

@@ -23,6 +23,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,9 +70,11 @@ public:
                   "A group's operations are as those of all ranks.");
     static constexpr bool is_alone = false;
 
-    /// Runs the steps of `what`, which refers to its plan, with the ranks that share the stage.
-    stage_rank(detail::rank_program what, stage_links links, World& world, Ranks& ranks)
+    /// Runs the steps of `what`, which refers to its plan, with the ranks that share the stage. `earlier` is another
+    /// stage of this rank, if there is one, with which it shares the groups that ranks form.
+    stage_rank(detail::rank_program what, stage_links links, World& world, Ranks& ranks, stage_rank* earlier = nullptr)
         : world_(world), what_(std::move(what)), links_(std::move(links)), group_(&ranks) {
+        if (earlier) groups_ = earlier->groups_;
         meet();
     }
     /// A rank of a pipeline plan. The split and the layout are of the program, and references to them are kept too.
@@ -92,6 +95,7 @@ public:
 
     [[nodiscard]] detail::rank_program const& program() const { return what_; }
     [[nodiscard]] Ranks& group() { return *group_; }
+    [[nodiscard]] std::size_t world_rank() const { return world_.rank(); }
     /// The bytes of all iterations that were sent to later stages and to earlier ones, counted by the elements' types.
     [[nodiscard]] bytes activations() const { return sent_bytes_[0]; }
     [[nodiscard]] bytes cotangents() const { return sent_bytes_[1]; }
@@ -124,9 +128,8 @@ public:
         return here.spread(t, f, std::move(all));
     }
 
-    /// Waits until all is sent, so that others come as far, and sums gradients over copies, and over the stages that
-    /// use a parameter.
-    void finish(gradients_of<Tensor>& gradients, tensors& of) {
+    /// Waits until all is sent, so that others come as far, and sums gradients over copies.
+    void finish(gradients_of<Tensor>& gradients) {
         for (auto& s : sent_) s.second.wait();
         sent_.clear();
         if (links_.copies.size() > 1) {
@@ -136,19 +139,26 @@ public:
                 started.push_back(starter<scalar, world_group>::all_reduce(copies, gradient.second.flat()));
             for (auto& r : started) r.wait();
         }
-        for (auto const& [t, members] : links_.shared) {
-            auto const found = gradients.find(t);
-            if (found == gradients.end()) continue;
-            auto& [stored_as, gradient] = found->second;
-            bool const is_cut = algorithm::any_of(stored_as, [](tensor_form f) { return f.is_shard(); });
-            product_form const whole_form(stored_as.size(), tensor_form::replicated());
-            Tensor whole =
-                is_cut ? *of.read(t, stored_as, whole_form, detail::held<Tensor>::of(gradient), uneven::padded).get()
-                       : std::move(gradient);
-            if (!links_.is_first) whole = Tensor(whole.shape()); // one of a stage speaks for all
-            group_of(members).all_reduce(whole.flat());
-            gradient = is_cut ? of.layout.cut(t, stored_as, whole) : std::move(whole);
-        }
+    }
+    /// Returns the trained parameters that other stages use too, ascending.
+    [[nodiscard]] std::vector<tensor_id> shared() const {
+        std::vector<tensor_id> result;
+        for (auto const& [t, members] : links_.shared) result.push_back(t);
+        return result;
+    }
+    /// Sums the gradient of one of these over the stages that use it.
+    void share(tensor_id t, gradients_of<Tensor>& gradients, tensors& of) {
+        auto const found = gradients.find(t);
+        if (found == gradients.end()) return;
+        auto& [stored_as, gradient] = found->second;
+        bool const is_cut = algorithm::any_of(stored_as, [](tensor_form f) { return f.is_shard(); });
+        product_form const whole_form(stored_as.size(), tensor_form::replicated());
+        Tensor whole =
+            is_cut ? *of.read(t, stored_as, whole_form, detail::held<Tensor>::of(gradient), uneven::padded).get()
+                   : std::move(gradient);
+        if (!links_.is_first) whole = Tensor(whole.shape()); // one of a stage speaks for all
+        group_of(links_.shared.at(t)).all_reduce(whole.flat());
+        gradient = is_cut ? of.layout.cut(t, stored_as, whole) : std::move(whole);
     }
 
     /// Returns the sum of all ranks' tensors.
@@ -191,32 +201,32 @@ private:
                     return all;
                 }};
     }
-    /// Exchanges a number with everyone that messages will go to or come from: on devices, ranks join for their first
-    /// message, and a host that waits for its device then would keep another waiting.
+    /// Exchanges a number with everyone that values or cotangents will go to or come from: on devices, ranks join for
+    /// their first message, and a host that waits for its device then would keep another waiting.
     void meet() {
-        std::set<std::size_t> to, from;
-        for (auto const& passing : links_.passings) {
-            for (auto const& [t, parts] : passing.sent)
-                for (auto const& part : parts) to.insert(part.rank);
-            for (auto const& [t, parts] : passing.received)
-                for (auto const& part : parts) from.insert(part.rank);
-        }
-        std::vector<std::pair<Tensor, request>> met;
-        met.reserve(to.size() + from.size());
-        for (auto const rank : to) {
-            auto& m = met.emplace_back(Tensor(tensor_shape{}), request{});
-            m.second = messages::send(world_, std::as_const(m.first).flat(), rank);
-        }
-        for (auto const rank : from) {
-            auto& m = met.emplace_back(Tensor(tensor_shape{}), request{});
-            m.second = messages::receive(world_, m.first.flat(), rank);
-        }
+        auto const ranks_of = [](common_parts const& all) {
+            std::set<std::size_t> ranks;
+            for (auto const& [t, parts] : all)
+                for (auto const& part : parts) ranks.insert(part.rank);
+            return ranks;
+        };
+        std::deque<std::pair<Tensor, request>> met;
+        for (auto const& passing : links_.passings)
+            for (auto const rank : ranks_of(passing.sent)) {
+                auto& m = met.emplace_back(Tensor(tensor_shape{}), request{});
+                m.second = messages::send(world_, std::as_const(m.first).flat(), rank);
+            }
+        for (auto const& passing : links_.passings)
+            for (auto const rank : ranks_of(passing.received)) {
+                auto& m = met.emplace_back(Tensor(tensor_shape{}), request{});
+                m.second = messages::receive(world_, m.first.flat(), rank);
+            }
         for (auto& m : met) m.second.wait();
     }
     /// Returns the communicator of some ranks, which they form when they first meet.
     [[nodiscard]] world_group& group_of(std::vector<std::size_t> const& members) {
-        auto const known = groups_.find(members);
-        return known != groups_.end() ? known->second : groups_.emplace(members, world_.group(members)).first->second;
+        auto const known = groups_->find(members);
+        return known != groups_->end() ? known->second : groups_->emplace(members, world_.group(members)).first->second;
     }
 
     World& world_;
@@ -224,21 +234,24 @@ private:
     stage_links links_;
     std::optional<world_group> formed_;
     Ranks* group_;
-    std::map<std::vector<std::size_t>, world_group> groups_;
+    using groups = std::map<std::vector<std::size_t>, world_group>;
+    std::shared_ptr<groups> groups_ = std::make_shared<groups>();
     /// What other stages may still be reading.
     std::vector<std::pair<detail::held<Tensor>, request>> sent_;
     std::array<bytes, 2> sent_bytes_{};
 };
 
-/// Calls `work(stage)` with the `stage_rank` of this rank. All ranks call it.
+/// Calls `work(stages)` with the `stage_rank` of each of this rank's stages, in a sequence. All ranks call it.
 /// *Precondition:* `world` has `layout.ranks()` ranks.
 template <rank_tensor Tensor, point_to_point_of<typename Tensor::scalar_type> World, class Work>
-void on_stage(staged_layout const& layout, World& world, Work&& work) {
-    auto const stage = layout.stage_of(world.rank());
-    auto group = divided(world, layout.ranks_of(stage));
-    on_device<typename Tensor::scalar_type>(layout.plan_of(stage), group, [&](auto& ranks) {
-        stage_rank<Tensor, World, std::remove_reference_t<decltype(ranks)>> here(
-            layout.program_of(stage), layout.links_of(world.rank()), world, ranks);
+void on_stages(staged_layout const& layout, World& world, Work&& work) {
+    auto const mine = layout.stages_of(world.rank());
+    auto group = divided(world, layout.ranks_of(mine.front()));
+    on_device<typename Tensor::scalar_type>(layout.plan_of(mine.front()), group, [&](auto& ranks) {
+        std::deque<stage_rank<Tensor, World, std::remove_reference_t<decltype(ranks)>>> here;
+        for (auto const stage : mine)
+            here.emplace_back(layout.program_of(stage), layout.links_of(stage, world.rank()), world, ranks,
+                              here.empty() ? nullptr : &here.front());
         work(here);
     });
 }

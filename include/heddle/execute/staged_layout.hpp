@@ -11,6 +11,7 @@
 #include <heddle/execute/size.hpp>
 #include <heddle/execute/stage_links.hpp>
 #include <heddle/execute/tensor_part.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
@@ -29,7 +30,8 @@ namespace heddle {
 
 /// The stages of a plan as parts of a program.
 ///
-/// Ranks are numbered by stage, then as the stage's plan has its devices. A value goes from the stage that makes it to
+/// Ranks are numbered by stage, then as the stage's plan has its devices. In several rounds a rank has a stage of each,
+/// and the number that it has by its first one. A value goes from the stage that makes it to
 /// each stage that uses it, and cotangents go back the same way; what a device has to get of them, one device sends
 /// that has it. In a device group that is the first, which gives the others their parts. Micro-batches pass one
 /// forward, one backward.
@@ -41,17 +43,21 @@ public:
 
     [[nodiscard]] std::size_t stages() const { return stages_.size(); }
     [[nodiscard]] std::size_t ranks() const { return first_rank_.back(); }
-    [[nodiscard]] std::size_t stage_of(std::size_t rank) const {
-        return static_cast<std::size_t>(algorithm::upper_bound(first_rank_, rank) - first_rank_.begin()) - 1;
-    }
+    /// Returns the stages of a rank, one of each round.
+    [[nodiscard]] std::vector<std::size_t> stages_of(std::size_t rank) const;
     [[nodiscard]] std::vector<std::size_t> ranks_of(std::size_t stage) const;
+    /// Returns the passes of a rank through all of its stages, in order.
+    [[nodiscard]] std::vector<pipeline_pass> passes_of(std::size_t rank) const {
+        return schedule_.passes(place_of(rank), shape_);
+    }
     /// Returns a stage's plan; its tensors and operators are numbered as the program's.
     [[nodiscard]] plan const& plan_of(std::size_t stage) const { return stages_[stage].plan; }
     /// Returns a micro-batch of the program, of which the tensors and operators of a stage can be cut as its plan does.
     [[nodiscard]] indexed_program const& indexed(std::size_t stage) const { return stages_[stage].indexed; }
     /// Returns what the ranks of a stage do. It refers to this object.
     [[nodiscard]] detail::rank_program program_of(std::size_t stage) const;
-    [[nodiscard]] stage_links links_of(std::size_t rank) const;
+    /// Returns the links of a rank in one of its stages.
+    [[nodiscard]] stage_links links_of(std::size_t stage, std::size_t rank) const;
 
 private:
     /// The form in which a stage holds each value that it gets or gives.
@@ -69,11 +75,19 @@ private:
     /// Returns what each rank of a stage sends or gets of a tensor that is held in this form.
     [[nodiscard]] parts parts_in(std::size_t stage, tensor_id t, product_form const& f) const;
     [[nodiscard]] bool reads(std::size_t stage, tensor_id t) const;
+    /// Returns the number of a rank's devices among those of a round.
+    [[nodiscard]] std::size_t place_of(std::size_t rank) const {
+        return static_cast<std::size_t>(algorithm::upper_bound(first_rank_, rank) - first_rank_.begin()) - 1;
+    }
+    [[nodiscard]] std::size_t first_rank(std::size_t stage) const { return first_rank_[stage % shape_.devices]; }
 
     indexed_program whole_;
     batch_split split_;
     std::size_t micro_batches_ = 1;
+    one_f_one_b schedule_;
+    pipeline_shape shape_;
     std::vector<placed_stage> stages_;
+    /// By stage of a round.
     std::vector<std::size_t> first_rank_{0};
 };
 
@@ -82,7 +96,6 @@ private:
 #if HEDDLE_DEFINITIONS
 
 #include <heddle/execute/detail/mesh_layout.hpp>
-#include <heddle/plan/schedule.hpp>
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/rescale.hpp>
@@ -90,7 +103,8 @@ private:
 namespace heddle {
 
 HEDDLE_INLINE staged_layout::staged_layout(program const& p, staged_plan const& what)
-    : whole_(index_program(p)), micro_batches_(static_cast<std::size_t>(what.micro_batches)) {
+    : whole_(index_program(p)), micro_batches_(static_cast<std::size_t>(what.micro_batches)),
+      schedule_(what.schedule()), shape_(what.shape()) {
     auto const all = parts_of(p, what);
     auto micro = whole_;
     if (micro_batches_ > 1) {
@@ -106,13 +120,19 @@ HEDDLE_INLINE staged_layout::staged_layout(program const& p, staged_plan const& 
         auto& here = stages_.emplace_back();
         here.indexed = micro;
         take(what.stages[s].plan, all[s], here);
-        first_rank_.push_back(first_rank_.back() + heddle::ranks_of(here.plan));
+        if (s < shape_.devices) first_rank_.push_back(first_rank_.back() + heddle::ranks_of(here.plan));
     }
+}
+
+HEDDLE_INLINE std::vector<std::size_t> staged_layout::stages_of(std::size_t rank) const {
+    std::vector<std::size_t> mine;
+    for (auto s = place_of(rank); s < stages(); s += shape_.devices) mine.push_back(s);
+    return mine;
 }
 
 HEDDLE_INLINE std::vector<std::size_t> staged_layout::ranks_of(std::size_t stage) const {
     std::vector<std::size_t> ranks;
-    for (auto r = first_rank_[stage]; r < first_rank_[stage + 1]; ++r) ranks.push_back(r);
+    for (auto r = first_rank(stage); r < first_rank_[stage % shape_.devices + 1]; ++r) ranks.push_back(r);
     return ranks;
 }
 
@@ -228,14 +248,17 @@ HEDDLE_INLINE detail::rank_program staged_layout::program_of(std::size_t number)
         }
     };
     forward(true, detail::rank_turn::all);
-    for (auto const& pass : one_f_one_b{}.passes(number, {stages(), static_cast<std::int64_t>(micro_batches_)})) {
+    result.pauses.push_back(turns.size());
+    for (auto const& pass : schedule_.passes(number % shape_.devices, shape_)) {
+        if (pass.round != number / shape_.devices) continue;
         auto const m = static_cast<std::size_t>(pass.micro_batch);
         if (pass.is_forward) {
             forward(false, m);
-            continue;
+        } else {
+            backward(false, m);
+            if (micro_batches_ > 1) turns.push_back({kind::end, 0, m});
         }
-        backward(false, m);
-        if (micro_batches_ > 1) turns.push_back({kind::end, 0, m});
+        result.pauses.push_back(turns.size());
     }
     backward(true, detail::rank_turn::all);
     result.take_buckets(here.plan, first, [&](std::size_t n) { return micro_batches_ == 1 || is_once(n + first); });
@@ -256,13 +279,12 @@ HEDDLE_INLINE staged_layout::parts staged_layout::parts_in(std::size_t number, t
     return result;
 }
 
-HEDDLE_INLINE stage_links staged_layout::links_of(std::size_t rank) const {
+HEDDLE_INLINE stage_links staged_layout::links_of(std::size_t mine, std::size_t rank) const {
     using way = stage_links::way;
-    auto const mine = stage_of(rank);
     stage_links links;
     auto const pass = [&](std::size_t from, std::size_t to, tensor_id t, parts const& sent, parts const& got, way w) {
         detail::for_each_message(sent, got, [&](std::size_t s, std::size_t r) {
-            auto const sender = first_rank_[from] + s, receiver = first_rank_[to] + r;
+            auto const sender = first_rank(from) + s, receiver = first_rank(to) + r;
             if (sender == rank) links.of(w).sent[t].push_back(detail::common_with(receiver, *sent[s], *got[r]));
             if (receiver == rank) links.of(w).received[t].push_back(detail::common_with(sender, *got[r], *sent[s]));
         });
@@ -277,13 +299,15 @@ HEDDLE_INLINE stage_links staged_layout::links_of(std::size_t rank) const {
                 pass(to, from, t, want, have, way::cotangents);
             }
     links.copies = {rank};
-    links.is_first = rank == first_rank_[mine];
+    links.is_first = rank == first_rank(mine);
     for (tensor_id t = 0; t < whole_.tensors.size(); ++t) {
         std::vector<std::size_t> users;
         for (std::size_t s = 0; s < stages(); ++s)
             if (reads(s, t)) users.push_back(s);
         links.counts_here.push_back(!users.empty() && users.front() == mine);
-        if (users.size() < 2 || !whole_.tensors[t].is_parameter() || !whole_.tensors[t].has_cotangent) continue;
+        bool const is_mine = algorithm::find(users, mine) != users.end();
+        if (!is_mine || users.size() < 2 || !whole_.tensors[t].is_parameter() || !whole_.tensors[t].has_cotangent)
+            continue;
         for (auto const s : users)
             for (auto const r : ranks_of(s)) links.shared[t].push_back(r);
     }

@@ -85,8 +85,12 @@ HEDDLE_INLINE std::vector<stored_parts> stored_parts_of(program const& p, plan c
 
 HEDDLE_INLINE std::vector<stored_parts> stored_parts_of(program const& p, staged_plan const& what) {
     staged_layout const layout(p, what);
-    std::vector<stored_parts> ranks;
-    for (std::size_t s = 0; s < layout.stages(); ++s) detail::add_parts(p, layout.indexed(s), layout.plan_of(s), ranks);
+    std::vector<stored_parts> ranks(layout.ranks());
+    for (std::size_t s = 0; s < layout.stages(); ++s) {
+        std::vector<stored_parts> of_stage;
+        detail::add_parts(p, layout.indexed(s), layout.plan_of(s), of_stage);
+        for (auto const r : layout.ranks_of(s)) ranks[r].merge(std::move(of_stage[r - layout.ranks_of(s).front()]));
+    }
     return ranks;
 }
 

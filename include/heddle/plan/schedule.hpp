@@ -19,10 +19,11 @@ struct pipeline_shape {
     std::int64_t micro_batches = 1;
 };
 
-/// The forward or backward pass of one micro-batch through a stage.
+/// The forward or backward pass of one micro-batch through a stage; of a device that has several, of this round.
 struct pipeline_pass {
     bool is_forward = true;
     std::int64_t micro_batch = 0;
+    std::size_t round = 0;
     friend bool operator==(pipeline_pass const&, pipeline_pass const&) = default;
 };
 
@@ -60,7 +61,8 @@ struct gpipe {
 /// One forward and one backward pass alternate: this is AMP's eq. (5), and Megatron's and DeepSpeed's schedule.
 ///
 /// With v > 1 chunks a device holds v stages, one of every round (Megatron's interleaved schedule; Narayanan et al.
-/// 2021, section 2.2), and the number of micro-batches m must be a multiple of the number of devices k. The schedule
+/// 2021, section 2.2). Groups of micro-batches pass the rounds one after the other: of the number of devices k, or a
+/// few more so that all are equal, as PyTorch has them; there must be such groups of the m micro-batches. The schedule
 /// has m * v + k - 1 slots of the length of the slowest chunk, of which k * v are the first micro-batch's pass and last
 /// as long as their own chunk. So the weight is v * (m - k) + k - 1 (m - 1 for v = 1), and with equal chunks the idle
 /// time is a v-th of the plain schedule's.
@@ -71,15 +73,15 @@ struct one_f_one_b {
 
     [[nodiscard]] std::size_t stages_per_device() const { return chunks; }
     [[nodiscard]] bool can_run(pipeline_shape x) const {
-        return chunks == 1 || (chunks > 1 && x.micro_batches % static_cast<std::int64_t>(x.devices) == 0);
+        auto const groups = x.micro_batches / static_cast<std::int64_t>(x.devices);
+        return chunks == 1 || (chunks > 1 && groups > 0 && x.micro_batches % groups == 0);
     }
     [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const;
-    /// Interleaved, stage i of n = k * v keeps an activation for 2 * (n - 1 - i) + 1 forward slots; the device gives
-    /// the stage k of every n slots.
     [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const;
-    /// Returns the passes in order: as many forward passes as may be in flight, then backward and forward in turn.
-    /// *Precondition:* there is one chunk.
-    [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t stage, pipeline_shape x) const;
+    /// Returns the passes of a device in order: first forward passes alone, then backward and forward in turn. With
+    /// several chunks, a group of micro-batches passes a round before the next group does.
+    /// *Precondition:* `can_run(x)`.
+    [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t device, pipeline_shape x) const;
 };
 
 /// Oobleck's estimate T1 + T2 + T3 of 1F1B (Ditto eqs. (1)-(3)): all n stages, m - n + k slots of the slowest stage k,
@@ -123,19 +125,30 @@ HEDDLE_INLINE std::int64_t one_f_one_b::bottleneck_weight(pipeline_shape x) cons
 }
 
 HEDDLE_INLINE std::int64_t one_f_one_b::in_flight(std::size_t stage, pipeline_shape x) const {
-    auto const k = static_cast<std::int64_t>(x.devices), n = k * static_cast<std::int64_t>(chunks);
-    std::int64_t const after = n - 1 - static_cast<std::int64_t>(stage);
-    if (chunks == 1) return std::min(x.micro_batches, after + 1);
-    std::int64_t const slots = 2 * after + 1;
-    return std::min(x.micro_batches, slots / n * k + std::min(k, slots % n));
+    if (chunks == 1) return std::min(x.micro_batches, static_cast<std::int64_t>(x.devices - stage));
+    std::int64_t now = 0, most = 0;
+    for (auto const& pass : passes(stage % x.devices, x)) {
+        if (pass.round != stage / x.devices) continue;
+        now += pass.is_forward ? 1 : -1;
+        most = std::max(most, now);
+    }
+    return most;
 }
 
-HEDDLE_INLINE std::vector<pipeline_pass> one_f_one_b::passes(std::size_t stage, pipeline_shape x) const {
+HEDDLE_INLINE std::vector<pipeline_pass> one_f_one_b::passes(std::size_t device, pipeline_shape x) const {
+    auto const k = static_cast<std::int64_t>(x.devices), v = static_cast<std::int64_t>(chunks);
+    std::int64_t const all = x.micro_batches * v, after = k - 1 - static_cast<std::int64_t>(device);
+    std::int64_t const group = v == 1 ? x.micro_batches : x.micro_batches / (x.micro_batches / k);
+    std::int64_t const ahead = std::min(all, v == 1 ? after + 1 : 2 * after + (v - 1) * group + 1);
     std::vector<pipeline_pass> order;
-    auto const ahead = in_flight(stage, x);
-    for (std::int64_t m = 0; m < x.micro_batches + ahead; ++m) {
-        if (m >= ahead) order.push_back({false, m - ahead});
-        if (m < x.micro_batches) order.push_back({true, m});
+    auto const add = [&](bool is_forward, std::int64_t n) {
+        auto const round = n / group % v;
+        order.push_back({is_forward, n / (group * v) * group + n % group,
+                         static_cast<std::size_t>(is_forward ? round : v - 1 - round)});
+    };
+    for (std::int64_t n = 0; n < all + ahead; ++n) {
+        if (n >= ahead) add(false, n - ahead);
+        if (n < all) add(true, n);
     }
     return order;
 }

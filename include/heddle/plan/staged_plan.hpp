@@ -11,6 +11,7 @@
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/plan/staged_run.hpp>
 #include <heddle/search/outcome.hpp>
 
@@ -42,22 +43,22 @@ struct planned_stage {
 /// The predicted seconds of an iteration; the terms add up.
 struct staged_times {
     /// All stages' and boundaries' times for the first micro-batch, the slowest stage's for the others, and what stages
-    /// hold each other up beyond that.
+    /// hold each other up beyond that. In several rounds: the time of the slowest devices, and what they wait.
     seconds pipeline;
     /// The sum of the gradients of parameters that several stages use.
     seconds shared;
-    /// The reduction of gradients, the update, and what gathers updated parameters, of the stage for which they take
+    /// The reduction of gradients, the update, and what gathers updated parameters, on the devices for which they take
     /// longest.
     seconds gradients, update, parameters;
     [[nodiscard]] seconds total() const { return pipeline + shared + gradients + update + parameters; }
 };
 
-/// The seconds of an iteration as the slowest stage passes them; the terms add up. Then the memory of the device that
-/// is fullest, and its limit.
+/// The seconds of an iteration as the devices of the slowest stage pass them; the terms add up. Then the memory of the
+/// device that is fullest, and its limit.
 struct staged_terms {
-    /// The stage's own work, and its collectives on the outermost axis and inside it: on other axes, in device groups.
+    /// Their own work, and their collectives on the outermost axis and inside it: on other axes, in device groups.
     seconds compute, outer, inner;
-    /// What passes between it and its neighbours, as far as it waits for that.
+    /// What passes between them and other stages, as far as they wait for that.
     seconds sends;
     /// The reduction of gradients, also over stages, the update, and what gathers updated parameters.
     seconds gradients, update, parameters;
@@ -81,7 +82,8 @@ struct family_result {
     std::string reason{};
 };
 
-/// Micro-batches pass through the stages in turn, one forward, one backward (1F1B).
+/// Micro-batches pass through the stages in turn, one forward, one backward (1F1B). Stages may pass the devices in
+/// several rounds: then these have a stage of each round, and the schedule is interleaved (`one_f_one_b`).
 struct staged_plan : search::outcome<> {
     heddle::provenance provenance;
     /// The number of devices of the cluster that it is for; some may be left out.
@@ -99,12 +101,23 @@ struct staged_plan : search::outcome<> {
     std::vector<std::string> warnings;
 
     [[nodiscard]] bool exists() const { return !stages.empty(); }
+    /// Returns the number of sets of devices: stage s is on that of stage `s % places()` (`check_rounds`).
+    [[nodiscard]] std::size_t places() const;
+    [[nodiscard]] std::size_t rounds() const { return exists() ? stages.size() / places() : 1; }
+    [[nodiscard]] one_f_one_b schedule() const { return {rounds()}; }
+    [[nodiscard]] pipeline_shape shape() const { return {places(), micro_batches}; }
+    /// Returns the devices that have a stage, in the order of ranks: stage by stage of a round.
+    [[nodiscard]] std::vector<std::size_t> ranks() const;
     /// Tells whether it is no more than a plan: one stage, which has the batch as a whole.
     [[nodiscard]] bool is_plain() const { return stages.size() == 1 && micro_batches == 1; }
     [[nodiscard]] double cost() const { return time.total().value; }
     /// Returns the relative distance between cost and bound.
     [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
 };
+
+/// *Throws* `input_error` unless stages of later rounds are on the devices of the first one's, in the same order and as
+/// the same mesh, and the schedule can run (`one_f_one_b::can_run`).
+void check_rounds(staged_plan const& p);
 
 /// Returns the devices of a cluster as a cluster. `members` has how many of them, one after the other, each planned
 /// device stands for; they are of one machine. If all are on one machine, the links inside are those between groups.
@@ -125,6 +138,8 @@ struct staged_cost {
     /// By stage: its plan's cost, and what passes between it and the stage before.
     std::vector<plan_cost> stages;
     std::vector<boundary_times> boundaries;
+    /// By place and planned device: what its stages hold.
+    std::vector<std::vector<bytes>> memory;
     bool fits = true;
 };
 
@@ -133,10 +148,12 @@ struct staged_cost {
 /// With m micro-batches, an iteration takes `(m - 1) * max + sum`, as AMP's eq. (5) has it: of one micro-batch's time
 /// in the stages and, in the sum, between them. A stage that blocks is as long as its own time and that of sending and
 /// receiving at both ends; one that does not is as long as the longest of these. Where stages hold each other up, so
-/// that the iteration takes longer pass by pass (`simulate`), it takes that. A value that crosses is sent once to each
-/// machine that has a part of it, and then spread inside; its cotangent goes back the same way. A value that a later
-/// stage uses is handed on by each stage between, whose devices hold it in equal parts.
-/// What no stage before sends is the program's own. *Throws* `input_error` as `cluster_of` and `evaluate` of a plan do.
+/// that the iteration takes longer pass by pass (`simulate`), it takes that. In several rounds it is, pass by pass, at
+/// least what the slowest devices have to do in all of them, and memory is what their stages hold together. A value
+/// that crosses is sent once to each machine that has a part of it, and then spread inside; its cotangent goes back the
+/// same way. A value that a later stage uses is handed on by each stage between, whose devices hold it in equal parts.
+/// What no stage before sends is the program's own.
+/// *Throws* `input_error` as `check_rounds`, `cluster_of` and `evaluate` of a plan do.
 [[nodiscard]] staged_cost evaluate(staged_plan const& p, cluster const& c);
 
 /// Returns the events of an iteration, pass by pass (`run_stages`), which takes no longer than the plan costs: stages
@@ -355,7 +372,8 @@ HEDDLE_INLINE double forward_part(plan const& p, cluster const& c) {
     return passes > 0 ? time_of(forward) / passes : 1;
 }
 
-HEDDLE_INLINE staged_timeline run_stages(staged_plan const& p, cluster const& c, staged_cost const& cost) {
+HEDDLE_INLINE std::vector<stage_times> times_of_stages(staged_plan const& p, cluster const& c,
+                                                       staged_cost const& cost) {
     std::vector<stage_times> stages;
     double const m = p.micro_batches;
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
@@ -366,12 +384,76 @@ HEDDLE_INLINE staged_timeline run_stages(staged_plan const& p, cluster const& c,
                           cost.boundaries[s].cotangents.value, m * t.gradient_communication,
                           m * (t.update + t.parameter_communication)});
     }
-    return heddle::run_stages(stages, p.micro_batches, cost.time.shared.value, p.sends_beside);
+    return stages;
+}
+
+HEDDLE_INLINE staged_timeline run_stages(staged_plan const& p, cluster const& c, staged_cost const& cost) {
+    return heddle::run_stages(times_of_stages(p, c, cost), p.places(), p.micro_batches, cost.time.shared.value,
+                              p.sends_beside);
+}
+
+/// The seconds that devices take for a micro-batch in all of their stages: their own work, what passes at both ends,
+/// and what is the longest of these if devices compute while they send.
+struct place_times {
+    seconds own, sends, pace;
+};
+HEDDLE_INLINE std::vector<place_times> times_of_places(staged_plan const& p, staged_cost const& cost) {
+    std::vector<place_times> result(p.places());
+    std::vector<seconds> before(p.places()), after(p.places());
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        auto const& t = cost.stages[s].time;
+        auto const place = s % p.places();
+        result[place].own += seconds(t.compute + t.forward_communication + t.backward_communication);
+        before[place] += cost.boundaries[s].both();
+        if (s + 1 < p.stages.size()) after[place] += cost.boundaries[s + 1].both();
+    }
+    for (std::size_t n = 0; n < result.size(); ++n) {
+        auto& at = result[n];
+        at.sends = before[n] + after[n];
+        at.pace = p.sends_beside ? std::max({at.own, before[n], after[n]}) : at.own + at.sends;
+    }
+    return result;
 }
 
 } // namespace heddle::detail
 
 namespace heddle {
+
+HEDDLE_INLINE std::size_t staged_plan::places() const {
+    std::size_t n = std::min<std::size_t>(1, stages.size());
+    while (n < stages.size() && stages[n].devices != stages[0].devices) ++n;
+    return n;
+}
+
+HEDDLE_INLINE std::vector<std::size_t> staged_plan::ranks() const {
+    std::vector<std::size_t> result;
+    for (std::size_t s = 0; s < places(); ++s)
+        result.insert(result.end(), stages[s].devices.begin(), stages[s].devices.end());
+    return result;
+}
+
+HEDDLE_INLINE void check_rounds(staged_plan const& p) {
+    auto const places = p.places();
+    if (places == p.stages.size()) return;
+    auto const fail = [](std::size_t stage, std::string const& problem) {
+        throw input_error("stage " + std::to_string(stage), problem);
+    };
+    if (places == 1) fail(1, "is on the devices of the stage before, expected others");
+    if (!p.schedule().can_run(p.shape()))
+        fail(places, "begins another round of " + std::to_string(places) + " stages, for which " +
+                         std::to_string(p.micro_batches) + " micro-batches do not make equal groups");
+    for (std::size_t s = places; s < p.stages.size(); ++s) {
+        auto const &here = p.stages[s], &first = p.stages[s % places];
+        bool const is_as_first = here.devices == first.devices && here.plan.inner_sizes == first.plan.inner_sizes &&
+                                 algorithm::equal(here.plan.devices, first.plan.devices, {}, &plan_device::group_size,
+                                                  &plan_device::group_size);
+        if (!is_as_first)
+            fail(s, "expected the devices and mesh of stage " + std::to_string(s % places) +
+                        ", as stages pass the devices in rounds");
+    }
+    if (p.stages.size() % places != 0)
+        fail(p.stages.size() - 1, "ends the plan within a round, expected all " + std::to_string(places) + " stages");
+}
 
 HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> devices, std::span<int const> members) {
     auto const fail = [&](std::string const& problem) {
@@ -418,38 +500,48 @@ HEDDLE_INLINE staged_cost evaluate(staged_plan const& p, cluster const& c) {
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(places.machine.size()) +
                                                           " devices, the plan is for " +
                                                           std::to_string(p.device_count) + ", expected as many");
+    check_rounds(p);
     staged_cost cost;
     for (auto const& s : p.stages) {
         cost.stages.push_back(evaluate(s.plan, cluster_of(c, s)));
         cost.fits = cost.fits && cost.stages.back().fits;
     }
     auto const passing = detail::boundary_price(p, c).all();
-    for (std::size_t s = 0; s < p.stages.size(); ++s) {
-        auto const on = cluster_of(c, p.stages[s]);
-        auto const types = on.devices();
-        auto const held = passing.handed_on[s] * p.stages[s].plan.provenance.training.in_flight /
-                          static_cast<double>(p.stages[s].devices.size());
-        for (std::size_t d = 0; d < types.size(); ++d)
-            cost.fits = cost.fits && bytes(cost.stages[s].memory[d].total()) + held <= on.types[types[d]].memory;
-    }
     cost.boundaries = passing.times;
+    std::size_t const places = p.places();
     double const m = p.micro_batches;
-    seconds sum{0}, slowest{0}, end{0};
+    seconds sum{0};
+    struct once {
+        seconds gradients, update, parameters;
+        [[nodiscard]] seconds all() const { return gradients + update + parameters; }
+    };
+    std::vector<once> ends(places);
+    cost.memory.resize(places);
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
         auto const& t = cost.stages[s].time;
-        seconds const own(t.compute + t.forward_communication + t.backward_communication);
-        seconds const before = cost.boundaries[s].both(),
-                      after = s + 1 < p.stages.size() ? cost.boundaries[s + 1].both() : seconds(0);
-        sum += own + before;
-        slowest = std::max(slowest, p.sends_beside ? std::max({own, before, after}) : own + before + after);
-        seconds const gradients(m * t.gradient_communication), update(m * t.update),
-            parameters(m * t.parameter_communication);
-        if (auto const all = gradients + update + parameters; all >= end) {
-            end = all;
-            cost.time.gradients = gradients, cost.time.update = update, cost.time.parameters = parameters;
-        }
+        sum += seconds(t.compute + t.forward_communication + t.backward_communication) + cost.boundaries[s].both();
+        auto& end = ends[s % places];
+        end.gradients += seconds(m * t.gradient_communication);
+        end.update += seconds(m * t.update);
+        end.parameters += seconds(m * t.parameter_communication);
+        auto const handed_on = passing.handed_on[s] * p.stages[s].plan.provenance.training.in_flight /
+                               static_cast<double>(p.stages[s].devices.size());
+        auto& held = cost.memory[s % places];
+        held.resize(cost.stages[s].memory.size());
+        for (std::size_t d = 0; d < held.size(); ++d) held[d] += bytes(cost.stages[s].memory[d].total()) + handed_on;
     }
-    cost.time.pipeline = sum + (m - 1) * slowest;
+    for (std::size_t n = 0; n < places; ++n) {
+        auto const on = cluster_of(c, p.stages[n]);
+        auto const types = on.devices();
+        for (std::size_t d = 0; d < types.size(); ++d)
+            cost.fits = cost.fits && cost.memory[n][d] <= on.types[types[d]].memory;
+        if (auto const& end = ends[n]; end.all() >= cost.time.gradients + cost.time.update + cost.time.parameters)
+            cost.time.gradients = end.gradients, cost.time.update = end.update, cost.time.parameters = end.parameters;
+    }
+    auto const times = detail::times_of_places(p, cost);
+    auto const slowest = algorithm::max_element(times, {}, &detail::place_times::pace);
+    auto const first = p.rounds() == 1 ? sum : slowest->own + slowest->sends;
+    cost.time.pipeline = first + (m - 1) * slowest->pace;
     cost.time.shared = detail::shared_gradients(p, c);
     if (p.stages.size() > 1 && p.micro_batches > 1) {
         seconds const run(detail::run_stages(p, c, cost).total);

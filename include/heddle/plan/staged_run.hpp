@@ -44,13 +44,15 @@ struct staged_timeline {
 
 /// Runs the passes of one forward, one backward (`one_f_one_b`), what passes between stages, and for all micro-batches
 /// together the reduction of gradients and the update. `shared` is the seconds to add up gradients of several stages.
+/// Stage s is on the devices number `s % places`; what is done once for all micro-batches follows on all of its passes.
 ///
-/// A pass starts when its input is there and the stage is free. If sends block, a transfer occupies both stages, and
-/// starts when both are in no pass; the stage that sends goes on behind it. Otherwise it occupies the link between
-/// them.
-/// *Precondition:* there is a stage and a micro-batch. *Complexity.* O(s^2 m) for s stages and m micro-batches.
-[[nodiscard]] staged_timeline run_stages(std::vector<stage_times> const& stages, int micro_batches, double shared,
-                                         bool sends_beside);
+/// A pass starts when its input is there and the devices are free. If sends block, a transfer occupies the devices of
+/// both stages, and starts when both are in no pass; those that send go on behind it. Otherwise it occupies the link
+/// between them.
+/// *Precondition:* there is a micro-batch, and as many stages on all devices, of which there are some.
+/// *Complexity.* O(s^2 m) for s stages and m micro-batches.
+[[nodiscard]] staged_timeline run_stages(std::vector<stage_times> const& stages, std::size_t places, int micro_batches,
+                                         double shared, bool sends_beside);
 
 } // namespace heddle
 
@@ -62,16 +64,17 @@ namespace heddle::detail {
 
 class staged_run {
 public:
-    staged_run(std::vector<stage_times> const& times, int micro_batches, double shared, bool sends_beside)
-        : shared_(shared), sends_beside_(sends_beside) {
-        for (std::size_t s = 0; s < times.size(); ++s) {
-            stage added{times[s], one_f_one_b{}.passes(s, {times.size(), micro_batches})};
+    staged_run(std::vector<stage_times> const& times, std::size_t places, int micro_batches, double shared,
+               bool sends_beside)
+        : shared_(shared), sends_beside_(sends_beside), places_(places) {
+        one_f_one_b const schedule{times.size() / places};
+        for (std::size_t d = 0; d < places; ++d) places_[d].passes = schedule.passes(d, {places, micro_batches});
+        for (auto const& of_stage : times) {
+            auto& added = stages_.emplace_back(stage{of_stage});
             for (auto* there : {&added.values, &added.cotangents})
                 there->resize(static_cast<std::size_t>(micro_batches));
-            if (s == 0) algorithm::fill(added.values, 0.0);
-            stages_.push_back(std::move(added));
         }
-        link_is_free_.resize(times.size());
+        algorithm::fill(stages_.front().values, 0.0);
     }
 
     staged_timeline run() {
@@ -90,13 +93,17 @@ private:
     };
     struct stage {
         stage_times times;
-        std::vector<pipeline_pass> passes;
         /// When what comes from the stage before and behind is there, by micro-batch.
         std::vector<std::optional<double>> values{}, cotangents{};
-        std::size_t next = 0;
-        double is_free = 0;
         /// What waits to be sent.
         std::deque<outgoing> values_out{}, cotangents_out{};
+        [[nodiscard]] bool sends() const { return !values_out.empty() || !cotangents_out.empty(); }
+    };
+    /// The devices of stages, and the link by which values enter them.
+    struct place {
+        std::vector<pipeline_pass> passes{};
+        std::size_t next = 0;
+        double is_free = 0, link_is_free = 0;
     };
     struct action {
         double start;
@@ -104,11 +111,18 @@ private:
         bool is_transfer, is_values;
     };
 
-    [[nodiscard]] std::size_t receiver(std::size_t s, bool is_values) const { return is_values ? s + 1 : s - 1; }
-    /// The links are numbered by the stage behind them.
-    [[nodiscard]] static std::size_t link(std::size_t s, bool is_values) { return is_values ? s + 1 : s; }
+    [[nodiscard]] place& of(std::size_t s) { return places_[s % places_.size()]; }
+    [[nodiscard]] static std::size_t receiver(std::size_t s, bool is_values) { return is_values ? s + 1 : s - 1; }
+    /// Returns the stage that the link between a stage and the one that it sends to enters.
+    [[nodiscard]] static std::size_t entered(std::size_t s, bool is_values) { return is_values ? s + 1 : s; }
+    /// Tells whether devices send before they go on.
+    [[nodiscard]] bool is_sending(std::size_t place) const {
+        for (auto s = place; s < stages_.size() && !sends_beside_; s += places_.size())
+            if (stages_[s].sends()) return true;
+        return false;
+    }
 
-    [[nodiscard]] std::optional<action> first_to_start() const {
+    [[nodiscard]] std::optional<action> first_to_start() {
         std::optional<action> first;
         auto const offer = [&](action a) {
             if (!first || a.start < first->start) first = a;
@@ -117,29 +131,31 @@ private:
             for (bool const is_values : {true, false}) {
                 auto const& waiting = is_values ? stages_[s].values_out : stages_[s].cotangents_out;
                 if (waiting.empty()) continue;
-                double const can_start = sends_beside_
-                                             ? link_is_free_[link(s, is_values)]
-                                             : std::max(stages_[s].is_free, stages_[receiver(s, is_values)].is_free);
+                double const can_start = sends_beside_ ? of(entered(s, is_values)).link_is_free
+                                                       : std::max(of(s).is_free, of(receiver(s, is_values)).is_free);
                 offer({std::max(waiting.front().ready, can_start), s, true, is_values});
             }
-        for (std::size_t s = 0; s < stages_.size(); ++s) {
-            auto const& at = stages_[s];
-            bool const sends = !at.values_out.empty() || !at.cotangents_out.empty();
-            if (at.next == at.passes.size() || (sends && !sends_beside_)) continue;
-            auto const [is_forward, micro_batch] = at.passes[at.next];
-            auto const& there = (is_forward ? at.values : at.cotangents)[static_cast<std::size_t>(micro_batch)];
-            if (there) offer({std::max(*there, at.is_free), s, false, is_forward});
+        for (std::size_t d = 0; d < places_.size(); ++d) {
+            auto const& at = places_[d];
+            if (at.next == at.passes.size() || is_sending(d)) continue;
+            auto const [is_forward, micro_batch, round] = at.passes[at.next];
+            auto const s = round * places_.size() + d;
+            auto const& there = is_forward ? stages_[s].values : stages_[s].cotangents;
+            if (auto const& since = there[static_cast<std::size_t>(micro_batch)])
+                offer({std::max(*since, at.is_free), s, false, is_forward});
         }
         return first;
     }
 
     void pass(action const& a) {
         auto& at = stages_[a.stage];
-        auto const [is_forward, number] = at.passes[at.next++];
-        auto const m = static_cast<int>(number);
+        auto& on = of(a.stage);
+        auto const& next = on.passes[on.next++];
+        bool const is_forward = next.is_forward;
+        auto const m = static_cast<int>(next.micro_batch);
         double const duration = is_forward ? at.times.forward : at.times.backward, end = a.start + duration;
         record({a.stage, is_forward ? kind::forward : kind::backward, m, true, a.start, duration});
-        at.is_free = end;
+        on.is_free = end;
         bool const is_last = a.stage + 1 == stages_.size();
         if (is_forward && is_last) at.cotangents[static_cast<std::size_t>(m)] = end;
         else if (is_forward) at.values_out.push_back({m, end});
@@ -148,7 +164,7 @@ private:
 
     void transfer(action const& a) {
         auto& from = stages_[a.stage];
-        std::size_t const behind = link(a.stage, a.is_values), other = receiver(a.stage, a.is_values);
+        std::size_t const behind = entered(a.stage, a.is_values), other = receiver(a.stage, a.is_values);
         auto& to = stages_[other];
         auto& waiting = a.is_values ? from.values_out : from.cotangents_out;
         auto const m = waiting.front().micro_batch;
@@ -156,10 +172,10 @@ private:
         auto const& times = stages_[behind].times;
         double const duration = a.is_values ? times.values : times.cotangents, end = a.start + duration;
         record({a.stage, kind::send, m, a.is_values, a.start, duration});
-        if (sends_beside_) link_is_free_[behind] = end;
+        if (sends_beside_) of(behind).link_is_free = end;
         else {
             record({other, kind::receive, m, a.is_values, a.start, duration});
-            from.is_free = to.is_free = end;
+            of(a.stage).is_free = of(other).is_free = end;
         }
         (a.is_values ? to.values : to.cotangents)[static_cast<std::size_t>(m)] = end;
     }
@@ -170,20 +186,16 @@ private:
         for (std::size_t s = 0; s < stages_.size(); ++s) add(s, kind::gradients, stages_[s].times.gradients);
         if (shared_ > 0) {
             double all = 0;
-            for (auto const& s : stages_) all = std::max(all, s.is_free);
-            for (std::size_t s = 0; s < stages_.size(); ++s) {
-                stages_[s].is_free = all;
-                add(s, kind::shared_gradients, shared_);
-            }
+            for (auto const& p : places_) all = std::max(all, p.is_free);
+            for (auto& p : places_) p.is_free = all;
+            for (std::size_t s = 0; s < places_.size(); ++s) add(s, kind::shared_gradients, shared_);
         }
-        for (std::size_t s = 0; s < stages_.size(); ++s) {
-            add(s, kind::update, stages_[s].times.update);
-            result_.total = std::max(result_.total, stages_[s].is_free);
-        }
+        for (std::size_t s = 0; s < stages_.size(); ++s) add(s, kind::update, stages_[s].times.update);
+        for (auto const& p : places_) result_.total = std::max(result_.total, p.is_free);
     }
     void add(std::size_t s, kind what, double duration) {
-        record({s, what, 0, true, stages_[s].is_free, duration});
-        stages_[s].is_free += duration;
+        record({s, what, 0, true, of(s).is_free, duration});
+        of(s).is_free += duration;
     }
     void record(staged_event const& e) {
         if (e.duration > 0) result_.events.push_back(e);
@@ -191,8 +203,8 @@ private:
 
     double shared_;
     bool sends_beside_;
+    std::vector<place> places_;
     std::vector<stage> stages_;
-    std::vector<double> link_is_free_;
     staged_timeline result_;
 };
 
@@ -200,9 +212,9 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE staged_timeline run_stages(std::vector<stage_times> const& stages, int micro_batches, double shared,
-                                         bool sends_beside) {
-    return detail::staged_run(stages, micro_batches, shared, sends_beside).run();
+HEDDLE_INLINE staged_timeline run_stages(std::vector<stage_times> const& stages, std::size_t places, int micro_batches,
+                                         double shared, bool sends_beside) {
+    return detail::staged_run(stages, places, micro_batches, shared, sends_beside).run();
 }
 
 } // namespace heddle

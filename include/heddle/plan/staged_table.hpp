@@ -128,7 +128,7 @@ HEDDLE_INLINE void add_header(std::string& text, staged_plan const& p) {
     int const decimals = decimals_for(p.cost());
     if (!p.is_plain())
         field("pipeline",
-              count(p.stages.size(), "stage") + ", " +
+              stages_in_words(p) + ", " +
                   (p.micro_batches == 1 ? "1 micro-batch" : std::to_string(p.micro_batches) + " micro-batches") +
                   (p.sends_beside ? ", sends beside computation" : ", sends that block"));
     field("seconds per iteration", fixed(p.cost(), decimals));
@@ -159,8 +159,9 @@ HEDDLE_INLINE void print(std::ostream& out, staged_plan const& p, table_options 
         text += options.details ? "\nThe stage\n\n" + stage.text() : stage.text_of_stage();
     } else if (p.exists())
         detail::add_legend(text,
-                           "entered in: what a micro-batch takes to come from the stage before, and its cotangents "
-                           "to go back");
+                           std::string("entered in: what a micro-batch takes to come from the stage before, and its "
+                                       "cotangents to go back") +
+                               (p.rounds() > 1 ? "; used: by the stage alone, beside the others of its devices" : ""));
     out << text;
 }
 

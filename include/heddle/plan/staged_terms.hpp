@@ -25,33 +25,26 @@ namespace heddle {
 
 HEDDLE_INLINE staged_terms terms_of(staged_plan const& p, cluster const& c) {
     auto const cost = evaluate(p, c);
-    auto const own = [&](std::size_t s) {
-        auto const& t = cost.stages[s].time;
-        return seconds(t.compute + t.forward_communication + t.backward_communication);
-    };
-    auto const before = [&](std::size_t s) { return s < p.stages.size() ? cost.boundaries[s].both() : seconds(0); };
-    auto const pace = [&](std::size_t s) {
-        return p.sends_beside ? std::max({own(s), before(s), before(s + 1)}) : own(s) + before(s) + before(s + 1);
-    };
-    std::size_t slowest = 0;
-    for (std::size_t s = 1; s < p.stages.size(); ++s)
-        if (pace(s) > pace(slowest)) slowest = s;
-    auto const& time = cost.stages[slowest].time;
+    auto const times = detail::times_of_places(p, cost);
+    auto const slowest =
+        static_cast<std::size_t>(algorithm::max_element(times, {}, &detail::place_times::pace) - times.begin());
     double const m = p.micro_batches;
-
     staged_terms terms;
-    terms.compute = seconds(m * time.own_compute());
-    terms.inner = seconds(m * time.compute_inside);
-    terms.outer = seconds(m * (time.forward_communication + time.backward_communication));
-    terms.sends = before(slowest) + before(slowest + 1) + (m - 1) * (pace(slowest) - own(slowest));
+    for (auto s = slowest; s < p.stages.size(); s += p.places()) {
+        auto const& time = cost.stages[s].time;
+        terms.compute += seconds(m * time.own_compute());
+        terms.inner += seconds(m * time.compute_inside);
+        terms.outer += seconds(m * (time.forward_communication + time.backward_communication));
+    }
+    terms.sends = times[slowest].sends + (m - 1) * (times[slowest].pace - times[slowest].own);
     terms.gradients = cost.time.gradients + cost.time.shared;
     terms.update = cost.time.update;
     terms.parameters = cost.time.parameters;
     if (p.stages.size() > 1) terms.idle = cost.time.pipeline - terms.compute - terms.inner - terms.outer - terms.sends;
-    for (std::size_t s = 0; s < p.stages.size(); ++s) {
-        auto const& devices = p.stages[s].plan.devices;
+    for (std::size_t n = 0; n < p.places(); ++n) {
+        auto const& devices = p.stages[n].plan.devices;
         for (std::size_t d = 0; d < devices.size(); ++d) {
-            bytes const used(cost.stages[s].memory[d].total());
+            bytes const used = cost.memory[n][d];
             if (terms.limit == bytes(0) || used * terms.limit.value > terms.used * devices[d].memory_limit.value)
                 terms.used = used, terms.limit = devices[d].memory_limit;
         }

@@ -11,8 +11,11 @@
 #include <heddle/program/program_part.hpp>
 
 #include <cstddef>
+#include <map>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -20,9 +23,18 @@ namespace heddle {
 /// Returns the program of each stage, of one micro-batch. *Throws* `input_error` if the plan is none of the program.
 [[nodiscard]] std::vector<program_part> parts_of(program const& p, staged_plan const& what);
 
-/// Checks that stages have every operator once, in order, on devices of their own, each stage's plan against the part
-/// of the program that it is of, and that the losses of micro-batches add up to the program's.
+/// Checks that stages have every operator once, in order, on devices of their own or in rounds (`check_rounds`), each
+/// stage's plan against the part of the program that it is of, and that the losses of micro-batches add up to the
+/// program's. In rounds, stages give values to the next one alone, and those of the same devices share no parameter.
 [[nodiscard]] verification verify(program const& p, staged_plan const& what);
+
+namespace detail {
+
+/// Returns why these parts of a program cannot pass so many sets of devices in rounds: a value that is not of the stage
+/// before, or a parameter of two stages on the same devices; empty if they can.
+[[nodiscard]] std::string obstacle_to_rounds(program const& p, std::span<program_part const> parts, std::size_t places);
+
+} // namespace detail
 
 /// Checks whether the figures of a plan agree with its stages and with each other, as `verify_figures` of a plan does
 /// of each stage, and that no family costs less. *Precondition.* `verify` or a reader has accepted the plan.
@@ -40,6 +52,25 @@ namespace heddle {
 
 #include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/rescale.hpp>
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::string obstacle_to_rounds(program const& p, std::span<program_part const> parts,
+                                             std::size_t places) {
+    std::map<tensor_id, std::set<std::size_t>> users; // of parameters, by the number of their devices
+    for (std::size_t s = 0; s < parts.size(); ++s) {
+        std::string const place = "stage " + std::to_string(s) + ": ";
+        for (auto const t : parts[s].enters)
+            if (s == 0 || algorithm::find(parts[s - 1].leaves, t) == parts[s - 1].leaves.end())
+                return place + "uses '" + p.tensor(t).name + "', which the stage before does not make, in rounds";
+        for (auto const t : parts[s].tensors)
+            if (p.tensor(t).role == tensor_role::parameter && !users[t].insert(s % places).second)
+                return place + "shares '" + p.tensor(t).name + "' with a stage of its devices";
+    }
+    return {};
+}
+
+} // namespace heddle::detail
 
 namespace heddle {
 
@@ -80,17 +111,20 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
                                    "' of the whole batch"};
         }
         auto const parts = what.is_plain() ? std::vector<program_part>{} : parts_of(p, what);
+        check_rounds(what);
+        if (what.rounds() > 1)
+            if (auto problem = detail::obstacle_to_rounds(p, parts, what.places()); !problem.empty())
+                return {false, std::move(problem)};
         std::set<std::size_t> taken;
         for (std::size_t s = 0; s < what.stages.size(); ++s) {
             auto const& stage = what.stages[s];
             std::string const place = "stage " + std::to_string(s) + ": ";
             for (auto const d : stage.devices)
-                if (d >= what.device_count || !taken.insert(d).second)
+                if (d >= what.device_count || (s < what.places() && !taken.insert(d).second))
                     return {false, place + "device " + std::to_string(d) + " does not exist, or has a place already"};
             auto const& training = stage.plan.provenance.training;
-            auto const held =
-                std::min<std::size_t>(static_cast<std::size_t>(what.micro_batches), what.stages.size() - s);
-            if (training.accumulated != what.micro_batches || training.in_flight != static_cast<int>(held))
+            auto const held = what.schedule().in_flight(s, what.shape());
+            if (training.accumulated != what.micro_batches || training.in_flight != held)
                 return {false, place + "its costs are for " + std::to_string(training.in_flight) + " of " +
                                    std::to_string(training.accumulated) + " micro-batches in flight, expected " +
                                    std::to_string(held) + " of " + std::to_string(what.micro_batches)};
@@ -129,7 +163,8 @@ HEDDLE_INLINE verification verify_figures(staged_plan const& p, cluster const& c
                                    near(said.update + said.parameters, found.update + found.parameters),
                                "time: the plan says " + std::to_string(said.total().value) + " s, its stages take " +
                                    std::to_string(found.total().value) + " s");
-        detail::require_figure(cost.fits, "memory: a stage does not fit");
+        detail::require_figure(cost.fits, p.rounds() > 1 ? "memory: the stages of some devices do not fit together"
+                                                         : "memory: a stage does not fit");
         for (std::size_t s = 0; s < p.stages.size(); ++s) {
             std::string const place = "stage " + std::to_string(s) + ": ";
             detail::require_figure(near(p.stages[s].boundary, cost.boundaries[s].both()),

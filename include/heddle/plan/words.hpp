@@ -45,6 +45,9 @@ namespace detail {
 /// Returns the names of the ways in which the devices of a plan hold its parameters, those of most bytes first.
 [[nodiscard]] std::string ways_text(plan const& p);
 
+/// Returns for example `8 stages in 2 rounds`.
+[[nodiscard]] std::string stages_in_words(staged_plan const& p);
+
 /// Appends a section of a report.
 void add_words(std::string& text, std::vector<plan_word> const& words);
 
@@ -299,17 +302,21 @@ HEDDLE_INLINE std::vector<plan_word> words_of(plan const& p) {
     return words;
 }
 
+HEDDLE_INLINE std::string detail::stages_in_words(staged_plan const& p) {
+    auto const stages = count(p.stages.size(), "stage");
+    return p.rounds() > 1 ? stages + " in " + std::to_string(p.rounds()) + " rounds" : stages;
+}
+
 HEDDLE_INLINE std::vector<plan_word> words_of(staged_plan const& p) {
     if (!p.exists()) return {};
     auto const micro_batches = detail::count(static_cast<std::size_t>(p.micro_batches), "micro-batch", "es");
     std::vector<plan_word> words;
     if (p.stages.size() > 1)
-        words.push_back({"pipeline", detail::count(p.stages.size(), "stage") + ", " + micro_batches +
+        words.push_back({"pipeline", detail::stages_in_words(p) + ", " + micro_batches +
                                          ", one forward, one backward; stages " +
                                          (p.sends_beside ? "compute" : "wait") + " while they send"});
     else if (p.micro_batches > 1) words.push_back({"accumulation", micro_batches + " before each update"});
-    std::size_t used = 0;
-    for (auto const& s : p.stages) used += s.devices.size();
+    std::size_t const used = p.ranks().size();
     if (used < p.device_count)
         words.push_back(
             {"left out", std::to_string(p.device_count - used) + " of " + detail::count(p.device_count, "device")});

@@ -21,6 +21,8 @@ namespace heddle::detail {
 /// Returns the stages of plans of AMP's and Ditto's kind, whatever they do inside.
 [[nodiscard]] pipeline_draft draft_of(strategy const& s);
 [[nodiscard]] pipeline_draft draft_of(pipeline_plan const& p);
+/// Returns the stages of a plan, on meshes as they are. *Precondition:* they have whole layers.
+[[nodiscard]] pipeline_draft draft_of(staged_plan const& p, program_layers const& layers);
 
 /// Plans drafts of pipelines of a program on a cluster. *Lifetime:* refers to all that it is made of.
 class draft_planner {
@@ -31,7 +33,8 @@ public:
         : program_(p), indexed_(indexed), cluster_(c), devices_(c.devices().size()), stages_(stages),
           training_(training), sends_beside_(sends_beside) {}
 
-    /// Plans every stage of a draft in full. Returns a plan without stages, with the reason, if that cannot be done.
+    /// Plans every stage of a draft in full; of several rounds, on one axis or the mesh of the tensor groups asked for.
+    /// Returns a plan without stages, with the reason, if that cannot be done.
     [[nodiscard]] staged_plan plan(pipeline_draft const& draft, program_layers const& layers, stage_effort how);
 
 private:
@@ -40,7 +43,9 @@ private:
     /// *Throws* `input_error` for a stage of devices or layers that there are not.
     void require_known(stage_draft const& d, std::size_t stage, program_layers const& layers) const;
     /// Notes the reason if a stage has no plan, or samples do not divide. *Throws* `input_error` as `part_of` does.
-    void plan_stages(staged_plan& result, pipeline_draft const& draft, program_layers const& layers, stage_effort how);
+    /// Stages of several rounds may use a part of the devices' memory.
+    void plan_stages(staged_plan& result, pipeline_draft const& draft, program_layers const& layers, stage_effort how,
+                     double memory = 1);
 
     program const& program_;
     indexed_program const& indexed_;
@@ -56,6 +61,7 @@ private:
 
 #if HEDDLE_DEFINITIONS
 
+#include <heddle/plan/verify_staged.hpp>
 #include <heddle/program/program_part.hpp>
 #include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/rescale.hpp>
@@ -93,13 +99,29 @@ HEDDLE_INLINE pipeline_draft draft_of(pipeline_plan const& p) {
     return draft;
 }
 
+HEDDLE_INLINE pipeline_draft draft_of(staged_plan const& p, program_layers const& layers) {
+    pipeline_draft draft;
+    draft.micro_batches = p.micro_batches;
+    for (auto const& s : p.stages)
+        draft.stages.push_back({layers.layer_of(s.first), layers.layer_of(s.end - 1) + 1, s.devices,
+                                s.plan.is_on_mesh() ? s.plan.inner_sizes.front() : 1});
+    return draft;
+}
+
 HEDDLE_INLINE staged_plan draft_planner::plan(pipeline_draft const& draft, program_layers const& layers,
                                               stage_effort how) {
-    staged_plan result;
-    try {
-        plan_stages(result, draft, layers, how);
-    } catch (input_error const& e) { result.reason = e.what(); }
-    if (!result.reason.empty()) result.stages.clear();
+    auto const planned = [&](double memory) {
+        staged_plan result;
+        try {
+            plan_stages(result, draft, layers, how, memory);
+        } catch (input_error const& e) { result.reason = e.what(); }
+        if (!result.reason.empty()) result.stages.clear();
+        return result;
+    };
+    auto result = planned(1);
+    // Stages of the same devices may each fit, but not together.
+    if (auto const places = draft.places(); !result.exists() && places < draft.stages.size())
+        result = planned(static_cast<double>(places) / static_cast<double>(draft.stages.size()));
     return result;
 }
 
@@ -122,7 +144,7 @@ HEDDLE_INLINE void draft_planner::require_known(stage_draft const& d, std::size_
 }
 
 HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draft const& draft,
-                                              program_layers const& layers, stage_effort how) {
+                                              program_layers const& layers, stage_effort how, double memory) {
     result.device_count = devices_;
     result.micro_batches = static_cast<int>(draft.micro_batches);
     result.sends_beside = sends_beside_;
@@ -133,14 +155,24 @@ HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draf
         return;
     }
     auto const& [micro, indexed] = micro_batch(draft.micro_batches);
-    std::size_t const count = draft.stages.size();
+    std::size_t const count = draft.stages.size(), places = draft.places();
+    one_f_one_b const schedule{count / places};
+    std::vector<program_part> parts;
     for (std::size_t s = 0; s < count; ++s) {
         auto const& d = draft.stages[s];
         require_known(d, s, layers);
-        auto const in_flight = std::min<std::int64_t>(draft.micro_batches, static_cast<std::int64_t>(count - s));
-        auto part = part_of(micro, indexed, layers.cuts[d.first], layers.cuts[d.end]);
-        auto found =
-            stages_.plan(part.program, d.devices, d.tensor, draft.micro_batches, static_cast<int>(in_flight), how);
+        parts.push_back(part_of(micro, indexed, layers.cuts[d.first], layers.cuts[d.end]));
+    }
+    if (places < count) result.reason = obstacle_to_rounds(micro, parts, places);
+    if (!result.reason.empty()) return;
+    for (std::size_t s = 0; s < count; ++s) {
+        auto const& d = draft.stages[s];
+        auto const& part = parts[s];
+        auto const in_flight = static_cast<int>(schedule.in_flight(s, {places, draft.micro_batches}));
+        auto const inner = d.tensor < d.devices.size() ? d.tensor : 1;
+        auto found = places < count
+                         ? stages_.plan_on(part.program, d.devices, inner, draft.micro_batches, in_flight, memory)
+                         : stages_.plan(part.program, d.devices, d.tensor, draft.micro_batches, in_flight, how);
         if (!found.exists()) {
             result.reason = "stage " + std::to_string(s) + ": " + found.reason;
             return;

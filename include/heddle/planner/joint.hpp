@@ -10,6 +10,7 @@
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/planner/draft_planner.hpp>
+#include <heddle/planner/rounds_planner.hpp>
 #include <heddle/planner/stage_planner.hpp>
 #include <heddle/synthesis/draft_pipelines.hpp>
 
@@ -164,6 +165,7 @@ private:
         plan_on_fewer();
         certify();
         plan_what_bounds_draft();
+        plan_in_rounds();
     }
 
     [[nodiscard]] static cluster const& checked(cluster const& c) {
@@ -199,6 +201,10 @@ private:
             p.which_limit = search::limit_kind::width;
         double bound = certificate_.bound;
         p.space = certificate_.space;
+        if (p.exists() && p.rounds() > 1 && !p.space.empty()) { // which is no plan of the space
+            if (bound < p.cost()) p.space += ", in one round";
+            else p.space.clear();
+        }
         if (p.space.empty()) { // an accumulator of the user's own may take less time than the work does
             if (options_.stage.training.accumulator.name.empty()) bound = work_bound(indexed_, cluster_).value;
             p.space = "plans of all stages, forms, shares and micro-batches";
@@ -337,6 +343,18 @@ private:
         });
     }
 
+    /// Plans the best pipeline in rounds, where that is expected to be better than the best plan.
+    void plan_in_rounds() {
+        if (once_.stages.size() < 2 || layer_times_.empty() || until_.is_over()) return;
+        std::vector<std::int64_t> counts;
+        auto const samples = batch_size_of(indexed_);
+        for (std::int64_t m = 2; m <= std::min(samples, options_.most_micro_batches); ++m)
+            if (samples % m == 0) counts.push_back(m);
+        rounds_planner planner(once_, cluster_, layers_, layer_times_, counts, drafts_);
+        double const enough = worth_planning_rounds * best_.cost();
+        if (planner.is_worth(enough)) consider("rounds", [&](auto const& note) { planner.search(enough, note); });
+    }
+
     /// Adds what a family has, and keeps it if it is best.
     template <class Find>
     void consider(std::string const& family, Find const& find) {
@@ -356,6 +374,8 @@ private:
                 result.reason.clear();
                 if (options_.compares) result.terms = terms_of(found, cluster_);
             }
+            if (found.stages.size() > 1 && found.rounds() == 1 && (!once_.exists() || found.cost() < once_.cost()))
+                once_ = found;
             if (options_.trials > 0)
                 if (auto& best = to_try_[family]; !best.exists() || found.cost() < best.cost()) best = found;
             if (options_.moving)
@@ -513,6 +533,7 @@ private:
             if (found.exists()) note(in_full(draft_of(found), stage_effort::groups));
         });
         if (!problem) return;
+        layer_times_ = times_of_layers(*problem);
         consider("pipeline", [&](auto const& note) {
             std::vector<pipeline_draft> drafts;
             for (std::int64_t m = 2; m <= std::min(problem->global_batch, options_.most_micro_batches); ++m) {
@@ -564,6 +585,8 @@ private:
     std::string reason_;
     /// What is cheaper than the best plan by less is not worth planning.
     static constexpr double worth_planning = 0.97;
+    /// What is expected of rounds is known better, as stages of the same layers were planned.
+    static constexpr double worth_planning_rounds = 0.99;
     std::optional<stage_bounds> stage_bounds_;
     std::optional<pipeline_bounds> bounds_;
     /// What one stage on all devices takes at least, without turns; and how many times their bound turns took there.
@@ -581,6 +604,9 @@ private:
     /// The cheapest plan; and the one to return instead, as it takes least with its part of moving, or took least when
     /// it was tried.
     staged_plan best_, chosen_;
+    /// The cheapest pipeline that passes its devices once, and how long layers take, relative to each other.
+    staged_plan once_;
+    std::vector<double> layer_times_;
     std::string why_chosen_;
     double least_moved_ = std::numeric_limits<double>::infinity();
 };
@@ -588,7 +614,7 @@ private:
 HEDDLE_INLINE bool is_machine_by_machine(staged_plan const& p, device_places const& places) {
     std::map<std::size_t, std::size_t> sizes, last; // by machine: its devices, and the last stage that has some
     for (auto const m : places.machine) ++sizes[m];
-    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+    for (std::size_t s = 0; s < p.places(); ++s) {
         std::map<std::size_t, std::size_t> used;
         for (auto const d : p.stages[s].devices) ++used[places.machine[d]];
         for (auto const& [machine, count] : used) {

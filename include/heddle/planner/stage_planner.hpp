@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -70,6 +71,11 @@ public:
     /// mesh.
     [[nodiscard]] heddle::plan plan(program const& part, std::vector<std::size_t> const& devices, std::size_t tensor,
                                     std::int64_t micro_batches, int in_flight, stage_effort how);
+    /// Plans it on one axis, or on the mesh that has an axis of `inner` devices, with a part of the devices' memory.
+    /// *Throws* `input_error` for a mesh into which machines do not divide.
+    [[nodiscard]] heddle::plan plan_on(program const& part, std::vector<std::size_t> const& devices, std::size_t inner,
+                                       std::int64_t micro_batches, int in_flight, double memory = 1,
+                                       double worth_below = std::numeric_limits<double>::infinity());
 
     /// Returns the type and machine of each device, machines numbered as they appear.
     [[nodiscard]] std::vector<std::size_t> where(std::vector<std::size_t> const& devices) const;
@@ -80,8 +86,9 @@ public:
     [[nodiscard]] mesh_search_options mesh_options(training_options const& training) const;
 
 private:
-    /// By what a stage's plan is known again, beside its program: its devices, those of an inner axis, and micro-batches.
-    using stage_key = std::tuple<std::vector<std::size_t>, std::size_t, std::int64_t>;
+    /// By what a stage's plan is known again, beside its program: its devices, those of an inner axis, micro-batches,
+    /// and the part of memory that it may use.
+    using stage_key = std::tuple<std::vector<std::size_t>, std::size_t, std::int64_t, double>;
     struct known_stage {
         indexed_program program;
         int in_flight;
@@ -145,23 +152,7 @@ HEDDLE_INLINE std::vector<std::size_t> stage_planner::where(std::vector<std::siz
 
 HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::size_t> const& devices, std::size_t tensor,
                                        std::int64_t micro_batches, int in_flight, stage_effort how) {
-    auto const indexed = index_program(part);
-    auto training = options_.training;
-    training.accumulated = static_cast<int>(micro_batches);
-    if (micro_batches > 1) training.overlaps_gradients = false; // the last micro-batch alone could hide them
-    auto const on_groups = [&](std::size_t n) {
-        return cluster_of(cluster_, devices, std::vector<int>(devices.size() / n, static_cast<int>(n)));
-    };
-    auto best = alike({where(devices), 1, micro_batches}, indexed, on_groups(1), in_flight,
-                      [&](int held, recomputation how_much) {
-                          auto asked = options();
-                          asked.training = training;
-                          asked.training.in_flight = held;
-                          asked.training.recomputes = how_much;
-                          asked.compares_and_proves = false;
-                          asked.rounds = 2;
-                          return planners_.one_axis(part, on_groups(1), asked);
-                      });
+    auto best = plan_on(part, devices, 1, micro_batches, in_flight);
     std::vector<std::size_t> inner; // axes of a mesh: the tensor groups asked for, or the devices of each machine
     std::size_t const machines = 1 + where(devices).back();
     if (how != stage_effort::one_axis && tensor > 1 && tensor < devices.size()) inner.push_back(tensor);
@@ -170,19 +161,42 @@ HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::siz
         inner.push_back(each);
     for (auto const n : inner) {
         try {
-            auto const on = on_groups(n);
-            auto found = alike({where(devices), n, micro_batches}, indexed, on, in_flight,
-                               [&](int held, recomputation how_much) {
-                                   auto asked = mesh_options(training);
-                                   asked.training.in_flight = held;
-                                   asked.training.recomputes = how_much;
-                                   if (best.exists()) asked.worth_below = best.cost();
-                                   return planners_.on_mesh(part, on, mesh({devices.size() / n, n}), asked);
-                               });
-            if (found.exists() && (!best.exists() || found.cost() < best.cost())) best = std::move(found);
+            double const worth_below = best.exists() ? best.cost() : std::numeric_limits<double>::infinity();
+            auto found = plan_on(part, devices, n, micro_batches, in_flight, 1, worth_below);
+            if (found.exists() && found.cost() < worth_below) best = std::move(found);
         } catch (input_error const&) {} // groups that machines do not divide into
     }
     return best;
+}
+
+HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::size_t> const& devices,
+                                          std::size_t inner, std::int64_t micro_batches, int in_flight, double memory,
+                                          double worth_below) {
+    auto training = options_.training;
+    training.accumulated = static_cast<int>(micro_batches);
+    if (micro_batches > 1) training.overlaps_gradients = false; // the last micro-batch alone could hide them
+    auto on = cluster_of(cluster_, devices, std::vector<int>(devices.size() / inner, static_cast<int>(inner)));
+    auto const types = on.types;
+    for (auto& type : on.types) type.memory *= memory;
+    auto found = alike({where(devices), inner, micro_batches, memory}, index_program(part), on, in_flight,
+                       [&](int held, recomputation how_much) {
+                           if (inner > 1) {
+                               auto asked = mesh_options(training);
+                               asked.training.in_flight = held;
+                               asked.training.recomputes = how_much;
+                               asked.worth_below = worth_below;
+                               return planners_.on_mesh(part, on, mesh({devices.size() / inner, inner}), asked);
+                           }
+                           auto asked = options();
+                           asked.training = training;
+                           asked.training.in_flight = held;
+                           asked.training.recomputes = how_much;
+                           asked.compares_and_proves = false;
+                           asked.rounds = 2;
+                           return planners_.one_axis(part, on, asked);
+                       });
+    for (auto& d : found.devices) d.memory_limit = algorithm::find(types, d.type, &device_type::name)->memory;
+    return found;
 }
 
 HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program const& p, cluster const& on,

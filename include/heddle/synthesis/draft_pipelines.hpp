@@ -31,13 +31,29 @@ struct stage_draft {
     friend bool operator==(stage_draft const&, stage_draft const&) = default;
 };
 
+/// Stages may pass their devices in rounds: then those of each round are on the devices of the first one's, in order.
 struct pipeline_draft {
     std::vector<stage_draft> stages;
     std::int64_t micro_batches = 1;
     seconds estimate{};
+
+    /// Returns the number of stages of a round.
+    [[nodiscard]] std::size_t places() const {
+        std::size_t n = std::min<std::size_t>(1, stages.size());
+        while (n < stages.size() && stages[n].devices != stages[0].devices) ++n;
+        return n;
+    }
 };
 
-/// Drafts pipelines for one number of micro-batches, best first, no two alike.
+/// Divides the stages of a pipeline among rounds: of those on the same devices, each takes about as long, by the times
+/// of layers relative to each other. Returns nothing if there are too few layers.
+[[nodiscard]] std::optional<pipeline_draft> in_rounds(pipeline_draft const& once, std::size_t rounds,
+                                                      std::vector<double> const& layers);
+
+/// Returns how long layers take for one sample, relative to each other: on devices of the first machine.
+[[nodiscard]] std::vector<double> times_of_layers(strategy_problem const& p);
+
+/// Drafts pipelines that pass their devices once, for one number of micro-batches, best first, no two alike.
 ///
 /// Stages are consecutive devices: equal parts of a machine, or whole machines one after the other, in the order given
 /// or the reverse; machines at the end may stay out. A stage divides samples among its tensor groups as fast as these
@@ -318,6 +334,37 @@ private:
 
 namespace heddle {
 
+HEDDLE_INLINE std::optional<pipeline_draft> in_rounds(pipeline_draft const& once, std::size_t rounds,
+                                                      std::vector<double> const& layers) {
+    std::size_t const places = once.stages.size(), count = places * rounds;
+    if (count > layers.size()) return {};
+    std::vector<double> all, taken(places);
+    for (auto const& s : once.stages)
+        all.push_back(std::accumulate(layers.begin() + static_cast<std::ptrdiff_t>(s.first),
+                                      layers.begin() + static_cast<std::ptrdiff_t>(s.end), 0.0));
+    pipeline_draft result{{}, once.micro_batches, {}};
+    std::size_t next = 0;
+    for (std::size_t s = 0; s < count; ++s) {
+        auto const place = s % places;
+        auto stage = once.stages[place];
+        double const until = all[place] * static_cast<double>(s / places + 1) / static_cast<double>(rounds);
+        stage.first = next;
+        std::size_t const left = count - s - 1; // of stages, each of which has a layer
+        do taken[place] += layers[next++];
+        while (next + left < layers.size() && (left == 0 || taken[place] + layers[next] / 2 < until));
+        stage.end = next;
+        result.stages.push_back(std::move(stage));
+    }
+    return result;
+}
+
+HEDDLE_INLINE std::vector<double> times_of_layers(strategy_problem const& p) {
+    std::vector<double> times;
+    auto const type = p.machines.front().type, degree = p.usable_degrees().front();
+    for (std::size_t l = 0; l < p.layer_count(); ++l) times.push_back(p.time_on(type, degree, l, 1).value);
+    return times;
+}
+
 HEDDLE_INLINE std::vector<pipeline_draft> draft_pipelines(strategy_problem const& p, std::int64_t micro_batches,
                                                           std::size_t most) {
     std::vector<detail::pipeline_drafter::timed_draft> all;
@@ -332,7 +379,7 @@ HEDDLE_INLINE std::vector<pipeline_draft> draft_pipelines(strategy_problem const
         // What is left takes no less than the formula says.
         if (result.size() == most && (most == 0 || result.back().estimate <= d.estimate)) break;
         if (algorithm::any_of(result, [&](auto const& other) { return other.stages == d.stages; })) continue;
-        auto const run = run_stages(times, static_cast<int>(micro_batches), 0, false).total;
+        auto const run = run_stages(times, times.size(), static_cast<int>(micro_batches), 0, false).total;
         d.estimate = std::max(d.estimate, seconds(run));
         result.insert(algorithm::upper_bound(result, in_order(d), {}, in_order), std::move(d));
         if (result.size() > most) result.pop_back();

@@ -156,7 +156,7 @@ TEST_CASE("stages that hold each other up take longer than the slowest, and thos
                          after = s + 1 < stages.size() ? stages[s + 1].values + stages[s + 1].cotangents : 0;
             sum += own + before, slowest = std::max(slowest, own + before + after);
         }
-        return std::pair(run_stages(stages, m, 0, false).total, sum + (m - 1) * slowest);
+        return std::pair(run_stages(stages, stages.size(), m, 0, false).total, sum + (m - 1) * slowest);
     };
     auto const [two, formula_of_two] = run({{1, 2, 0, 0}, {1, 2, 1, 1}}, 8);
     CHECK(two == formula_of_two);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -64,7 +66,9 @@ TEST_CASE("interleaved 1F1B divides the idle time by the chunks") {
         double const all = static_cast<double>(one_f_one_b{v}.bottleneck_weight(x)) * chunk + 4 * stage;
         CHECK(all == doctest::Approx(8 * stage + 3 * chunk));
     }
-    CHECK_FALSE(one_f_one_b{2}.can_run({4, 6}));
+    CHECK(one_f_one_b{2}.can_run({4, 6})); // in one group
+    CHECK_FALSE(one_f_one_b{2}.can_run({4, 9}));
+    CHECK_FALSE(one_f_one_b{2}.can_run({4, 3}));
     CHECK_FALSE(one_f_one_b{0}.can_run({4, 8}));
     CHECK(one_f_one_b{1}.can_run({4, 6}));
 }
@@ -106,4 +110,48 @@ TEST_CASE("passes run every micro-batch once in either direction, in order, with
     check(gpipe{});
     auto const order = one_f_one_b{}.passes(1, {3, 3});
     CHECK(order == std::vector<pipeline_pass>{{true, 0}, {true, 1}, {false, 0}, {true, 2}, {false, 1}, {false, 2}});
+}
+
+TEST_CASE("passes of several rounds end, hold what is said, and take messages in the order in which they are sent") {
+    for (std::size_t k : {2u, 3u, 4u})
+        for (std::size_t v : {1u, 2u, 3u, 4u})
+            for (std::size_t m = 1; m <= 5 * k; ++m) {
+                CAPTURE(k);
+                CAPTURE(v);
+                CAPTURE(m);
+                one_f_one_b const schedule{v};
+                pipeline_shape const x{k, static_cast<std::int64_t>(m)};
+                if (!schedule.can_run(x)) continue;
+                std::vector<std::vector<pipeline_pass>> passes;
+                for (std::size_t d = 0; d < k; ++d) passes.push_back(schedule.passes(d, x));
+                // Messages by device that sends and that receives: the stage that has them, micro-batch and way.
+                using message = std::tuple<std::size_t, std::int64_t, bool>;
+                std::map<std::pair<std::size_t, std::size_t>, std::vector<message>> sent, received;
+                std::vector<std::int64_t> held(k * v), most(k * v), forward(k * v), backward(k * v);
+                std::vector<std::size_t> next(k);
+                std::set<std::tuple<std::size_t, std::int64_t, bool>> done;
+                for (bool moves = true; moves;) {
+                    moves = false;
+                    for (std::size_t d = 0; d < k; ++d) {
+                        if (next[d] == passes[d].size()) continue;
+                        auto const [is_forward, i, round] = passes[d][next[d]];
+                        std::size_t const s = round * k + d, last = k * v - 1;
+                        auto const before = is_forward ? s - 1 : s + 1, behind = is_forward ? s + 1 : s - 1;
+                        bool const is_first = s == (is_forward ? 0 : last), ends = s == (is_forward ? last : 0);
+                        if (!is_first && !done.contains({before, i, is_forward})) continue;
+                        if (is_first && !is_forward) CHECK(done.contains({s, i, true}));
+                        if (!is_first) received[{before % k, d}].emplace_back(before, i, is_forward);
+                        if (!ends) sent[{d, behind % k}].emplace_back(s, i, is_forward);
+                        done.emplace(s, i, is_forward);
+                        held[s] += is_forward ? 1 : -1;
+                        most[s] = std::max(most[s], held[s]);
+                        CHECK(i == (is_forward ? forward : backward)[s]++);
+                        ++next[d];
+                        moves = true;
+                    }
+                }
+                CHECK(done.size() == 2 * k * v * m);
+                CHECK(sent == received);
+                for (std::size_t s = 0; s < k * v; ++s) CHECK(most[s] <= schedule.in_flight(s, x));
+            }
 }

@@ -8,6 +8,7 @@
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/stage_rank.hpp>
 #include <heddle/execute/staged_layout.hpp>
+#include <heddle/execute/stages_interpreter.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/plan/verify_staged.hpp>
 
@@ -217,8 +218,8 @@ TEST_CASE("so do stages, each a line, a mesh or device groups of its own") {
         test::device_kernels const kernels;
         test::on_ranks(layout.ranks(), [&](nccl::communicator& world, cudaStream_t on) {
             test::device_stream = on;
-            on_stage<test::device_tensor>(layout, world, [&](auto& here) {
-                interpreter rank(p, layout.indexed(layout.stage_of(world.rank())), here, kernels, seed);
+            on_stages<test::device_tensor>(layout, world, [&](auto& here) {
+                stages_interpreter rank(p, layout, here, kernels, seed);
                 expected.run(rank);
             });
         });

@@ -57,6 +57,9 @@ struct rank_program {
     plan const* layout = nullptr;
     std::vector<rank_step> steps;
     std::vector<rank_turn> turns;
+    /// The turns, ascending, before which a rank with several stages may go on with another one: behind what is done
+    /// once before all micro-batches, and behind each pass.
+    std::vector<std::size_t> pauses{};
     /// How micro-batches are parts of the batch, and the first place and the number of places that each has. The batch
     /// has `parts` parts on all ranks.
     batch_split split;

@@ -104,7 +104,7 @@ public:
     }
 
     [[nodiscard]] std::string text() const {
-        int version = 2;
+        int version = plan_.rounds() > 1 ? 4 : 2;
         for (auto const& s : plan_.stages) version = std::max(version, plan_writer::version_of(s.plan));
         std::string out = "{\n\"format\": \"heddle.plan\",\n\"version\": " + std::to_string(version);
         value const all = summary();
@@ -170,6 +170,7 @@ public:
         else if (sends.text() != "blocking") sends.expected("'blocking' or 'beside'");
         std::int64_t next = 0;
         root_.at("pipeline").for_each([&](element const& e) { next = read_stage(e, next); });
+        check_rounds(plan_);
         auto const cost = root_.at("cost");
         if (cost.value().is_null() == plan_.exists()) cost.expected("a number exactly where there are stages");
         if (plan_.exists() && std::abs(cost.non_negative() - plan_.cost()) > 1e-9 * plan_.cost())
@@ -194,8 +195,13 @@ private:
         e.at("devices").for_each([&](element const& d) {
             stage.devices.push_back(static_cast<std::size_t>(d.integer(least, most)));
             least = static_cast<std::int64_t>(stage.devices.back()) + 1;
-            if (!taken_.insert(stage.devices.back()).second) d.expected("a device that no stage before has");
         });
+        bool const is_of_later_round =
+            algorithm::any_of(plan_.stages, [&](planned_stage const& other) { return other.devices == stage.devices; });
+        for (auto const d : stage.devices)
+            if (!taken_.insert(d).second && !is_of_later_round)
+                e.at("devices").expected("devices that no stage before has, or those of a round before; device " +
+                                         std::to_string(d) + " has a stage");
         stage.boundary = heddle::seconds(e.at("boundary").non_negative());
         auto const plan = e.at("plan");
         stage.plan = plan_reader(plan).read();
@@ -224,11 +230,11 @@ HEDDLE_INLINE std::string plan_summary(staged_plan const& p, write_options const
 }
 
 HEDDLE_INLINE bool has_stages(std::string_view text, std::string const& name) {
-    return detail::guarded(name, [&] { return document(name, text, "plan", 3).root().find("pipeline").has_value(); });
+    return detail::guarded(name, [&] { return document(name, text, "plan", 4).root().find("pipeline").has_value(); });
 }
 
 HEDDLE_INLINE staged_plan parse_staged_plan(std::string_view text, std::string const& name) {
-    return detail::guarded(name, [&] { return detail::staged_plan_reader(document(name, text, "plan", 3)).read(); });
+    return detail::guarded(name, [&] { return detail::staged_plan_reader(document(name, text, "plan", 4)).read(); });
 }
 
 } // namespace heddle::json

@@ -107,14 +107,14 @@ HEDDLE_INLINE std::string write_trace(plan const& p, timeline const& events) {
 
 HEDDLE_INLINE std::string write_trace(staged_plan const& p, staged_timeline const& events) {
     detail::trace_text trace(p.provenance);
-    std::size_t const channel = p.stages.size();
-    for (std::size_t s = 0; s < p.stages.size(); ++s) {
-        trace.name_line(s, 2 * s, detail::title_of(p, s));
-        if (p.sends_beside) trace.name_line(channel + s, 2 * s + 1, "stage " + std::to_string(s) + " sends");
+    std::size_t const places = p.places();
+    for (std::size_t s = 0; s < places; ++s) {
+        trace.name_line(s, 2 * s, detail::title_of(p, s, true));
+        if (p.sends_beside) trace.name_line(places + s, 2 * s + 1, "stage " + std::to_string(s) + " sends");
     }
     for (auto const& e : events.events) {
         bool const is_beside = p.sends_beside && e.what == staged_event::kind::send;
-        trace.add(is_beside ? channel + e.stage : e.stage, e.start, e.duration, detail::label_of(e),
+        trace.add((is_beside ? places : 0) + e.stage % places, e.start, e.duration, detail::label_of(p, e),
                   detail::category_of(e), "{}");
     }
     return std::move(trace).finish();

@@ -195,8 +195,9 @@ private:
 
     [[nodiscard]] json lanes(staged_timeline const& t) const {
         json labels = json::array(), own = json::array(), sent = json::array(), result = json::array();
-        for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
-            own.push_back({{"name", heddle::json::detail::title_of(plan_, s)}, {"events", json::array()}});
+        std::size_t const places = plan_.places();
+        for (std::size_t s = 0; s < places; ++s) {
+            own.push_back({{"name", heddle::json::detail::title_of(plan_, s, true)}, {"events", json::array()}});
             sent.push_back({{"name", "stage " + std::to_string(s) + " sends"}, {"events", json::array()}});
         }
         std::map<std::pair<std::string, std::string>, std::size_t> known;
@@ -210,13 +211,13 @@ private:
                                          : e.what == kind::update   ? "update"
                                                                     : "communication";
             auto const [place, is_new] =
-                known.try_emplace({heddle::json::detail::label_of(e), category}, labels.size());
+                known.try_emplace({heddle::json::detail::label_of(plan_, e), category}, labels.size());
             if (is_new) labels.push_back({place->first.first, category});
-            auto& lane = plan_.sends_beside && e.what == kind::send ? sent[e.stage] : own[e.stage];
+            auto& lane = (plan_.sends_beside && e.what == kind::send ? sent : own)[e.stage % places];
             lane["events"].push_back({place->second, std::llround(e.start * 1e9), std::llround(e.duration * 1e9)});
             end = std::max(end, e.start + e.duration);
         }
-        for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+        for (std::size_t s = 0; s < places; ++s) {
             result.push_back(std::move(own[s]));
             if (!sent[s]["events"].empty()) result.push_back(std::move(sent[s]));
         }

@@ -113,23 +113,28 @@ private:
     return (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster);
 }
 
-/// What a stage is called: its number and its devices.
-[[nodiscard]] inline std::string title_of(staged_plan const& p, std::size_t s) {
+/// What a stage is called: its number, those of later rounds on its devices if `has_rounds`, and its devices.
+[[nodiscard]] inline std::string title_of(staged_plan const& p, std::size_t s, bool has_rounds = false) {
     std::vector<std::pair<std::string, int>> types; // and how many devices are of each
     for (auto const& d : p.stages[s].plan.devices) {
         auto const known = algorithm::find(types, d.type, &std::pair<std::string, int>::first);
         if (known == types.end()) types.emplace_back(d.type, d.group_size);
         else known->second += d.group_size;
     }
-    std::string title = "stage " + std::to_string(s) + ":";
+    std::string title = (has_rounds && p.rounds() > 1 ? "stages " : "stage ") + std::to_string(s);
+    for (auto later = s + p.places(); has_rounds && later < p.stages.size(); later += p.places())
+        title += ", " + std::to_string(later);
+    title += ":";
     for (std::size_t n = 0; n < types.size(); ++n)
         title += (n > 0 ? ", " : " ") + std::to_string(types[n].second) + " x " + types[n].first;
     return title;
 }
 
-[[nodiscard]] inline std::string label_of(staged_event const& e) {
+/// What an event is called; in rounds with the number of its stage.
+[[nodiscard]] inline std::string label_of(staged_plan const& p, staged_event const& e) {
     using kind = staged_event::kind;
-    std::string const of_batch = " " + std::to_string(e.micro_batch);
+    std::string const of_batch =
+        " " + std::to_string(e.micro_batch) + (p.rounds() > 1 ? " of stage " + std::to_string(e.stage) : "");
     bool const sends = e.what == kind::send;
     switch (e.what) {
     case kind::forward: return "forward" + of_batch;
