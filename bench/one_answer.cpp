@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 /// Those that other planners have, and those that the joint one alone has.
 constexpr std::array others{"one axis", "groups", "mesh", "turns", "amp", "ditto"};
-constexpr std::array own{"pipeline", "recomputed", "accumulated"};
+constexpr std::array own{"pipeline", "rounds", "recomputed", "accumulated"};
 
 struct tally {
     int cases = 0, several_machines = 0, cheaper = 0, quick = 0, bad = 0;
@@ -50,7 +50,9 @@ void show(fs::path const& file, fs::path const& cluster_file, tally& all) {
     all.quick += took <= 2;
     double least = INFINITY;
     all.gaps.push_back(plan.gap());
-    std::printf(" %.4g%s | %zu, %d | %.1f%s | %.2f |", plan.cost(), good ? "" : " (not verified)", plan.stages.size(),
+    auto const stages =
+        std::to_string(plan.places()) + (plan.rounds() > 1 ? " x " + std::to_string(plan.rounds()) : "");
+    std::printf(" %.4g%s | %s, %d | %.1f%s | %.2f |", plan.cost(), good ? "" : " (not verified)", stages.c_str(),
                 plan.micro_batches, 100 * plan.gap(), plan.space.find("layers") < plan.space.size() ? "" : " of work",
                 took);
     auto const show_cost_of = [&](char const* family) {
@@ -85,11 +87,13 @@ int main(int count, char** arguments) {
         "# One price, one planner\n\n"
         "Made by `build/release/bench/one_answer > docs/results/one_answer.md`: `find_plan` for shipped models on "
         "shipped clusters, seconds per iteration by one price\n(`evaluate` of a staged plan). *plan* is what it "
-        "returns, *stages* its stages and micro-batches, *gap %%* how far a bound is below it: of plans of stages "
+        "returns, *stages* its stages (of a round, x rounds) and micro-batches, *gap %%* how far a bound is below it: "
+        "of plans of stages "
         "of whole layers,\nmachine by machine, or, where it says so, of all plans, from work alone. *CPU s* is the "
         "time that planning took, with the bound. Then the best of each family: `amp` and `ditto`\nare these "
         "planners' strategies, stages planned in full; `pipeline` is pipelines of its own; `recomputed` and "
-        "`accumulated` are one stage that holds less, looked for where memory is tight. A family is left out "
+        "`accumulated` are one stage that holds less, looked for where memory is tight; `rounds` is the best pipeline "
+        "with several stages on the same devices. A family is left out "
         "where it has no plan, or a bound shows that it is no better.\nEvery plan was verified, written, read and "
         "priced again to 1e-9.\n\n"
         "| model | cluster | plan | stages | gap %% | CPU s |");

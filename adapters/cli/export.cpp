@@ -320,15 +320,15 @@ std::string megatron(told_plan const& t) {
     add("--micro-batch-size", std::to_string(micro_batch_of(t)));
     add("--global-batch-size", std::to_string(t.batch));
     bool const has_unequal = std::ranges::count(blocks, blocks.front()) != std::ssize(blocks);
-    if (blocks.size() > 1 && (has_unequal || t.rounds > 1)) { // stages of all rounds, which it counts by these
+    if (blocks.size() > 1 && (has_unequal || t.rounds > 1)) { // Megatron-LM counts rounds by this
         std::string layout = "E";                             // the embedding, blocks by stage, the loss
         for (std::size_t s = 0; s < blocks.size(); ++s)
             layout += (s ? "|" : "") + (blocks[s] > 0 ? "t*" + std::to_string(blocks[s]) : "");
         add("--pipeline-model-parallel-layout", '"' + layout + "L\"");
     }
-    auto const places = static_cast<std::int64_t>(blocks.size() / t.rounds);
-    if (auto const group = t.micro_batches / std::max<std::int64_t>(1, t.micro_batches / places);
-        t.rounds > 1 && group != places)
+    std::size_t const places = blocks.size() / t.rounds;
+    if (auto const group = one_f_one_b{t.rounds}.group({places, t.micro_batches});
+        t.rounds > 1 && group != static_cast<std::int64_t>(places))
         add("--microbatch-group-size-per-virtual-pipeline-stage", std::to_string(group));
     if (t.recomputes == recomputation::selective)
         refuse("it recomputes what is cheap to make, which Megatron-LM chooses by modules");

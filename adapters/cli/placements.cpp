@@ -407,7 +407,7 @@ ordered_json placements_of(exported_plan const& whole, program const* model) {
             stage["parameters"][p->tensors[use.tensor].name] = parameter_row(*p, use, seen.value_or(use.used));
         }
         if (boundaries) boundaries->add_to(stage);
-        if (whole.rounds > 1) stage["rank"] = out["stages"].size() % (whole.stages.size() / whole.rounds);
+        if (whole.rounds > 1) stage["place"] = out["stages"].size() % (whole.stages.size() / whole.rounds);
         out["stages"].push_back(std::move(stage));
     }
     return out;

@@ -29,9 +29,7 @@ std::vector<std::string> short_claims(staged_plan const& p, bool has_cluster) {
 }
 
 std::string shape_of(staged_plan const& p) {
-    return std::to_string(p.stages.size()) + " stages" +
-           (p.rounds() > 1 ? " in " + std::to_string(p.rounds()) + " rounds, " : ", ") +
-           std::to_string(p.micro_batches) + " micro-batches";
+    return heddle::detail::stages_in_words(p) + ", " + std::to_string(p.micro_batches) + " micro-batches";
 }
 
 } // namespace

@@ -363,7 +363,23 @@ class Compared(CommandLine):
         self.assertEqual(int(arguments["--micro-batch-size"]) * micro_batches, int(arguments["--global-batch-size"]))
         self.refused(run("export", "--plan", pipeline, "--to", "deepspeed"), "which layers a stage has")
 
-        # The same, where stages keep of a micro-batch what enters alone.
+        # Two devices, which the stages pass in rounds.
+        cluster["machines"] = [{"type": "V100", "count": 2}]
+        rounds = self.plan("rounds.json", "--model", self.blocks(12), "--cluster", self.write("two.json", cluster), "--optimizer", "sgd", "--sends-beside")
+        several = json.loads(rounds.read_text())["pipeline"]
+        self.assertEqual([stage["devices"] for stage in several], [[0], [1]] * (len(several) // 2))
+        self.assertGreater(len(several), 2)
+        arguments = self.megatron(rounds)
+        self.assertEqual(arguments["--pipeline-model-parallel-size"], "2")
+        in_rounds = [int(n or 0) for n in re.findall(r"E?(?:t\*(\d+))?(?:\||L)", arguments["--pipeline-model-parallel-layout"])]
+        self.assertEqual((len(in_rounds), sum(in_rounds)), (len(several), 12))
+        titan, _ = self.torchtitan(rounds)
+        self.assertEqual((titan["pipeline_parallel_degree"], titan["pipeline_parallel_schedule"]), (2, "Interleaved1F1B"))
+        self.assertEqual([sum(name.startswith("layers.") for name in names) for names in titan["module_fqns_per_model_part"]], in_rounds)
+        self.refused(run("export", "--plan", rounds, "--to", "deepspeed"), "which layers a stage has")
+        arguments = self.megatron(pipeline)
+
+        # The pipeline of before, where stages keep of a micro-batch what enters alone.
         recomputed = json.loads(pipeline.read_text())
         recomputed["pipeline"][0]["plan"]["provenance"]["recomputes"] = True
         self.refused(run("export", "--plan", self.write("some.json", recomputed), "--to", "megatron"), "recompute their activations in other ways")

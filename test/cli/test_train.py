@@ -88,9 +88,10 @@ class Train(TrainingCase):
         priced = json.loads(run("cost", "--plan", plan, "--cluster", cluster, "--json").stdout)
         self.assertAlmostEqual(priced["cost"], content["cost"], delta=1e-9 * content["cost"])
         needed = [sum(stage["plan"]["memory"][0][term] for term in stage["plan"]["memory"][0]) for stage in content["pipeline"]]
-        for device, memory in enumerate(priced["memory"]):
+        for device, held in enumerate(priced["memory_bytes"]):
             of_device = [n for n, stage in zip(needed, content["pipeline"]) if device in stage["devices"]]
             self.assertEqual(len(of_device), rounds)
+            self.assertAlmostEqual(held, sum(of_device), delta=1)
 
     def test_a_mean_over_labels_that_count_is_that_of_the_batch_in_micro_batches(self):
         torch.manual_seed(1)

@@ -16,10 +16,28 @@
 #include <cstddef>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace heddle::test {
+
+/// A chain of linear operators with a loss, of which some have the weight of one before.
+[[nodiscard]] inline program random_chain(random_source& random) {
+    program_builder b;
+    auto const samples = extent{12} * random.between(1, 2);
+    auto x = b.input("x", {samples, 4});
+    std::vector<tensor_id> weights;
+    for (int n = 0, count = random.between(6, 12); n < count; ++n) {
+        if (weights.empty() || random.chance(0.8)) weights.push_back(b.parameter("w" + std::to_string(n), {4, 4}));
+        auto const w = random.chance(0.8) ? weights.back() : weights[random.below(weights.size())];
+        x = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.category = operator_class::matmul});
+        if (random.chance(0.3)) x = b.apply("tanh", "(b n) -> (b n)", {x}, {.category = operator_class::elementwise});
+    }
+    auto const weighed = b.apply("mul", "(b n), (b n) -> (b n); 0*1", {x, b.input("y", {samples, 4})},
+                                 {.category = operator_class::elementwise});
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {weighed}, {.category = operator_class::reduction}));
+}
 
 /// The ranks of a stage: a line, a mesh of two by two, or device groups, of which one has two.
 struct stage_ranks {

@@ -110,7 +110,7 @@ public:
     /// *Throws* `input_error` if a source is missing, or a parameter is not as `place` leaves it.
     [[nodiscard]] result_type run(values_type const& sources) {
         begin(sources);
-        while (next_turn_ < what_.turns.size()) go_on();
+        while (!is_through()) go_on();
         auto result = end();
         for (auto t : shared()) share(t, result.gradients);
         return result;
@@ -146,6 +146,7 @@ public:
             }
         }
     }
+    [[nodiscard]] bool is_through() const { return next_turn_ == what_.turns.size(); }
     [[nodiscard]] result_type end() {
         result_type result{loss_ ? std::move(*loss_) : tensor(tensor_shape{}), {}};
         auto const for_each_gradient = [&](auto&& work) {

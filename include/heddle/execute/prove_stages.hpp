@@ -60,6 +60,7 @@ public:
         });
     }
 
+    [[nodiscard]] std::size_t ranks() const { return layout_.ranks(); }
     /// Returns what the ranks that were run have shown.
     [[nodiscard]] proof const& compared() {
         builder_->conclude(options_.tolerance);
@@ -91,7 +92,7 @@ template <kernel_backend<double> Backend>
                           proof_options const& options = {}) {
     if (what.is_plain()) return prove(p, what.stages.front().plan, backend, options);
     staged_proof<Backend> all(p, what, backend, options);
-    run_ranks(what.ranks().size(), [&](in_process_communicator& world) { all.run_rank(world); });
+    run_ranks(all.ranks(), [&](in_process_communicator& world) { all.run_rank(world); });
     return all.compared();
 }
 

@@ -30,7 +30,7 @@ struct staged_program {
 
 /// Scales dimensions down as `shrink` of a plan does, for all stages at once, and keeps the stages. If there are more
 /// micro-batches than stages, one more than stages remain, or three of single samples: each stage then has as many in
-/// flight as planned.
+/// flight as planned. In rounds, two groups remain.
 ///
 /// The plan's predictions are left out, as they are for the large program.
 /// *Precondition:* `verify(p, what)`. `verify` accepts the result; if nothing can be shrunk, the result equals the

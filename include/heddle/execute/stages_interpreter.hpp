@@ -66,7 +66,8 @@ public:
         for (auto& s : stages_) s->begin(sources);
         for (auto& s : stages_) s->go_on(); // what is done once before all micro-batches
         for (auto const& pass : order_) stages_[pass.round]->go_on();
-        for (auto& s : stages_) s->go_on();
+        for (auto& s : stages_)
+            while (!s->is_through()) s->go_on();
         std::set<std::pair<tensor_id, std::size_t>> shared; // in one order on all ranks
         result_type result{tensor(tensor_shape{}), {}};
         for (std::size_t n = 0; n < stages_.size(); ++n) {

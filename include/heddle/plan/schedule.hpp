@@ -19,6 +19,14 @@ struct pipeline_shape {
     std::int64_t micro_batches = 1;
 };
 
+/// Returns the number of stages of a round: of those before the first one's devices come again.
+template <class Stages>
+[[nodiscard]] std::size_t stages_of_round(Stages const& stages) {
+    std::size_t n = std::min<std::size_t>(1, stages.size());
+    while (n < stages.size() && stages[n].devices != stages[0].devices) ++n;
+    return n;
+}
+
 /// The forward or backward pass of one micro-batch through a stage; of a device that has several, of this round.
 struct pipeline_pass {
     bool is_forward = true;
@@ -73,8 +81,13 @@ struct one_f_one_b {
 
     [[nodiscard]] std::size_t stages_per_device() const { return chunks; }
     [[nodiscard]] bool can_run(pipeline_shape x) const {
-        auto const groups = x.micro_batches / static_cast<std::int64_t>(x.devices);
-        return chunks == 1 || (chunks > 1 && groups > 0 && x.micro_batches % groups == 0);
+        if (chunks < 2 || x.devices == 0) return chunks == 1;
+        return x.micro_batches >= static_cast<std::int64_t>(x.devices) && x.micro_batches % group(x) == 0;
+    }
+    /// Returns how many micro-batches pass a round after each other. *Precondition:* there are as many as devices.
+    [[nodiscard]] std::int64_t group(pipeline_shape x) const {
+        return chunks == 1 ? x.micro_batches
+                           : x.micro_batches / (x.micro_batches / static_cast<std::int64_t>(x.devices));
     }
     [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const;
     [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const;
@@ -138,12 +151,12 @@ HEDDLE_INLINE std::int64_t one_f_one_b::in_flight(std::size_t stage, pipeline_sh
 HEDDLE_INLINE std::vector<pipeline_pass> one_f_one_b::passes(std::size_t device, pipeline_shape x) const {
     auto const k = static_cast<std::int64_t>(x.devices), v = static_cast<std::int64_t>(chunks);
     std::int64_t const all = x.micro_batches * v, after = k - 1 - static_cast<std::int64_t>(device);
-    std::int64_t const group = v == 1 ? x.micro_batches : x.micro_batches / (x.micro_batches / k);
-    std::int64_t const ahead = std::min(all, v == 1 ? after + 1 : 2 * after + (v - 1) * group + 1);
+    std::int64_t const each = group(x);
+    std::int64_t const ahead = std::min(all, v == 1 ? after + 1 : 2 * after + (v - 1) * each + 1);
     std::vector<pipeline_pass> order;
     auto const add = [&](bool is_forward, std::int64_t n) {
-        auto const round = n / group % v;
-        order.push_back({is_forward, n / (group * v) * group + n % group,
+        auto const round = n / each % v;
+        order.push_back({is_forward, n / (each * v) * each + n % each,
                          static_cast<std::size_t>(is_forward ? round : v - 1 - round)});
     };
     for (std::int64_t n = 0; n < all + ahead; ++n) {

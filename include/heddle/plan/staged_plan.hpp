@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A plan of stages, each of which has a program of its own on devices of its own, and its price. One stage is
-/// the plain case.
+/// @brief A plan of stages, each of which has a program of its own, and its price. One stage is the plain case.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -101,8 +100,8 @@ struct staged_plan : search::outcome<> {
     std::vector<std::string> warnings;
 
     [[nodiscard]] bool exists() const { return !stages.empty(); }
-    /// Returns the number of sets of devices: stage s is on that of stage `s % places()` (`check_rounds`).
-    [[nodiscard]] std::size_t places() const;
+    /// Returns the number of sets of devices: stage s is on that of stage `s % places()` (`check_devices`).
+    [[nodiscard]] std::size_t places() const { return stages_of_round(stages); }
     [[nodiscard]] std::size_t rounds() const { return exists() ? stages.size() / places() : 1; }
     [[nodiscard]] one_f_one_b schedule() const { return {rounds()}; }
     [[nodiscard]] pipeline_shape shape() const { return {places(), micro_batches}; }
@@ -115,9 +114,9 @@ struct staged_plan : search::outcome<> {
     [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
 };
 
-/// *Throws* `input_error` unless stages of later rounds are on the devices of the first one's, in the same order and as
-/// the same mesh, and the schedule can run (`one_f_one_b::can_run`).
-void check_rounds(staged_plan const& p);
+/// *Throws* `input_error` unless each stage has as many devices as its plan is for, which no other stage has; or, in
+/// rounds, those of the first round's stage, as the same mesh, and the schedule can run (`one_f_one_b::can_run`).
+void check_devices(staged_plan const& p);
 
 /// Returns the devices of a cluster as a cluster. `members` has how many of them, one after the other, each planned
 /// device stands for; they are of one machine. If all are on one machine, the links inside are those between groups.
@@ -153,7 +152,7 @@ struct staged_cost {
 /// that crosses is sent once to each machine that has a part of it, and then spread inside; its cotangent goes back the
 /// same way. A value that a later stage uses is handed on by each stage between, whose devices hold it in equal parts.
 /// What no stage before sends is the program's own.
-/// *Throws* `input_error` as `check_rounds`, `cluster_of` and `evaluate` of a plan do.
+/// *Throws* `input_error` as `check_devices`, `cluster_of` and `evaluate` of a plan do.
 [[nodiscard]] staged_cost evaluate(staged_plan const& p, cluster const& c);
 
 /// Returns the events of an iteration, pass by pass (`run_stages`), which takes no longer than the plan costs: stages
@@ -395,22 +394,21 @@ HEDDLE_INLINE staged_timeline run_stages(staged_plan const& p, cluster const& c,
 /// The seconds that devices take for a micro-batch in all of their stages: their own work, what passes at both ends,
 /// and what is the longest of these if devices compute while they send.
 struct place_times {
-    seconds own, sends, pace;
+    seconds own, before, after, pace;
 };
 HEDDLE_INLINE std::vector<place_times> times_of_places(staged_plan const& p, staged_cost const& cost) {
-    std::vector<place_times> result(p.places());
-    std::vector<seconds> before(p.places()), after(p.places());
+    std::size_t const places = p.places();
+    std::vector<place_times> result(places);
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
         auto const& t = cost.stages[s].time;
-        auto const place = s % p.places();
-        result[place].own += seconds(t.compute + t.forward_communication + t.backward_communication);
-        before[place] += cost.boundaries[s].both();
-        if (s + 1 < p.stages.size()) after[place] += cost.boundaries[s + 1].both();
+        auto& at = result[s % places];
+        at.own += seconds(t.compute + t.forward_communication + t.backward_communication);
+        at.before += cost.boundaries[s].both();
+        if (s + 1 < p.stages.size()) at.after += cost.boundaries[s + 1].both();
     }
-    for (std::size_t n = 0; n < result.size(); ++n) {
-        auto& at = result[n];
-        at.sends = before[n] + after[n];
-        at.pace = p.sends_beside ? std::max({at.own, before[n], after[n]}) : at.own + at.sends;
+    for (auto& at : result) {
+        auto const beside = places == 2 ? at.before + at.after : std::max(at.before, at.after); // one link, or two
+        at.pace = p.sends_beside ? std::max(at.own, beside) : at.own + at.before + at.after;
     }
     return result;
 }
@@ -419,12 +417,6 @@ HEDDLE_INLINE std::vector<place_times> times_of_places(staged_plan const& p, sta
 
 namespace heddle {
 
-HEDDLE_INLINE std::size_t staged_plan::places() const {
-    std::size_t n = std::min<std::size_t>(1, stages.size());
-    while (n < stages.size() && stages[n].devices != stages[0].devices) ++n;
-    return n;
-}
-
 HEDDLE_INLINE std::vector<std::size_t> staged_plan::ranks() const {
     std::vector<std::size_t> result;
     for (std::size_t s = 0; s < places(); ++s)
@@ -432,18 +424,22 @@ HEDDLE_INLINE std::vector<std::size_t> staged_plan::ranks() const {
     return result;
 }
 
-HEDDLE_INLINE void check_rounds(staged_plan const& p) {
+HEDDLE_INLINE void check_devices(staged_plan const& p) {
     auto const places = p.places();
-    if (places == p.stages.size()) return;
     auto const fail = [](std::size_t stage, std::string const& problem) {
         throw input_error("stage " + std::to_string(stage), problem);
     };
-    if (places == 1) fail(1, "is on the devices of the stage before, expected others");
-    if (!p.schedule().can_run(p.shape()))
-        fail(places, "begins another round of " + std::to_string(places) + " stages, for which " +
-                         std::to_string(p.micro_batches) + " micro-batches do not make equal groups");
-    for (std::size_t s = places; s < p.stages.size(); ++s) {
+    std::set<std::size_t> taken;
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
         auto const &here = p.stages[s], &first = p.stages[s % places];
+        std::size_t count = 0;
+        for (auto const& d : here.plan.devices) count += static_cast<std::size_t>(d.group_size);
+        if (count != here.devices.size())
+            fail(s, "has " + std::to_string(here.devices.size()) + " devices, expected " + std::to_string(count) +
+                        ", as its plan is for");
+        for (auto const d : here.devices)
+            if (d >= p.device_count || (s < places && !taken.insert(d).second))
+                fail(s, "device " + std::to_string(d) + " does not exist, or has a place already");
         bool const is_as_first = here.devices == first.devices && here.plan.inner_sizes == first.plan.inner_sizes &&
                                  algorithm::equal(here.plan.devices, first.plan.devices, {}, &plan_device::group_size,
                                                   &plan_device::group_size);
@@ -451,8 +447,13 @@ HEDDLE_INLINE void check_rounds(staged_plan const& p) {
             fail(s, "expected the devices and mesh of stage " + std::to_string(s % places) +
                         ", as stages pass the devices in rounds");
     }
+    if (places == p.stages.size()) return;
+    if (places == 1) fail(1, "is on the devices of the stage before, expected others");
     if (p.stages.size() % places != 0)
         fail(p.stages.size() - 1, "ends the plan within a round, expected all " + std::to_string(places) + " stages");
+    if (!p.schedule().can_run(p.shape()))
+        fail(places, "begins another round of " + std::to_string(places) + " stages, for which " +
+                         std::to_string(p.micro_batches) + " micro-batches do not make equal groups");
 }
 
 HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> devices, std::span<int const> members) {
@@ -500,8 +501,9 @@ HEDDLE_INLINE staged_cost evaluate(staged_plan const& p, cluster const& c) {
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(places.machine.size()) +
                                                           " devices, the plan is for " +
                                                           std::to_string(p.device_count) + ", expected as many");
-    check_rounds(p);
+    check_devices(p);
     staged_cost cost;
+    if (!p.exists()) return cost;
     for (auto const& s : p.stages) {
         cost.stages.push_back(evaluate(s.plan, cluster_of(c, s)));
         cost.fits = cost.fits && cost.stages.back().fits;
@@ -540,8 +542,7 @@ HEDDLE_INLINE staged_cost evaluate(staged_plan const& p, cluster const& c) {
     }
     auto const times = detail::times_of_places(p, cost);
     auto const slowest = algorithm::max_element(times, {}, &detail::place_times::pace);
-    auto const first = p.rounds() == 1 ? sum : slowest->own + slowest->sends;
-    cost.time.pipeline = first + (m - 1) * slowest->pace;
+    cost.time.pipeline = (p.rounds() == 1 ? sum : slowest->pace) + (m - 1) * slowest->pace;
     cost.time.shared = detail::shared_gradients(p, c);
     if (p.stages.size() > 1 && p.micro_batches > 1) {
         seconds const run(detail::run_stages(p, c, cost).total);

@@ -48,8 +48,8 @@ struct staged_timeline {
 ///
 /// A pass starts when its input is there and the devices are free. If sends block, a transfer occupies the devices of
 /// both stages, and starts when both are in no pass; those that send go on behind it. Otherwise it occupies the link
-/// between them.
-/// *Precondition:* there is a micro-batch, and as many stages on all devices, of which there are some.
+/// between them, which has one transfer at a time: the only one if all stages are on two sets of devices.
+/// *Precondition:* there is a micro-batch, as many stages on all devices, and `one_f_one_b` can run.
 /// *Complexity.* O(s^2 m) for s stages and m micro-batches.
 [[nodiscard]] staged_timeline run_stages(std::vector<stage_times> const& stages, std::size_t places, int micro_batches,
                                          double shared, bool sends_beside);
@@ -113,11 +113,13 @@ private:
 
     [[nodiscard]] place& of(std::size_t s) { return places_[s % places_.size()]; }
     [[nodiscard]] static std::size_t receiver(std::size_t s, bool is_values) { return is_values ? s + 1 : s - 1; }
-    /// Returns the stage that the link between a stage and the one that it sends to enters.
+    /// Returns the stage that is entered by what lies between a stage and the one that it sends to.
     [[nodiscard]] static std::size_t entered(std::size_t s, bool is_values) { return is_values ? s + 1 : s; }
-    /// Tells whether devices send before they go on.
-    [[nodiscard]] bool is_sending(std::size_t place) const {
-        for (auto s = place; s < stages_.size() && !sends_beside_; s += places_.size())
+    /// Returns the devices that have the link by which values enter a stage.
+    [[nodiscard]] place& link_into(std::size_t s) { return places_.size() == 2 ? places_[1] : of(s); }
+    /// Tells whether devices, by the number of their place, send before they go on.
+    [[nodiscard]] bool is_sending(std::size_t d) const {
+        for (auto s = d; s < stages_.size() && !sends_beside_; s += places_.size())
             if (stages_[s].sends()) return true;
         return false;
     }
@@ -131,7 +133,7 @@ private:
             for (bool const is_values : {true, false}) {
                 auto const& waiting = is_values ? stages_[s].values_out : stages_[s].cotangents_out;
                 if (waiting.empty()) continue;
-                double const can_start = sends_beside_ ? of(entered(s, is_values)).link_is_free
+                double const can_start = sends_beside_ ? link_into(entered(s, is_values)).link_is_free
                                                        : std::max(of(s).is_free, of(receiver(s, is_values)).is_free);
                 offer({std::max(waiting.front().ready, can_start), s, true, is_values});
             }
@@ -172,7 +174,7 @@ private:
         auto const& times = stages_[behind].times;
         double const duration = a.is_values ? times.values : times.cotangents, end = a.start + duration;
         record({a.stage, kind::send, m, a.is_values, a.start, duration});
-        if (sends_beside_) of(behind).link_is_free = end;
+        if (sends_beside_) link_into(behind).link_is_free = end;
         else {
             record({other, kind::receive, m, a.is_values, a.start, duration});
             of(a.stage).is_free = of(other).is_free = end;

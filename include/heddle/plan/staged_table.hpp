@@ -46,9 +46,13 @@ HEDDLE_INLINE void add_stages(std::string& text, staged_plan const& p) {
         auto const& [first, end, devices, plan, boundary] = p.stages[s];
         auto const& t = plan.time;
         double used = 0, limit = 0; // of the device that is fullest
-        for (std::size_t d = 0; d < plan.devices.size(); ++d)
-            if (limit == 0 || plan.memory[d].total() / plan.devices[d].memory_limit.value > used / limit)
-                used = plan.memory[d].total(), limit = plan.devices[d].memory_limit.value;
+        for (std::size_t d = 0; d < plan.devices.size(); ++d) {
+            double held = 0;
+            for (auto other = s % p.places(); other < p.stages.size(); other += p.places())
+                held += p.stages[other].plan.memory[d].total();
+            if (limit == 0 || held / plan.devices[d].memory_limit.value > used / limit)
+                used = held, limit = plan.devices[d].memory_limit.value;
+        }
         std::string types;
         for (auto const& d : plan.devices)
             if (types.find(d.type) == std::string::npos) types += (types.empty() ? "" : ", ") + d.type;
@@ -161,7 +165,7 @@ HEDDLE_INLINE void print(std::ostream& out, staged_plan const& p, table_options 
         detail::add_legend(text,
                            std::string("entered in: what a micro-batch takes to come from the stage before, and its "
                                        "cotangents to go back") +
-                               (p.rounds() > 1 ? "; used: by the stage alone, beside the others of its devices" : ""));
+                               (p.rounds() > 1 ? "; used: by all stages of the devices" : ""));
     out << text;
 }
 

@@ -3,11 +3,11 @@
 /// @brief Where the seconds of a plan of stages go, and how full its devices are.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/plan/staged_plan.hpp>
 
-#include <algorithm>
 #include <cstddef>
 
 namespace heddle {
@@ -36,7 +36,8 @@ HEDDLE_INLINE staged_terms terms_of(staged_plan const& p, cluster const& c) {
         terms.inner += seconds(m * time.compute_inside);
         terms.outer += seconds(m * (time.forward_communication + time.backward_communication));
     }
-    terms.sends = times[slowest].sends + (m - 1) * (times[slowest].pace - times[slowest].own);
+    auto const& at = times[slowest];
+    terms.sends = (p.rounds() == 1 ? at.before + at.after : at.pace - at.own) + (m - 1) * (at.pace - at.own);
     terms.gradients = cost.time.gradients + cost.time.shared;
     terms.update = cost.time.update;
     terms.parameters = cost.time.parameters;

@@ -3,6 +3,7 @@
 /// @brief Whether the stages of a plan compute what the program does, each as its plan says, at the price that it says.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/plan/figures.hpp>
 #include <heddle/plan/staged_plan.hpp>
@@ -23,7 +24,7 @@ namespace heddle {
 /// Returns the program of each stage, of one micro-batch. *Throws* `input_error` if the plan is none of the program.
 [[nodiscard]] std::vector<program_part> parts_of(program const& p, staged_plan const& what);
 
-/// Checks that stages have every operator once, in order, on devices of their own or in rounds (`check_rounds`), each
+/// Checks that stages have every operator once, in order, on devices of their own or in rounds (`check_devices`), each
 /// stage's plan against the part of the program that it is of, and that the losses of micro-batches add up to the
 /// program's. In rounds, stages give values to the next one alone, and those of the same devices share no parameter.
 [[nodiscard]] verification verify(program const& p, staged_plan const& what);
@@ -62,7 +63,8 @@ HEDDLE_INLINE std::string obstacle_to_rounds(program const& p, std::span<program
         std::string const place = "stage " + std::to_string(s) + ": ";
         for (auto const t : parts[s].enters)
             if (s == 0 || algorithm::find(parts[s - 1].leaves, t) == parts[s - 1].leaves.end())
-                return place + "uses '" + p.tensor(t).name + "', which the stage before does not make, in rounds";
+                return place + "in rounds a stage has values of the stage before alone, and '" + p.tensor(t).name +
+                       "' is of an earlier one";
         for (auto const t : parts[s].tensors)
             if (p.tensor(t).role == tensor_role::parameter && !users[t].insert(s % places).second)
                 return place + "shares '" + p.tensor(t).name + "' with a stage of its devices";
@@ -111,17 +113,13 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
                                    "' of the whole batch"};
         }
         auto const parts = what.is_plain() ? std::vector<program_part>{} : parts_of(p, what);
-        check_rounds(what);
+        check_devices(what);
         if (what.rounds() > 1)
             if (auto problem = detail::obstacle_to_rounds(p, parts, what.places()); !problem.empty())
                 return {false, std::move(problem)};
-        std::set<std::size_t> taken;
         for (std::size_t s = 0; s < what.stages.size(); ++s) {
             auto const& stage = what.stages[s];
             std::string const place = "stage " + std::to_string(s) + ": ";
-            for (auto const d : stage.devices)
-                if (d >= what.device_count || (s < what.places() && !taken.insert(d).second))
-                    return {false, place + "device " + std::to_string(d) + " does not exist, or has a place already"};
             auto const& training = stage.plan.provenance.training;
             auto const held = what.schedule().in_flight(s, what.shape());
             if (training.accumulated != what.micro_batches || training.in_flight != held)
@@ -149,6 +147,14 @@ HEDDLE_INLINE verification verify_figures(staged_plan const& p) {
             auto const checked = verify_figures(p.stages[s].plan);
             detail::require_figure(static_cast<bool>(checked), "stage " + std::to_string(s) + ": " + checked.problem);
         }
+        check_devices(p);
+        for (std::size_t place = 0; place < p.places(); ++place)
+            for (std::size_t d = 0; d < p.stages[place].plan.devices.size(); ++d) {
+                double held = 0;
+                for (auto s = place; s < p.stages.size(); s += p.places()) held += p.stages[s].plan.memory[d].total();
+                detail::require_figure(held <= p.stages[place].plan.devices[d].memory_limit.value * (1 + 1e-9),
+                                       "memory: the stages of some devices do not fit together");
+            }
     });
 }
 

@@ -45,7 +45,10 @@ private:
     /// Notes the reason if a stage has no plan, or samples do not divide. *Throws* `input_error` as `part_of` does.
     /// Stages of several rounds may use a part of the devices' memory.
     void plan_stages(staged_plan& result, pipeline_draft const& draft, program_layers const& layers, stage_effort how,
-                     double memory = 1);
+                     double part_of_memory = 1);
+
+    /// The reason if each stage fits.
+    static constexpr char const* too_little_together = "the stages of some devices do not fit into memory together";
 
     program const& program_;
     indexed_program const& indexed_;
@@ -110,18 +113,17 @@ HEDDLE_INLINE pipeline_draft draft_of(staged_plan const& p, program_layers const
 
 HEDDLE_INLINE staged_plan draft_planner::plan(pipeline_draft const& draft, program_layers const& layers,
                                               stage_effort how) {
-    auto const planned = [&](double memory) {
+    auto const planned = [&](double part_of_memory) {
         staged_plan result;
         try {
-            plan_stages(result, draft, layers, how, memory);
+            plan_stages(result, draft, layers, how, part_of_memory);
         } catch (input_error const& e) { result.reason = e.what(); }
         if (!result.reason.empty()) result.stages.clear();
         return result;
     };
     auto result = planned(1);
-    // Stages of the same devices may each fit, but not together.
-    if (auto const places = draft.places(); !result.exists() && places < draft.stages.size())
-        result = planned(static_cast<double>(places) / static_cast<double>(draft.stages.size()));
+    if (result.reason == too_little_together)
+        result = planned(static_cast<double>(draft.places()) / static_cast<double>(draft.stages.size()));
     return result;
 }
 
@@ -144,7 +146,7 @@ HEDDLE_INLINE void draft_planner::require_known(stage_draft const& d, std::size_
 }
 
 HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draft const& draft,
-                                              program_layers const& layers, stage_effort how, double memory) {
+                                              program_layers const& layers, stage_effort how, double part_of_memory) {
     result.device_count = devices_;
     result.micro_batches = static_cast<int>(draft.micro_batches);
     result.sends_beside = sends_beside_;
@@ -157,6 +159,10 @@ HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draf
     auto const& [micro, indexed] = micro_batch(draft.micro_batches);
     std::size_t const count = draft.stages.size(), places = draft.places();
     one_f_one_b const schedule{count / places};
+    if (places < count && (count % places != 0 || !schedule.can_run({places, draft.micro_batches})))
+        result.reason = std::to_string(draft.micro_batches) + " micro-batches do not pass " + std::to_string(count) +
+                        " stages on " + std::to_string(places) + " sets of devices in rounds";
+    if (!result.reason.empty()) return;
     std::vector<program_part> parts;
     for (std::size_t s = 0; s < count; ++s) {
         auto const& d = draft.stages[s];
@@ -170,9 +176,10 @@ HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draf
         auto const& part = parts[s];
         auto const in_flight = static_cast<int>(schedule.in_flight(s, {places, draft.micro_batches}));
         auto const inner = d.tensor < d.devices.size() ? d.tensor : 1;
-        auto found = places < count
-                         ? stages_.plan_on(part.program, d.devices, inner, draft.micro_batches, in_flight, memory)
-                         : stages_.plan(part.program, d.devices, d.tensor, draft.micro_batches, in_flight, how);
+        auto found =
+            places < count
+                ? stages_.plan_on(part.program, d.devices, inner, draft.micro_batches, in_flight, part_of_memory)
+                : stages_.plan(part.program, d.devices, d.tensor, draft.micro_batches, in_flight, how);
         if (!found.exists()) {
             result.reason = "stage " + std::to_string(s) + ": " + found.reason;
             return;
@@ -180,7 +187,11 @@ HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draf
         result.provenance.training = training_;
         result.stages.push_back({part.first, part.end, d.devices, std::move(found), seconds(0)});
     }
-    if (!price(result, cluster_)) result.reason = "a stage does not fit into memory";
+    if (!price(result, cluster_))
+        result.reason = places < count ? too_little_together : "a stage does not fit into memory";
+    for (auto const& s : result.stages) // searches took a part of the memory for all that there is
+        if (auto const checked = verify_figures(s.plan); part_of_memory < 1 && !checked)
+            result.reason = checked.problem;
 }
 
 } // namespace heddle::detail

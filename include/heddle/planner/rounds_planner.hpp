@@ -7,8 +7,11 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/pipeline/layers.hpp>
+#include <heddle/plan/schedule.hpp>
 #include <heddle/plan/staged_plan.hpp>
+#include <heddle/plan/staged_run.hpp>
 #include <heddle/planner/draft_planner.hpp>
+#include <heddle/synthesis/draft_pipelines.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +45,7 @@ private:
         double time;
     };
     /// Returns the number of rounds with which so many micro-batches take least by what the planned stages take, and
-    /// how long: as if layers were divided evenly, and a micro-batch took its part of the batch's time.
+    /// how long: as if stages took their layers' part of that, and micro-batches their part of the batch's time.
     [[nodiscard]] rounds_and_time expected(std::int64_t micro_batches) const;
     [[nodiscard]] double expected(std::int64_t micro_batches, std::size_t rounds) const;
     [[nodiscard]] staged_plan plan(std::int64_t micro_batches, std::size_t rounds);
@@ -64,6 +67,7 @@ private:
 #if HEDDLE_DEFINITIONS
 
 #include <algorithm>
+#include <numeric>
 
 namespace heddle::detail {
 
@@ -81,19 +85,25 @@ HEDDLE_INLINE rounds_planner::rounds_planner(staged_plan const& once, cluster co
 }
 
 HEDDLE_INLINE double rounds_planner::expected(std::int64_t micro_batches, std::size_t rounds) const {
-    double const part = static_cast<double>(once_.micro_batches) / static_cast<double>(micro_batches),
-                 of_round = part / static_cast<double>(rounds);
+    auto const divided = *in_rounds(once_, rounds, times_);
+    double const part = static_cast<double>(once_.micro_batches) / static_cast<double>(micro_batches);
+    auto const work_of = [&](stage_draft const& d) {
+        auto const at = times_.begin();
+        return std::accumulate(at + static_cast<std::ptrdiff_t>(d.first), at + static_cast<std::ptrdiff_t>(d.end), 0.0);
+    };
     double values = 0, cotangents = 0; // from the last devices to the first
     for (auto const& s : stages_) values = std::max(values, s.values), cotangents = std::max(cotangents, s.cotangents);
+    std::vector<double> work(stages_.size());
+    for (std::size_t s = 0; s < divided.stages.size(); ++s) work[s % work.size()] += work_of(divided.stages[s]);
     std::vector<stage_times> stages;
-    for (std::size_t r = 0; r < rounds; ++r)
-        for (std::size_t s = 0; s < stages_.size(); ++s) {
-            auto const& t = stages_[s];
-            bool const goes_round = r > 0 && s == 0;
-            stages.push_back({of_round * t.forward, of_round * t.backward, part * (goes_round ? values : t.values),
-                              part * (goes_round ? cotangents : t.cotangents),
-                              t.gradients / static_cast<double>(rounds), t.update / static_cast<double>(rounds)});
-        }
+    for (std::size_t s = 0; s < divided.stages.size(); ++s) {
+        auto const& t = stages_[s % stages_.size()];
+        bool const goes_round = s > 0 && s % stages_.size() == 0;
+        double const of_layers = work_of(divided.stages[s]) / work[s % work.size()], of_passes = part * of_layers;
+        stages.push_back({of_passes * t.forward, of_passes * t.backward, part * (goes_round ? values : t.values),
+                          part * (goes_round ? cotangents : t.cotangents), of_layers * t.gradients,
+                          of_layers * t.update});
+    }
     return run_stages(stages, stages_.size(), static_cast<int>(micro_batches), shared_, sends_beside_).total;
 }
 

@@ -74,7 +74,7 @@ public:
     /// Plans it on one axis, or on the mesh that has an axis of `inner` devices, with a part of the devices' memory.
     /// *Throws* `input_error` for a mesh into which machines do not divide.
     [[nodiscard]] heddle::plan plan_on(program const& part, std::vector<std::size_t> const& devices, std::size_t inner,
-                                       std::int64_t micro_batches, int in_flight, double memory = 1,
+                                       std::int64_t micro_batches, int in_flight, double part_of_memory = 1,
                                        double worth_below = std::numeric_limits<double>::infinity());
 
     /// Returns the type and machine of each device, machines numbered as they appear.
@@ -170,15 +170,15 @@ HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::siz
 }
 
 HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::size_t> const& devices,
-                                          std::size_t inner, std::int64_t micro_batches, int in_flight, double memory,
-                                          double worth_below) {
+                                          std::size_t inner, std::int64_t micro_batches, int in_flight,
+                                          double part_of_memory, double worth_below) {
     auto training = options_.training;
     training.accumulated = static_cast<int>(micro_batches);
     if (micro_batches > 1) training.overlaps_gradients = false; // the last micro-batch alone could hide them
     auto on = cluster_of(cluster_, devices, std::vector<int>(devices.size() / inner, static_cast<int>(inner)));
     auto const types = on.types;
-    for (auto& type : on.types) type.memory *= memory;
-    auto found = alike({where(devices), inner, micro_batches, memory}, index_program(part), on, in_flight,
+    for (auto& type : on.types) type.memory *= part_of_memory;
+    auto found = alike({where(devices), inner, micro_batches, part_of_memory}, index_program(part), on, in_flight,
                        [&](int held, recomputation how_much) {
                            if (inner > 1) {
                                auto asked = mesh_options(training);
@@ -195,6 +195,7 @@ HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::
                            asked.rounds = 2;
                            return planners_.one_axis(part, on, asked);
                        });
+    if (part_of_memory < 1) forget_others(found); // found in less
     for (auto& d : found.devices) d.memory_limit = algorithm::find(types, d.type, &device_type::name)->memory;
     return found;
 }

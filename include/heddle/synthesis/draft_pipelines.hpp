@@ -7,6 +7,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/strategy_problem.hpp>
+#include <heddle/plan/schedule.hpp>
 
 #include <algorithm>
 #include <array>
@@ -38,11 +39,7 @@ struct pipeline_draft {
     seconds estimate{};
 
     /// Returns the number of stages of a round.
-    [[nodiscard]] std::size_t places() const {
-        std::size_t n = std::min<std::size_t>(1, stages.size());
-        while (n < stages.size() && stages[n].devices != stages[0].devices) ++n;
-        return n;
-    }
+    [[nodiscard]] std::size_t places() const { return stages_of_round(stages); }
 };
 
 /// Divides the stages of a pipeline among rounds: of those on the same devices, each takes about as long, by the times

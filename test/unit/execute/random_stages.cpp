@@ -41,22 +41,6 @@ program tied_linears() {
     return b.finish(b.apply("sum", "(b n) -> (); 0", {weighed}, {.category = operator_class::reduction}));
 }
 
-/// A chain of linear operators with a loss, of which some have the weight of one before.
-program random_chain(test::random_source& random) {
-    program_builder b;
-    auto const samples = extent{12} * random.between(1, 2);
-    auto x = b.input("x", {samples, 4});
-    std::vector<tensor_id> weights;
-    for (int n = 0, count = random.between(6, 12); n < count; ++n) {
-        if (weights.empty() || random.chance(0.8)) weights.push_back(b.parameter("w" + std::to_string(n), {4, 4}));
-        auto const w = random.chance(0.8) ? weights.back() : weights[random.below(weights.size())];
-        x = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.category = operator_class::matmul});
-        if (random.chance(0.3)) x = b.apply("tanh", "(b n) -> (b n)", {x}, {.category = operator_class::elementwise});
-    }
-    auto const weighed = b.apply("mul", "(b n), (b n) -> (b n); 0*1", {x, b.input("y", {samples, 4})},
-                                 {.category = operator_class::elementwise});
-    return b.finish(b.apply("sum", "(b n) -> (); 0", {weighed}, {.category = operator_class::reduction}));
-}
 bool uses_twice(program const& p) {
     auto const indexed = index_program(p);
     return std::ranges::any_of(indexed.tensors,
@@ -147,7 +131,7 @@ TEST_CASE("stages that pass their devices in rounds compute what the single devi
     for (std::uint64_t seed = 1; seed <= test::cases(600u); ++seed) {
         test::random_source random(seed + 340'000);
         CAPTURE(seed);
-        auto const p = random_chain(random);
+        auto const p = test::random_chain(random);
         auto const what = test::random_stages(p, 8, random, static_cast<std::size_t>(random.between(2, 3)));
         if (!what) continue;
         INFO(test::describe(p));
@@ -183,7 +167,7 @@ TEST_CASE("what cannot pass in rounds is refused with the reason") {
     std::map<std::string, bool> found;
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
         test::random_source random(seed + 350'000);
-        auto const p = random_chain(random);
+        auto const p = test::random_chain(random);
         auto what = test::random_stages(p, 6, random, 2);
         if (!what || !verify(p, *what)) continue;
         auto const problem_of = [&](auto const& damage) {
@@ -208,6 +192,7 @@ TEST_CASE("what cannot pass in rounds is refused with the reason") {
                              }),
                              "within a round");
     }
+    CHECK(found.size() == 5);
     for (auto const& [what, is_found] : found) {
         CAPTURE(what);
         CHECK(is_found);
@@ -248,7 +233,8 @@ TEST_CASE("stages whose links are damaged compute something else") {
         exchanged += is_exchanged;
         caught += is_exchanged && swapped > 1e-3;
     }
-    CHECK(tied > 5);
+    MESSAGE(tied << " tied, " << exchanged << " exchanged, " << caught << " caught");
+    CHECK(tied > 15);
     CHECK(caught > exchanged / 3); // some swap parts of a copy that nobody computes with
     CHECK(caught > 0);
 }

@@ -28,7 +28,7 @@ using namespace heddle;
 constexpr std::size_t chain_length = 8;
 
 /// So many linear operators after each other, and their sum.
-program linear_chain() {
+program chain_program() {
     program_builder b;
     auto x = b.input("x", {16, 16});
     for (std::size_t n = 0; n < chain_length; ++n)
@@ -39,7 +39,7 @@ program linear_chain() {
 }
 
 /// A layer for each linear operator.
-program_layers layers_of_chain() {
+program_layers chain_layers() {
     program_layers layers{{0}, {}};
     for (operator_id n = 1; n <= chain_length; ++n) {
         layers.cuts.push_back(n == chain_length ? n + 1 : n);
@@ -49,7 +49,7 @@ program_layers layers_of_chain() {
 }
 
 /// Two machines of two devices.
-cluster two_machines(double memory = 1e9) {
+cluster chain_cluster(double memory = 1e9) {
     cluster c;
     c.name = "two machines";
     c.types = {{"device",
@@ -62,11 +62,11 @@ cluster two_machines(double memory = 1e9) {
     return c;
 }
 
-pipeline_draft halves(std::int64_t micro_batches) { return {{{0, 4, {0, 1}}, {4, 8, {2, 3}}}, micro_batches}; }
-std::vector<double> const equal_layers(chain_length, 1.0);
+pipeline_draft chain_halves(std::int64_t micro_batches) { return {{{0, 4, {0, 1}}, {4, 8, {2, 3}}}, micro_batches}; }
+std::vector<double> const chain_times(chain_length, 1.0);
 
-staged_plan planned(std::size_t rounds, cluster const& c, joint_options const& options = {}) {
-    return plan_draft(linear_chain(), layers_of_chain(), c, *in_rounds(halves(4), rounds, equal_layers),
+staged_plan chain_planned(std::size_t rounds, cluster const& c, joint_options const& options = {}) {
+    return plan_draft(chain_program(), chain_layers(), c, *in_rounds(chain_halves(4), rounds, chain_times),
                       clp::ratio_solver{}, options);
 }
 
@@ -113,12 +113,12 @@ TEST_CASE("in rounds every layer has one stage, all devices have as many, and ab
 }
 
 TEST_CASE("a plan in rounds takes less, and computes what the program does at the price that it says") {
-    auto const c = two_machines();
-    auto const p = linear_chain();
+    auto const c = chain_cluster();
+    auto const p = chain_program();
     for (bool const sends_beside : {false, true}) {
         CAPTURE(sends_beside);
-        auto const once = planned(1, c, {.sends_beside = sends_beside}),
-                   twice = planned(2, c, {.sends_beside = sends_beside});
+        auto const once = chain_planned(1, c, {.sends_beside = sends_beside}),
+                   twice = chain_planned(2, c, {.sends_beside = sends_beside});
         REQUIRE(once.reason == "");
         REQUIRE(twice.reason == "");
         CHECK(twice.rounds() == 2);
@@ -154,23 +154,61 @@ TEST_CASE("a plan in rounds takes less, and computes what the program does at th
 }
 
 TEST_CASE("stages that fit into memory one by one, and not together, make no plan that fits") {
-    auto const roomy = planned(2, two_machines());
+    auto const roomy = chain_planned(2, chain_cluster());
     REQUIRE(roomy.exists());
-    auto const held = evaluate(roomy, two_machines()).memory[0][0].value;
-    auto const tight = two_machines(0.8 * held);
+    auto const held = evaluate(roomy, chain_cluster()).memory[0][0].value;
+    auto const tight = chain_cluster(0.8 * held);
     CHECK_FALSE(evaluate(roomy, tight).fits);
-    auto const found = planned(2, tight);
+    auto lying = roomy;
+    for (auto& s : lying.stages)
+        for (auto& d : s.plan.devices) d.memory_limit = bytes(0.8 * held);
+    CHECK(verify_figures(lying).problem == "memory: the stages of some devices do not fit together");
+    auto const found = chain_planned(2, tight);
     if (found.exists()) { // with less in each stage
         CHECK(evaluate(found, tight).fits);
         CHECK(verify_figures(found, tight).problem == "");
     }
-    CHECK_FALSE(planned(2, two_machines(0.2 * held)).exists());
+    CHECK_FALSE(chain_planned(2, chain_cluster(0.2 * held)).exists());
+}
+
+TEST_CASE("what does not pass in rounds has no plan, and a reason") {
+    auto const c = chain_cluster();
+    auto const reason = [&](program const& p, pipeline_draft const& draft) {
+        return plan_draft(p, chain_layers(), c, draft, clp::ratio_solver{}).reason;
+    };
+    auto draft = *in_rounds(chain_halves(4), 2, chain_times);
+    for (std::int64_t const m : {1, 16}) {
+        draft.micro_batches = m;
+        CHECK((reason(chain_program(), draft) == "") == (m == 16));
+    }
+    draft.micro_batches = 4;
+    draft.stages[2].end = 8;
+    draft.stages.pop_back();
+    CHECK(reason(chain_program(), draft).find("do not pass 3 stages on 2 sets of devices in rounds") !=
+          std::string::npos);
+    // The first layer's result is used by the last one too.
+    program_builder b;
+    auto x = b.input("x", {16, 16});
+    tensor_id first = 0;
+    for (std::size_t n = 0; n < chain_length; ++n) {
+        if (n + 1 == chain_length)
+            x = b.apply("add", "(b k), (b k) -> (b k); 0 + 1", {x, first}, {.category = operator_class::elementwise});
+        else
+            x = b.apply("linear", "(b k), (n k) -> (b n); 0*1",
+                        {x, b.parameter("layers." + std::to_string(n) + ".weight", {16, 16})},
+                        {.category = operator_class::matmul});
+        if (n == 0) first = x;
+    }
+    auto const skips = b.finish(b.apply("sum", "(b n) -> (); 0", {x}, {.category = operator_class::reduction}));
+    CHECK(reason(skips, chain_halves(4)) == "");
+    CHECK(reason(skips, *in_rounds(chain_halves(4), 2, chain_times)).find("has values of the stage before alone") !=
+          std::string::npos);
 }
 
 TEST_CASE("find_plan divides stages among rounds where these wait") {
-    auto c = two_machines();
-    c.inter = network_link{bytes_per_second(1e5), seconds(1e-5)};
-    auto const p = linear_chain();
+    auto c = chain_cluster();
+    c.inter = network_link{bytes_per_second(2e5), seconds(1e-5)};
+    auto const p = chain_program();
     joint_options options;
     options.sends_beside = true;
     auto const found = find_plan(p, c, clp::ratio_solver{}, options);
@@ -188,8 +226,8 @@ TEST_CASE("find_plan divides stages among rounds where these wait") {
 }
 
 TEST_CASE("files of plans in rounds are of version 4, and others are refused") {
-    auto const c = two_machines();
-    auto const plan = planned(2, c);
+    auto const c = chain_cluster();
+    auto const plan = chain_planned(2, c);
     REQUIRE(plan.exists());
     auto const text = json::write_plan(plan);
     CHECK(text.find("\"version\": 4") != std::string::npos);
@@ -211,8 +249,8 @@ TEST_CASE("files of plans in rounds are of version 4, and others are refused") {
     CHECK(refused(other).find("do not make equal groups") != std::string::npos);
     other = plan;
     other.stages[3].devices = {1, 2};
-    CHECK(refused(other).find("those of a round before") != std::string::npos);
+    CHECK(refused(other).find("expected the devices and mesh of stage 1") != std::string::npos);
     other = plan;
     std::swap(other.stages[2].devices, other.stages[3].devices);
-    CHECK(refused(other).find("ends the plan within a round") != std::string::npos);
+    CHECK(refused(other).find("device 2 does not exist, or has a place already") != std::string::npos);
 }

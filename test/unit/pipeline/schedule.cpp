@@ -152,6 +152,19 @@ TEST_CASE("passes of several rounds end, hold what is said, and take messages in
                 }
                 CHECK(done.size() == 2 * k * v * m);
                 CHECK(sent == received);
-                for (std::size_t s = 0; s < k * v; ++s) CHECK(most[s] <= schedule.in_flight(s, x));
+                for (std::size_t s = 0; s < k * v; ++s) CHECK(most[s] == schedule.in_flight(s, x));
             }
+}
+
+TEST_CASE("devices of two rounds run Megatron's order") {
+    auto const f = [](std::int64_t m, std::size_t round) { return pipeline_pass{true, m, round}; };
+    auto const b = [](std::int64_t m, std::size_t round) { return pipeline_pass{false, m, round}; };
+    CHECK(one_f_one_b{2}.passes(0, {2, 4}) == std::vector{f(0, 0), f(1, 0), f(0, 1), f(1, 1), f(2, 0), b(0, 1), f(3, 0),
+                                                          b(1, 1), f(2, 1), b(0, 0), f(3, 1), b(1, 0), b(2, 1), b(3, 1),
+                                                          b(2, 0), b(3, 0)});
+    CHECK(one_f_one_b{2}.passes(1, {2, 2}) ==
+          std::vector{f(0, 0), f(1, 0), f(0, 1), b(0, 1), f(1, 1), b(1, 1), b(0, 0), b(1, 0)});
+    CHECK(one_f_one_b{2}.group({2, 4}) == 2);
+    CHECK(one_f_one_b{2}.group({11, 16}) == 16);
+    CHECK(one_f_one_b{2}.group({4, 10}) == 5);
 }

@@ -71,3 +71,21 @@ TEST_CASE("so do random stages, each on processes of its own") {
     }
     CHECK(run > 10);
 }
+
+TEST_CASE("so do stages that pass the processes in rounds") {
+    auto& world = test::world();
+    eigen_kernels<double> const backend;
+    int run = 0;
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 315'000);
+        auto const p = test::random_chain(random);
+        auto const what = test::random_stages(p, world.size(), random, static_cast<std::size_t>(random.between(2, 3)));
+        if (!what || what->device_count != world.size() || !verify(p, *what)) continue;
+        staged_proof<eigen_kernels<double>> mine(p, *what, backend, {.seed = seed});
+        mine.run_rank(world);
+        CHECK(mine.compared().problem == "");
+        ++run;
+    }
+    CHECK(run > 10);
+}

@@ -203,6 +203,22 @@ TEST_CASE("so do pipelines, which send values and cotangents") {
     CHECK(run > test::cases(30));
 }
 
+/// Runs a plan of stages on ranks of the substitute, and compares it with a single device.
+void check_stages(program const& p, staged_plan const& what, std::uint64_t seed) {
+    REQUIRE(verify(p, what).problem == "");
+    staged_layout const layout(p, what);
+    expected_of expected(p, seed);
+    test::device_kernels const kernels;
+    test::on_ranks(layout.ranks(), [&](nccl::communicator& world, cudaStream_t on) {
+        test::device_stream = on;
+        on_stages<test::device_tensor>(layout, world, [&](auto& here) {
+            stages_interpreter rank(p, layout, here, kernels, seed);
+            expected.run(rank);
+        });
+    });
+    CHECK(expected.compared == layout.ranks());
+}
+
 TEST_CASE("so do stages, each a line, a mesh or device groups of its own") {
     int run = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(250u); ++seed) {
@@ -211,22 +227,24 @@ TEST_CASE("so do stages, each a line, a mesh or device groups of its own") {
         auto const grown = test::find_catalogue_program(random, random.between(2, 5));
         auto const what = grown ? test::random_stages(*grown, 6, random) : std::nullopt;
         if (!what) continue;
-        auto const& p = *grown;
-        REQUIRE(verify(p, *what).problem == "");
-        staged_layout const layout(p, *what);
-        expected_of expected(p, seed);
-        test::device_kernels const kernels;
-        test::on_ranks(layout.ranks(), [&](nccl::communicator& world, cudaStream_t on) {
-            test::device_stream = on;
-            on_stages<test::device_tensor>(layout, world, [&](auto& here) {
-                stages_interpreter rank(p, layout, here, kernels, seed);
-                expected.run(rank);
-            });
-        });
-        CHECK(expected.compared == layout.ranks());
+        check_stages(*grown, *what, seed);
         ++run;
     }
     CHECK(run > test::cases(50));
+}
+
+TEST_CASE("so do stages that pass their devices in rounds") {
+    int run = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(60u); ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 325'000);
+        auto const p = test::random_chain(random);
+        auto const what = test::random_stages(p, 6, random, static_cast<std::size_t>(random.between(2, 3)));
+        if (!what || !verify(p, *what)) continue;
+        check_stages(p, *what, seed);
+        ++run;
+    }
+    CHECK(run > test::cases(20));
 }
 
 /// Returns a parameter after three steps, of which nothing is read before the optimiser is gone.

@@ -170,7 +170,7 @@ public:
         else if (sends.text() != "blocking") sends.expected("'blocking' or 'beside'");
         std::int64_t next = 0;
         root_.at("pipeline").for_each([&](element const& e) { next = read_stage(e, next); });
-        check_rounds(plan_);
+        check_devices(plan_);
         auto const cost = root_.at("cost");
         if (cost.value().is_null() == plan_.exists()) cost.expected("a number exactly where there are stages");
         if (plan_.exists() && std::abs(cost.non_negative() - plan_.cost()) > 1e-9 * plan_.cost())
@@ -196,27 +196,16 @@ private:
             stage.devices.push_back(static_cast<std::size_t>(d.integer(least, most)));
             least = static_cast<std::int64_t>(stage.devices.back()) + 1;
         });
-        bool const is_of_later_round =
-            algorithm::any_of(plan_.stages, [&](planned_stage const& other) { return other.devices == stage.devices; });
-        for (auto const d : stage.devices)
-            if (!taken_.insert(d).second && !is_of_later_round)
-                e.at("devices").expected("devices that no stage before has, or those of a round before; device " +
-                                         std::to_string(d) + " has a stage");
         stage.boundary = heddle::seconds(e.at("boundary").non_negative());
         auto const plan = e.at("plan");
         stage.plan = plan_reader(plan).read();
         if (!stage.plan.exists()) plan.expected("a plan with steps");
-        std::size_t devices = 0;
-        for (auto const& d : stage.plan.devices) devices += static_cast<std::size_t>(d.group_size);
-        if (devices != stage.devices.size())
-            e.at("devices").expected(std::to_string(devices) + ", as many as the stage's plan is for");
         plan_.stages.push_back(std::move(stage));
         return plan_.stages.back().end;
     }
 
     element root_;
     staged_plan plan_;
-    std::set<std::size_t> taken_;
 };
 
 } // namespace detail

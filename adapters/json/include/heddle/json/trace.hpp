@@ -110,7 +110,7 @@ HEDDLE_INLINE std::string write_trace(staged_plan const& p, staged_timeline cons
     std::size_t const places = p.places();
     for (std::size_t s = 0; s < places; ++s) {
         trace.name_line(s, 2 * s, detail::title_of(p, s, true));
-        if (p.sends_beside) trace.name_line(places + s, 2 * s + 1, "stage " + std::to_string(s) + " sends");
+        if (p.sends_beside) trace.name_line(places + s, 2 * s + 1, detail::sends_of(p, s));
     }
     for (auto const& e : events.events) {
         bool const is_beside = p.sends_beside && e.what == staged_event::kind::send;

@@ -145,7 +145,11 @@ private:
             result["stages"].push_back({heddle::json::detail::title_of(plan_, n), program_.name(s.first),
                                         program_.name(s.end - 1), s.end - s.first, forward, backward,
                                         s.boundary.value});
-            for (auto& row : devices_of(s, data)) result["devices"].push_back(std::move(row));
+            for (auto& row : devices_of(s, data)) {
+                if (plan_.rounds() > 1) // they have other rows
+                    row["numbers"] = row["numbers"].get<std::string>() + ", stage " + std::to_string(n);
+                result["devices"].push_back(std::move(row));
+            }
             for (auto const& [list, rows] :
                  {std::pair{"parameters", data.parameters()}, std::pair{"operators", data.operators()}})
                 for (auto row : rows) {
@@ -198,7 +202,7 @@ private:
         std::size_t const places = plan_.places();
         for (std::size_t s = 0; s < places; ++s) {
             own.push_back({{"name", heddle::json::detail::title_of(plan_, s, true)}, {"events", json::array()}});
-            sent.push_back({{"name", "stage " + std::to_string(s) + " sends"}, {"events", json::array()}});
+            sent.push_back({{"name", heddle::json::detail::sends_of(plan_, s)}, {"events", json::array()}});
         }
         std::map<std::pair<std::string, std::string>, std::size_t> known;
         std::size_t const shown = std::min(t.events.size(), most_events);

@@ -130,6 +130,12 @@ private:
     return title;
 }
 
+/// What the line is called on which its devices send.
+[[nodiscard]] inline std::string sends_of(staged_plan const& p, std::size_t s) {
+    auto const title = title_of(p, s, true);
+    return title.substr(0, title.find(':')) + (p.rounds() > 1 ? " send" : " sends");
+}
+
 /// What an event is called; in rounds with the number of its stage.
 [[nodiscard]] inline std::string label_of(staged_plan const& p, staged_event const& e) {
     using kind = staged_event::kind;
