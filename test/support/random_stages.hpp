@@ -77,6 +77,7 @@ struct stage_ranks {
 [[nodiscard]] inline std::optional<staged_plan> random_stages(program const& p, std::size_t most_ranks,
                                                               random_source& random, std::size_t rounds = 1) try {
     staged_plan made;
+    if (rounds > 1 && most_ranks < 2) return std::nullopt;
     auto const places = random.between(rounds > 1 ? 2 : 1, std::min(3, static_cast<int>(most_ranks)));
     made.status = search::status::feasible;
     made.micro_batches = 1;

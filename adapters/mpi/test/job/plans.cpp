@@ -74,6 +74,7 @@ TEST_CASE("so do random stages, each on processes of its own") {
 
 TEST_CASE("so do stages that pass the processes in rounds") {
     auto& world = test::world();
+    if (world.size() == 1) return; // a round has two stages at least
     eigen_kernels<double> const backend;
     int run = 0;
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
