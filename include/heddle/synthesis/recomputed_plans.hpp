@@ -76,6 +76,7 @@ HEDDLE_INLINE void take_regions(plan& p, indexed_program const& of) {
 /// Takes from a plan what is known of those that were searched with it.
 HEDDLE_INLINE void forget_others(plan& p) {
     p.status = search::status::feasible;
+    p.which_limit = search::limit_kind::none;
     p.lower_bound = 0;
     p.global_lower_bound.reset();
     p.trajectory.clear();
