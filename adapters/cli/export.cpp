@@ -44,7 +44,7 @@ namespace {
 using ordered_json = nlohmann::ordered_json;
 
 /// Says why a framework cannot express a plan.
-[[noreturn]] void refuse(std::string why) { throw inexpressible(std::move(why)); }
+[[noreturn]] void refuse(std::string const& why) { throw inexpressible(why); }
 
 using parameters_by_stage = std::vector<std::vector<plan_tensor>>;
 

@@ -165,6 +165,20 @@ struct staged_cost {
 /// Takes over what `evaluate` says. Returns whether it fits.
 bool price(staged_plan& p, cluster const& c);
 
+namespace detail {
+
+/// Returns what each stage does for a micro-batch and for all of them, as `run_stages` takes it.
+[[nodiscard]] std::vector<stage_times> times_of_stages(staged_plan const& p, cluster const& c, staged_cost const& cost);
+
+/// The seconds that devices take for a micro-batch in all of their stages: their own work, what passes at both ends,
+/// and what is the longest of these if devices compute while they send.
+struct place_times {
+    seconds own, before, after, pace;
+};
+[[nodiscard]] std::vector<place_times> times_of_places(staged_plan const& p, staged_cost const& cost);
+
+} // namespace detail
+
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
@@ -391,11 +405,6 @@ HEDDLE_INLINE staged_timeline run_stages(staged_plan const& p, cluster const& c,
                               p.sends_beside);
 }
 
-/// The seconds that devices take for a micro-batch in all of their stages: their own work, what passes at both ends,
-/// and what is the longest of these if devices compute while they send.
-struct place_times {
-    seconds own, before, after, pace;
-};
 HEDDLE_INLINE std::vector<place_times> times_of_places(staged_plan const& p, staged_cost const& cost) {
     std::size_t const places = p.places();
     std::vector<place_times> result(places);
