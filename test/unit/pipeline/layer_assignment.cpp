@@ -96,7 +96,7 @@ TEST_CASE("chunks make more boundaries and shorter stages") {
     CHECK(a.cuts == cuts{0, 2, 4, 6, 8});
     CHECK(a.cost->boundaries == std::vector{seconds(1), seconds(2), seconds(1)});
     CHECK(a.cost->total == seconds(5 * 6 + 24 + 4)); // (4 * 2 + 1) chunks and the boundaries
-    p.micro_batches = 5; // in two groups
+    p.micro_batches = 5;                             // in two groups
     CHECK_THROWS_AS((void)assign_layers(p, {}, one_f_one_b{2}), input_error);
 }
 
