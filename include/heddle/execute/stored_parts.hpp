@@ -89,7 +89,8 @@ HEDDLE_INLINE std::vector<stored_parts> stored_parts_of(program const& p, staged
     for (std::size_t s = 0; s < layout.stages(); ++s) {
         std::vector<stored_parts> of_stage;
         detail::add_parts(p, layout.indexed(s), layout.plan_of(s), of_stage);
-        for (auto const r : layout.ranks_of(s)) ranks[r].merge(std::move(of_stage[r - layout.ranks_of(s).front()]));
+        auto part = of_stage.begin();
+        for (auto const r : layout.ranks_of(s)) ranks[r].merge(std::move(*part++));
     }
     return ranks;
 }

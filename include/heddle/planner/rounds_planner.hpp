@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -34,15 +35,15 @@ public:
 
     /// Tells whether the plan's number of micro-batches, or the next that can pass in rounds, is expected to take less
     /// than `enough`.
-    [[nodiscard]] bool is_worth(double enough) const;
+    [[nodiscard]] bool is_worth(double enough) const { return first_.time < enough; }
     /// Calls `note` with what is found: for that number of micro-batches, and if it takes less than `enough`, for fewer
     /// and more as long as these take less.
     void search(double enough, std::function<void(staged_plan)> const& note);
 
 private:
     struct rounds_and_time {
-        std::size_t rounds;
-        double time;
+        std::size_t rounds = 1;
+        double time = std::numeric_limits<double>::infinity();
     };
     /// Returns the number of rounds with which so many micro-batches take least by what the planned stages take, and
     /// how long: as if stages took their layers' part of that, and micro-batches their part of the batch's time.
@@ -60,6 +61,8 @@ private:
     /// The numbers of micro-batches that can pass in rounds, and which of them is the plan's or the next.
     std::vector<std::int64_t> counts_;
     std::size_t from_ = 0;
+    /// What is expected of that one, if there is one.
+    rounds_and_time first_;
 };
 
 } // namespace heddle::detail
@@ -82,6 +85,7 @@ HEDDLE_INLINE rounds_planner::rounds_planner(staged_plan const& once, cluster co
         if (one_f_one_b{2}.can_run({stages_.size(), m}) && 2 * stages_.size() <= layers.size()) counts_.push_back(m);
     from_ = static_cast<std::size_t>(algorithm::lower_bound(counts_, once_.micro_batches) - counts_.begin());
     if (from_ == counts_.size() && from_ > 0) --from_;
+    if (!counts_.empty()) first_ = expected(counts_[from_]);
 }
 
 HEDDLE_INLINE double rounds_planner::expected(std::int64_t micro_batches, std::size_t rounds) const {
@@ -115,10 +119,6 @@ HEDDLE_INLINE rounds_planner::rounds_and_time rounds_planner::expected(std::int6
     return best;
 }
 
-HEDDLE_INLINE bool rounds_planner::is_worth(double enough) const {
-    return !counts_.empty() && expected(counts_[from_]).time < enough;
-}
-
 HEDDLE_INLINE staged_plan rounds_planner::plan(std::int64_t micro_batches, std::size_t rounds) {
     auto draft = *in_rounds(once_, rounds, times_);
     draft.micro_batches = micro_batches;
@@ -129,7 +129,7 @@ HEDDLE_INLINE void rounds_planner::search(double enough, std::function<void(stag
     double least = enough;
     // Returns whether so many micro-batches take less than all before; they are planned if that is expected.
     auto const is_better = [&](std::size_t n, double worth) {
-        auto const best = expected(counts_[n]);
+        auto const best = n == from_ ? first_ : expected(counts_[n]);
         if (best.time >= worth * least) return false;
         auto found = plan(counts_[n], best.rounds);
         bool const is_less = found.exists() && found.cost() < least;
@@ -137,7 +137,7 @@ HEDDLE_INLINE void rounds_planner::search(double enough, std::function<void(stag
         note(std::move(found));
         return is_less;
     };
-    if (counts_.empty() || !is_better(from_, 1)) return;
+    if (!is_worth(enough) || !is_better(from_, 1)) return;
     constexpr double others = 0.97; // whose stages were not planned
     for (auto fewer = from_; fewer > 0 && is_better(--fewer, others);) {}
     for (auto more = from_; ++more < counts_.size() && is_better(more, others);) {}
