@@ -228,6 +228,7 @@
 #include <heddle/planner/rounds_planner.hpp>
 #include <heddle/planner/stage_planner.hpp>
 #include <heddle/planner/strategies.hpp>
+#include <heddle/planner/turning_stages.hpp>
 
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/in_process.hpp>

@@ -93,6 +93,24 @@ class Train(TrainingCase):
             self.assertEqual(len(of_device), rounds)
             self.assertAlmostEqual(held, sum(of_device), delta=1)
 
+    def test_plans_whose_stages_take_turns_train_as_a_single_device_does(self):
+        plan, content = self.turns()
+        ranks = sum(len(stage["devices"]) for stage in content["pipeline"])
+        for options in (("--optimizer", "adamw", "--rate", "0.01", "--clip", "5"), ("--optimizer", "sgd", "--rate", "1e-4", "--accumulate", "2")):
+            losses = self.equals_single_device(self.train(plan, "gpt", "--check", *options, steps=20))
+            if MPIRUN:
+                in_job = self.equals_single_device(self.train(plan, "gpt", "--check", *options, ranks=ranks, steps=20))
+                for one, other in zip(losses, in_job):
+                    self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
+        cluster = self.path / "slow_links.json"
+        verified = run("verify", "--plan", plan, "--model", self.model("gpt"), "--cluster", cluster)
+        self.assertEqual(verified.returncode, 0, verified.stderr)
+        priced = json.loads(run("cost", "--plan", plan, "--cluster", cluster, "--json").stdout)
+        self.assertAlmostEqual(priced["cost"], content["cost"], delta=1e-9 * content["cost"])
+        refused = run("export", "--plan", plan, "--to", "megatron")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("take turns", refused.stderr)
+
     def test_a_mean_over_labels_that_count_is_that_of_the_batch_in_micro_batches(self):
         torch.manual_seed(1)
         module, inputs = MODELS["decoder"]()

@@ -74,6 +74,10 @@ SLOW_NETWORK = {
     "links": {"intra": {"bandwidth": 1e12, "latency": 1e-9}, "inter": {"bandwidth": 2e7, "latency": 1e-7}},
 }
 # Devices so slow that stages wait for each other's work more than for what they send.
+# Links inside machines so slow that their devices communicate as long as they compute.
+SLOW_LINKS = {**SLOW_NETWORK, "name": "slow links",
+              "device_types": [{**t, "rates": {"float32": rate}} for t, rate in zip(SLOW_NETWORK["device_types"], (1e8, 8e7))],
+              "links": {**SLOW_NETWORK["links"], "intra": {"bandwidth": 3e6, "latency": 1e-7}}}
 SLOW_DEVICES = {**SLOW_NETWORK, "device_types": [{**t, "rates": {"float32": t["rates"]["float32"] / 10}} for t in SLOW_NETWORK["device_types"]]}
 
 
@@ -124,6 +128,13 @@ class TrainingCase(CommandLine):
         plan, content = self.plan("deep", *options, out="rounds.json", cluster=self.write("slow_devices.json", SLOW_DEVICES))
         devices = [tuple(stage["devices"]) for stage in content["pipeline"]]
         self.assertGreater(len(devices), len(set(devices)))
+        return plan, content
+
+    def turns(self):
+        """A plan of stages in which two parts of each micro-batch take turns."""
+        plan, content = self.plan("gpt", "--planner", "joint", out="turns.json", cluster=self.write("slow_links.json", SLOW_LINKS))
+        self.assertGreater(len(content["pipeline"]), 1)
+        self.assertIn(2, [stage["plan"].get("schedule", {}).get("micro_batches") for stage in content["pipeline"]])
         return plan, content
 
     def train(self, plan, name, *options, ranks=None, steps=50):

@@ -9,6 +9,7 @@
 #include <heddle/plan/verify_staged.hpp>
 #include <heddle/theory/batch.hpp>
 #include <heddle/theory/micro_batch.hpp>
+#include <support/interleaved_plans.hpp>
 #include <support/random_mesh_programs.hpp>
 #include <support/random_plans.hpp>
 
@@ -54,10 +55,11 @@ struct stage_ranks {
     return {ranks, false, random.below(ranks - 1)};
 }
 
-/// Returns a random plan of a part.
+/// Returns a random plan of a part. Parts of a micro-batch take turns on a line of ranks.
 [[nodiscard]] inline plan random_stage(program_part const& part, stage_ranks const& on,
                                        training_options const& training, random_source& random) {
     auto indexed = index_program(part.program);
+    if (training.interleaves()) return interleaved(random_plan(indexed, on.count, random), indexed, training, random);
     auto const restep = [&](plan made) {
         for (auto& s : made.steps) s.step = make_step(indexed, s.instruction, training);
         made.provenance.training = training;
@@ -72,10 +74,11 @@ struct stage_ranks {
 }
 
 /// Cuts a program into one to three stages on so many ranks together at most, with micro-batches where the
-/// program can run in them; in several rounds, into two or three of each. Returns nothing where the program cannot be
-/// cut so.
+/// program can run in them; in several rounds, into two or three of each. If asked for, parts of a micro-batch take
+/// turns in some stages. Returns nothing where the program cannot be cut so.
 [[nodiscard]] inline std::optional<staged_plan> random_stages(program const& p, std::size_t most_ranks,
-                                                              random_source& random, std::size_t rounds = 1) try {
+                                                              random_source& random, std::size_t rounds = 1,
+                                                              bool takes_turns = false) try {
     staged_plan made;
     if (rounds > 1 && most_ranks < 2) return std::nullopt;
     auto const places = random.between(rounds > 1 ? 2 : 1, std::min(3, static_cast<int>(most_ranks)));
@@ -102,20 +105,26 @@ struct stage_ranks {
     if (made.is_plain()) return std::nullopt; // no more than a plan
     if (rounds > 1 && cuts.size() - 1 != static_cast<std::size_t>(places) * rounds) return std::nullopt;
     for (std::size_t s = 0; s + 1 < cuts.size(); ++s) made.stages[s].first = cuts[s], made.stages[s].end = cuts[s + 1];
-    auto const parts = parts_of(p, made);
+    auto const count = made.stages.size();
     std::vector<stage_ranks> ranks;
-    for (std::size_t n = 0; n < parts.size() / rounds; ++n) {
-        auto const left = parts.size() / rounds - n - 1;
+    for (std::size_t n = 0; n < count / rounds; ++n) {
+        auto const left = count / rounds - n - 1;
         ranks.push_back(random_ranks(most_ranks - made.device_count - left, random));
         for (std::size_t d = 0; d < ranks.back().count; ++d) made.stages[n].devices.push_back(made.device_count++);
     }
-    for (std::size_t n = ranks.size(); n < parts.size(); ++n)
-        made.stages[n].devices = made.stages[n - ranks.size()].devices;
+    for (std::size_t n = ranks.size(); n < count; ++n) made.stages[n].devices = made.stages[n - ranks.size()].devices;
+    auto const is_line = [](stage_ranks const& r) { return !r.is_mesh && !r.pair; };
+    bool const in_all = takes_turns && random.chance(0.3);
+    for (std::size_t n = 0; n < count && takes_turns; ++n)
+        if (is_line(ranks[n % ranks.size()]) && (in_all || random.chance(0.6)))
+            made.stages[n].plan.provenance.training.micro_batches = in_all ? 2 : random.between(2, 3);
+    auto const parts = parts_of(p, made);
     for (std::size_t n = 0; n < parts.size(); ++n) {
         auto const in_flight = static_cast<int>(made.schedule().in_flight(n, made.shape()));
         auto& stage = made.stages[n];
-        stage.plan = random_stage(parts[n], ranks[n % ranks.size()],
-                                  {.accumulated = made.micro_batches, .in_flight = in_flight}, random);
+        stage.plan = random_stage(
+            parts[n], ranks[n % ranks.size()],
+            {.micro_batches = stage.turns(), .accumulated = made.micro_batches, .in_flight = in_flight}, random);
         // What enters is read once, in one form, which a random walk does not know.
         std::set<tensor_id> read;
         for (auto const& s : stage.plan.steps)

@@ -53,6 +53,9 @@ struct forward_duplex {
 /// slot of their micro-batch, and the network has nothing else then; so its time adds to the slots and to the network
 /// alike, whatever runs beside. All devices have done what comes before: c is a sum of maxima over the devices.
 ///
+/// In a stage of a pipeline the passes do not meet, so nothing runs beside a direction's last computation, and
+/// gradients are reduced when all micro-batches are through, beside nothing.
+///
 /// Without p and u, and with one class, this is `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, and the
 /// total is a + c + b.
 class duplex {
@@ -76,14 +79,15 @@ public:
     struct label {
         side forward, backward;
         per_class update;
-        /// The seconds of what kernels wait for, of all micro-batches; what follows the update.
+        /// The seconds of what kernels wait for, of all micro-batches; what follows the passes or the update.
         double waits = 0, refresh = 0;
         /// Tells whether the open stage has computed something.
         bool computes = false;
     };
 
     duplex(std::size_t class_count, training_options const& training)
-        : class_count_(class_count), count_(training.micro_batches), turn_(training.turn.value) {}
+        : class_count_(class_count), count_(training.micro_batches), turn_(training.turn.value),
+          is_in_pipeline_(training.accumulated > 1) {}
 
     [[nodiscard]] label initial() const;
 
@@ -140,6 +144,7 @@ private:
     std::size_t class_count_;
     int count_;
     double turn_;
+    bool is_in_pipeline_;
 };
 static_assert(staged_accumulator<duplex>);
 
@@ -180,7 +185,7 @@ HEDDLE_INLINE void duplex::extend(label& l, step_cost const& s) const {
         l.forward.transfer += s.forward_transfer;
         l.backward.transfer += s.backward_transfer;
     }
-    l.backward.patient += s.deferred;
+    (is_in_pipeline_ ? l.refresh : l.backward.patient) += s.deferred;
     l.refresh += s.refresh;
     for (std::size_t k = 0; k < class_count_; ++k) {
         l.forward.work[k] += part * s.forward[k];
@@ -194,6 +199,7 @@ HEDDLE_INLINE double duplex::total(label const& l) const {
     double turn = 0;
     for (std::size_t k = 0; k < class_count_; ++k) turn = std::max(turn, l.forward.work[k] + l.backward.work[k]);
     turn = std::max(l.forward.awaited + turn + l.backward.awaited, l.backward.again + l.backward.computation());
+    if (is_in_pipeline_) turn = l.forward.computation() + l.backward.again + l.backward.computation();
     label end = l;
     close(end);
     return end.forward.slots + turn + end.backward.slots + l.waits + algorithm::max(l.update) + l.refresh;

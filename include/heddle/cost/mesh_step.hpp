@@ -104,7 +104,7 @@ HEDDLE_INLINE step_work mesh_step::made() {
     for_each_transfer(s_, [&](transfer& t) { t.lines = lines; });
     run_again(p_, i_.axes[0], options_, s_);
     if (options_.interleaves()) interleave(p_, i_.axes[0], options_.micro_batches, part, s_);
-    else if (!is_for_use) accumulate(p_, i_.axes[0], options_, part, s_);
+    if (!is_for_use) accumulate(p_, i_.axes[0], options_, part, s_);
     return std::move(s_);
 }
 

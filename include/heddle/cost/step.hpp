@@ -82,8 +82,8 @@ struct training_options {
     /// The batch is run in this many parts that take turns, one communicating while another computes (HiDup); the
     /// program is then that of one part. With one part nothing interleaves.
     int micro_batches = 1;
-    /// The program is that of one of so many micro-batches between two updates, as in a stage of a pipeline. A
-    /// micro-batch costs its part of the reduction of gradients and of the update.
+    /// The program, or what takes turns together, is one of so many micro-batches between two updates, as in a stage of
+    /// a pipeline. A micro-batch costs its part of the reduction of gradients and of the update.
     int accumulated = 1;
     /// So many of them hold activations at one time.
     int in_flight = 1;
@@ -92,8 +92,8 @@ struct training_options {
     /// An accumulator of the user's own, if it has a name.
     named_accumulator accumulator{};
     [[nodiscard]] bool interleaves() const { return micro_batches > 1; }
-    /// Returns of how many micro-batches activations are held.
-    [[nodiscard]] int held() const { return interleaves() ? micro_batches : in_flight; }
+    /// Returns of how many programs activations are held.
+    [[nodiscard]] int held() const { return micro_batches * in_flight; }
     /// Tells whether a region is made again. The last one is still there if one micro-batch is in flight.
     [[nodiscard]] bool runs_again(region_number region) const { return region > 0 || (region == 0 && in_flight > 1); }
     [[nodiscard]] gradient_reduction reduction() const { return {bucket, 1.0 / accumulated}; }
@@ -477,11 +477,11 @@ HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, tr
                               double part, step_work& s) {
     auto const* const change = i.change();
     if (!change || !p.tensors[change->tensor].is_parameter()) {
-        if (s.region == no_region) s.saved = static_cast<double>(options.held()) * s.saved;
+        if (s.region == no_region) s.saved = static_cast<double>(options.in_flight) * s.saved;
         if (i.is<instruction::read>() && p.tensors[change->tensor].info.role == tensor_role::input)
             s.stored = static_cast<double>(options.in_flight) * s.stored;
         for (auto const& factor : s.deferred_transfers)
-            if (s.region == no_region) s.saved.split += (options.accumulated - options.held()) * factor.size;
+            if (s.region == no_region) s.saved.split += (options.accumulated - options.in_flight) * factor.size;
             else s.stored.split += options.accumulated * factor.size;
         return;
     }
@@ -503,7 +503,8 @@ HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, tr
         return algorithm::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == change->tensor; });
     });
     if (is_gathered && !is_saved) s.stored += had;
-    if (tensor.has_cotangent && (is_read || is_reduced)) s.update += (3.0 * (options.accumulated - 1)) * had;
+    if (tensor.has_cotangent && (is_read || is_reduced))
+        s.update += (3.0 * options.micro_batches * (options.accumulated - 1)) * had;
 }
 
 HEDDLE_INLINE void run_again(indexed_program const& p, instruction const& i, training_options const& options,
@@ -543,7 +544,7 @@ HEDDLE_INLINE step_work make_step(indexed_program const& p, instruction const& i
     if (!p.is_split_inside) detail::leave_groups(s);
     detail::run_again(p, i, options, s);
     if (options.interleaves()) detail::interleave(p, i, options.micro_batches, 1, s);
-    else detail::accumulate(p, i, options, 1, s);
+    detail::accumulate(p, i, options, 1, s);
     return s;
 }
 

@@ -352,9 +352,9 @@ private:
         if constexpr (!Stage::is_alone) {
             if (auto const* const i = std::get_if<detail::receive_value>(&s))
                 values(i->tensor).set(i->tensor, i->form,
-                                      stage_->received(now_->here, i->tensor, i->form, Stage::way::values));
+                                      stage_->received(now_->here, number_, i->tensor, i->form, Stage::way::values));
             if (auto const* const i = std::get_if<detail::send_value>(&s))
-                stage_->send(now_->here, i->tensor, i->form, value(i->tensor, i->form), Stage::way::values);
+                stage_->send(now_->here, number_, i->tensor, i->form, value(i->tensor, i->form), Stage::way::values);
         }
     }
     void forward(plan_step const& s) {
@@ -439,13 +439,13 @@ private:
             if (auto const* const i = std::get_if<detail::receive_value>(&s);
                 i && common_.of.has_cotangent(i->tensor)) {
                 auto cotangent = cotangents(i->tensor).take(i->tensor, i->form);
-                stage_->send(now_->here, i->tensor, i->form,
+                stage_->send(now_->here, number_, i->tensor, i->form,
                              cotangent ? std::move(cotangent->get()) : now_->here.zeros(i->tensor, i->form),
                              Stage::way::cotangents);
             }
             if (auto const* const i = std::get_if<detail::send_value>(&s); i && common_.of.has_cotangent(i->tensor))
                 accumulate(i->tensor, i->form,
-                           stage_->received(now_->here, i->tensor, i->form, Stage::way::cotangents));
+                           stage_->received(now_->here, number_, i->tensor, i->form, Stage::way::cotangents));
         }
     }
     void backward(std::size_t n, plan_step const& s) {

@@ -52,10 +52,10 @@ public:
             builder_->compare_gradients(mine.gradients, rank.place(gradients_));
             auto const stages = layout_.stages_of(world.rank());
             for (std::size_t round = 0; round < stages.size(); ++round) {
-                auto const in_flight = plan_.stages[stages[round]].plan.provenance.training.in_flight;
-                if (auto const held = rank.most_in_flight(round); held > in_flight)
+                auto const said = plan_.stages[stages[round]].plan.provenance.training.held();
+                if (auto const held = rank.most_in_flight(round); held > said)
                     builder_->fail("stage " + std::to_string(stages[round]) + " holds " + std::to_string(held) +
-                                   " micro-batches, its plan says " + std::to_string(in_flight));
+                                   " micro-batches, its plan says " + std::to_string(said));
             }
         });
     }

@@ -43,9 +43,9 @@ namespace detail {
 void copy_ways(step_work const& from, step_work& to);
 
 /// Returns a plan of `p` with these cuts for a program that differs from `p` in extents alone; nothing if it differs in
-/// structure. Predictions are left out.
-[[nodiscard]] std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what,
-                                                  std::vector<atom_class> cuts);
+/// structure. Both are as devices see them. Predictions are left out.
+[[nodiscard]] std::optional<plan> plan_of_smaller(indexed_program const& p, indexed_program const& small,
+                                                  plan const& what, std::vector<atom_class> cuts);
 
 /// Returns, for micro-batches that take turns, what these cuts of one of them require of the whole batch: `count` times
 /// the extent of everything of which each has a part, and more than one place of it for each. Returns nothing if a
@@ -116,11 +116,10 @@ HEDDLE_INLINE void copy_ways(step_work const& from, step_work& to) {
     });
 }
 
-HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what,
-                                                  std::vector<atom_class> cuts) {
-    auto const after = index_for(small, what);
-    if (!have_equal_structure(p, after)) return {};
-    plan made = blank_plan(after);
+HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, indexed_program const& small,
+                                                  plan const& what, std::vector<atom_class> cuts) {
+    if (!have_equal_structure(p, small)) return {};
+    plan made = blank_plan(small);
     made.provenance = what.provenance;
     made.devices = what.devices;
     made.ratios = what.ratios;
@@ -130,10 +129,10 @@ HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, prog
     made.inner_ratios = what.inner_ratios;
     for (auto const& s : what.steps) {
         made.steps.push_back(s);
-        made.steps.back().step = make_step(after, s.on_mesh(), what.mesh(), what.provenance.training);
+        made.steps.back().step = make_step(small, s.on_mesh(), what.mesh(), what.provenance.training);
         copy_ways(s.step, made.steps.back().step);
     }
-    if (!verify(after, made)) return {};
+    if (!verify(small, made)) return {};
     return made;
 }
 
@@ -165,7 +164,7 @@ HEDDLE_INLINE std::optional<planned_program> shrink_to(program const& p, indexed
     if (!kept) return {};
     try {
         auto small = p.resized(size_ties(p, *kept).small_extents());
-        auto made = plan_of_smaller(indexed, small, what, std::move(cuts));
+        auto made = plan_of_smaller(indexed, index_for(small, what), what, std::move(cuts));
         if (!made) return {};
         return planned_program{std::move(small), *std::move(made)};
     } catch (input_error const&) { return {}; } // extents that rules do not agree about

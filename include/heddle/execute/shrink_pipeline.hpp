@@ -84,7 +84,7 @@ HEDDLE_INLINE pipelined_program shrink(program const& p, pipeline_plan const& wh
         result.program = p.resized(detail::size_ties(p, all).small_extents());
     } catch (input_error const&) { return {p, what}; } // extents that rules do not agree about
     for (auto& [devices, group] : plan.groups) {
-        auto made = detail::plan_of_smaller(indexed, result.program, group, group.cuts);
+        auto made = detail::plan_of_smaller(indexed, index_for(result.program, group), group, group.cuts);
         if (!made) return {p, what};
         group = *std::move(made);
     }

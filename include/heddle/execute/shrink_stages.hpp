@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,9 +29,9 @@ struct staged_program {
     bool has_planned_counts = true;
 };
 
-/// Scales dimensions down as `shrink` of a plan does, for all stages at once, and keeps the stages. If there are more
-/// micro-batches than stages, one more than stages remain, or three of single samples: each stage then has as many in
-/// flight as planned. In rounds, two groups remain.
+/// Scales dimensions down as `shrink` of a plan does, for all stages at once, and keeps the stages, and how many parts
+/// of a micro-batch take turns in each. If there are more micro-batches than stages, one more than stages remain, or
+/// three of single samples: each stage then has as many in flight as planned. In rounds, two groups remain.
 ///
 /// The plan's predictions are left out, as they are for the large program.
 /// *Precondition:* `verify(p, what)`. `verify` accepts the result; if nothing can be shrunk, the result equals the
@@ -55,8 +56,15 @@ private:
     /// A dimension that is cut in a factor which it has not in the whole program stays as it is.
     [[nodiscard]] std::vector<atom_class> in_whole(std::vector<std::vector<atom_class>> const& cuts,
                                                    int micro_batches) const;
+    /// Returns the least number of parts into which a micro-batch is divided as all stages need it.
+    [[nodiscard]] extent turns() const {
+        extent all = 1;
+        for (auto const& s : plan_.stages) all = std::lcm(all, extent{s.turns()});
+        return all;
+    }
     [[nodiscard]] bool has_single_samples() const {
-        return plan_.micro_batches > 1 && batch_size_of(whole_) == plan_.micro_batches;
+        auto const parts = plan_.micro_batches * turns();
+        return parts > 1 && batch_size_of(whole_) == parts;
     }
 
     program const& program_;
@@ -83,10 +91,11 @@ HEDDLE_INLINE stages_to_shrink::stages_to_shrink(program const& p, staged_plan c
 HEDDLE_INLINE std::vector<atom_class> stages_to_shrink::in_whole(std::vector<std::vector<atom_class>> const& cuts,
                                                                  int micro_batches) const {
     std::vector<atom_class> result;
-    // A micro-batch of a single sample stays one.
-    if (plan_.micro_batches > 1)
-        result.push_back({extent{micro_batches} * (has_single_samples() ? 1 : 2), batch_of_inputs(whole_), {}});
+    // A part of a single sample stays one.
+    if (auto const parts = micro_batches * turns(); parts > 1)
+        result.push_back({parts * (has_single_samples() ? 1 : 2), batch_of_inputs(whole_), {}});
     for (std::size_t s = 0; s < parts_.size(); ++s) {
+        extent const taking_turns = plan_.stages[s].turns();
         auto const part = index_program(parts_[s].program);
         for (auto const& cut : cuts[s])
             for (auto const& m : cut.members) {
@@ -99,12 +108,12 @@ HEDDLE_INLINE std::vector<atom_class> stages_to_shrink::in_whole(std::vector<std
                     result.push_back({atoms, {{t, static_cast<factor_number>(f)}}, {}});
                 };
                 auto const found = algorithm::find_if(factors, [&](factor f) { // of which a micro-batch may have a part
-                    if (f.extent != of_part.extent) f.extent /= plan_.micro_batches;
+                    if (f.extent != of_part.extent) f.extent /= plan_.micro_batches * taking_turns;
                     return is_same_place(f, of_part);
                 });
                 if (found != factors.end())
                     add(static_cast<std::size_t>(found - factors.begin()),
-                        cut.atoms * (found->extent != of_part.extent ? micro_batches : 1));
+                        cut.atoms * (found->extent != of_part.extent ? micro_batches * taking_turns : 1));
                 for (std::size_t f = 0; f < factors.size() && found == factors.end(); ++f)
                     if (factors[f].dimension == of_part.dimension) add(f, factors[f].extent);
             }
@@ -122,7 +131,10 @@ HEDDLE_INLINE std::optional<staged_program> stages_to_shrink::to(std::vector<std
     int const wanted = std::max(has_single_samples() ? fewest : 2, places + 1);
     made.micro_batches =
         plan_.rounds() == 1 ? std::min(plan_.micro_batches, wanted) : std::min(plan_.micro_batches, 2 * places);
-    for (auto const& s : plan_.stages) made.stages.push_back({s.first, s.end, s.devices, {}, {}});
+    for (auto const& s : plan_.stages) {
+        made.stages.push_back({s.first, s.end, s.devices, {}, {}});
+        made.stages.back().plan.provenance = s.plan.provenance;
+    }
     try {
         auto small = program_.resized(size_ties(program_, in_whole(cuts, made.micro_batches)).small_extents());
         auto const parts = parts_of(small, made);
@@ -131,8 +143,8 @@ HEDDLE_INLINE std::optional<staged_program> stages_to_shrink::to(std::vector<std
             auto& training = what.provenance.training;
             training.accumulated = made.micro_batches;
             training.in_flight = static_cast<int>(made.schedule().in_flight(s, made.shape()));
-            auto smaller =
-                plan_of_smaller(index_for(parts_[s].program, what), parts[s].program, what, std::move(cuts[s]));
+            auto smaller = plan_of_smaller(index_part_for(parts_[s].program, what),
+                                           index_part_for(parts[s].program, what), what, std::move(cuts[s]));
             if (!smaller) return {};
             made.stages[s].plan = *std::move(smaller);
         }
@@ -188,9 +200,9 @@ HEDDLE_INLINE execution_size size_of_execution(program const& p, staged_plan con
     auto const parts = parts_of(p, what);
     for (std::size_t s = 0; s < parts.size(); ++s) {
         auto const& plan = what.stages[s].plan;
-        auto const one = size_of_execution(index_for(parts[s].program, plan), plan);
-        stages.memory += one.memory * plan.provenance.training.in_flight;
-        stages.work += one.work * what.micro_batches;
+        auto const one = size_of_execution(index_part_for(parts[s].program, plan), plan);
+        stages.memory += one.memory * plan.provenance.training.held();
+        stages.work += one.work * (what.micro_batches * what.stages[s].turns());
     }
     return {std::max(single, stages.memory), stages.work};
 }

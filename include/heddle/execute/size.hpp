@@ -18,6 +18,8 @@ namespace heddle {
 /// Returns a program as the devices of a plan see it: in its segments; split inside, if they are groups; as one of the
 /// micro-batches that take turns.
 [[nodiscard]] indexed_program index_for(program const& p, plan const& what);
+/// As above, if the program is one of those micro-batches already, as `parts_of` has the programs of stages.
+[[nodiscard]] indexed_program index_part_for(program const& p, plan const& what);
 
 /// What running a program and then a plan of it takes, without what kernels use beside tensors.
 struct execution_size {
@@ -46,8 +48,11 @@ HEDDLE_INLINE std::size_t ranks_of(plan const& p) {
 }
 
 HEDDLE_INLINE indexed_program index_for(program const& p, plan const& what) {
-    if (what.provenance.training.interleaves())
-        return index_program(micro_batch_of(p, what.provenance.training.micro_batches), what.segments);
+    int const turns = what.provenance.training.micro_batches;
+    return turns > 1 ? index_part_for(micro_batch_of(p, turns), what) : index_part_for(p, what);
+}
+
+HEDDLE_INLINE indexed_program index_part_for(program const& p, plan const& what) {
     auto indexed = index_program(p, what.segments);
     if (what.has_groups()) split_inside(indexed);
     auto next = what.tensors.begin();

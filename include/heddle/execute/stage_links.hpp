@@ -29,9 +29,9 @@ struct common_part {
     /// The ranges of each dimension of what this rank holds; empty if it is all of it.
     std::vector<std::vector<place_range>> ranges{};
 };
-/// What passes between this rank and others, by tensor. Messages of two ranks follow each other in the order of
-/// tensors.
-using common_parts = std::map<tensor_id, std::vector<common_part>>;
+/// What passes between this rank and others, by tensor and, of the parts of a micro-batch that take turns here, by the
+/// number of the part. Messages of two ranks follow each other in this order.
+using common_parts = std::map<std::pair<tensor_id, std::size_t>, std::vector<common_part>>;
 
 /// A rank's ties to the ranks of other stages and of other copies of its stage.
 struct stage_links {
@@ -45,6 +45,8 @@ struct stage_links {
     [[nodiscard]] passing& of(way w) { return passings[static_cast<std::size_t>(w)]; }
 
     std::array<passing, 2> passings;
+    /// How many parts of a micro-batch take turns in its stage.
+    std::size_t turns = 1;
     /// The ranks that hold the same part of its stage, one of each copy; this rank is among them.
     std::vector<std::size_t> copies;
     /// Of each trained parameter that several stages use: all ranks of these stages.
@@ -173,8 +175,8 @@ HEDDLE_INLINE stage_links links_of(indexed_program const& p, pipeline_layout con
             auto const sender = layout.rank({from, at.copy, s}), receiver = layout.rank({to, at.copy, r});
             for (auto t : crossing) {
                 if (w == way::cotangents && !p.tensors[t].has_cotangent) continue;
-                if (sender == rank) links.of(w).sent[t].push_back({receiver});
-                if (receiver == rank) links.of(w).received[t].push_back({sender});
+                if (sender == rank) links.of(w).sent[{t, 0}].push_back({receiver});
+                if (receiver == rank) links.of(w).received[{t, 0}].push_back({sender});
             }
         });
     };

@@ -100,13 +100,14 @@ public:
     [[nodiscard]] bytes activations() const { return sent_bytes_[0]; }
     [[nodiscard]] bytes cotangents() const { return sent_bytes_[1]; }
 
-    /// Sends a tensor that is held in this form, or its cotangent in the dual form, to the stages that use it or made
-    /// it.
-    void send(tensors& here, tensor_id t, product_form const& f, detail::held<Tensor> mine, way w) {
+    /// Sends a tensor of a micro-batch that is held in this form, or its cotangent in the dual form, to the stages that
+    /// use it or made it.
+    void send(tensors& here, std::size_t micro_batch, tensor_id t, product_form const& f, detail::held<Tensor> mine,
+              way w) {
         mine = here.collected(t, f, std::move(mine));
         if (!here.inside.is_first()) return;
         if (w == way::cotangents) mine = std::move(here.gradient(t, f, f, std::move(mine), uneven::padded).get());
-        auto const found = links_.of(w).sent.find(t);
+        auto const found = links_.of(w).sent.find({t, micro_batch % links_.turns});
         if (found == links_.of(w).sent.end()) return;
         for (auto const& part : found->second) {
             auto const sent = part.ranges.empty() ? mine : detail::held(detail::elements_in(*mine, part.ranges));
@@ -116,10 +117,11 @@ public:
         }
     }
     /// Receives what other stages send of it.
-    [[nodiscard]] arriving_tensor received(tensors& here, tensor_id t, product_form const& f, way w) {
+    [[nodiscard]] arriving_tensor received(tensors& here, std::size_t micro_batch, tensor_id t, product_form const& f,
+                                           way w) {
         auto const shape = here.layout.held_shape(t, f);
-        auto all =
-            here.inside.is_first() ? parts_received(shape, t, w) : arriving_tensor(detail::held<Tensor>(Tensor(shape)));
+        auto all = here.inside.is_first() ? parts_received(shape, {t, micro_batch % links_.turns}, w)
+                                          : arriving_tensor(detail::held<Tensor>(Tensor(shape)));
         // Of copies whose cotangents are summands, the first has all of it.
         bool counts = true;
         for (axis_number a = 0; a < f.size() && w == way::cotangents; ++a)
@@ -174,13 +176,13 @@ private:
     using messages = starter<scalar, World>;
 
     /// Receives a tensor of this shape, part by part, or the sum of what several stages send.
-    [[nodiscard]] arriving_tensor parts_received(tensor_shape const& shape, tensor_id t, way w) {
+    [[nodiscard]] arriving_tensor parts_received(tensor_shape const& shape, common_parts::key_type const& what, way w) {
         struct message {
             Tensor data;
             request started;
             std::vector<std::vector<place_range>> const* ranges;
         };
-        auto const found = links_.of(w).received.find(t);
+        auto const found = links_.of(w).received.find(what);
         if (found == links_.of(w).received.end()) return detail::held<Tensor>(Tensor(shape));
         auto const parts = std::make_shared<std::vector<message>>();
         parts->reserve(found->second.size());
@@ -206,7 +208,7 @@ private:
     void meet() {
         auto const ranks_of = [](common_parts const& all) {
             std::set<std::size_t> ranks;
-            for (auto const& [t, parts] : all)
+            for (auto const& [what, parts] : all)
                 for (auto const& part : parts) ranks.insert(part.rank);
             return ranks;
         };

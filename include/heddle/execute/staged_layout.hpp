@@ -34,11 +34,11 @@ namespace heddle {
 /// and the number that it has by its first one. A value goes from the stage that makes it to
 /// each stage that uses it, and cotangents go back the same way; what a device has to get of them, one device sends
 /// that has it. In a device group that is the first, which gives the others their parts. Micro-batches pass one
-/// forward, one backward.
+/// forward, one backward. Where parts of one take turns, each part has messages of its own.
 class staged_layout {
 public:
-    /// *Precondition:* `verify(p, what)`. *Throws* `input_error` if the batch is in pieces that micro-batches would
-    /// divide.
+    /// *Precondition:* `verify(p, what)`. *Throws* `input_error` if the batch is in pieces that micro-batches, or parts
+    /// of them that take turns, would divide.
     staged_layout(program const& p, staged_plan const& what);
 
     [[nodiscard]] std::size_t stages() const { return stages_.size(); }
@@ -52,7 +52,8 @@ public:
     }
     /// Returns a stage's plan; its tensors and operators are numbered as the program's.
     [[nodiscard]] plan const& plan_of(std::size_t stage) const { return stages_[stage].plan; }
-    /// Returns a micro-batch of the program, of which the tensors and operators of a stage can be cut as its plan does.
+    /// Returns the program of a micro-batch, or of a part of one that takes turns, of which the tensors and operators
+    /// of a stage can be cut as its plan does.
     [[nodiscard]] indexed_program const& indexed(std::size_t stage) const { return stages_[stage].indexed; }
     /// Returns what the ranks of a stage do. It refers to this object.
     [[nodiscard]] detail::rank_program program_of(std::size_t stage) const;
@@ -67,13 +68,22 @@ private:
         indexed_program indexed;
         forms enters, leaves;
         bool has_loss = false;
+        [[nodiscard]] std::size_t turns() const {
+            return static_cast<std::size_t>(plan.provenance.training.micro_batches);
+        }
     };
     using parts = std::vector<std::optional<tensor_part>>;
 
     /// Takes a stage's plan over into the numbers of the whole program.
     void take(plan const& what, program_part const& part, placed_stage& into) const;
-    /// Returns what each rank of a stage sends or gets of a tensor that is held in this form.
-    [[nodiscard]] parts parts_in(std::size_t stage, tensor_id t, product_form const& f) const;
+    /// Returns what each rank of a stage sends or gets of a tensor that is held in this form, for each of the parts of
+    /// a micro-batch that take turns: which part of the first micro-batch, as a part of the whole batch.
+    [[nodiscard]] std::vector<parts> parts_in(std::size_t stage, tensor_id t, product_form const& f) const;
+    /// Tells whether what a stage has of a tensor when one part takes its turn comes from what another had when one
+    /// of its own did, if it is in all parts of the batch, or each part has a summand. Every part gets what is whole
+    /// once, and each summand goes to one part.
+    [[nodiscard]] bool comes_from(tensor_id t, std::size_t part, std::size_t of, std::size_t from,
+                                  std::size_t of_from) const;
     [[nodiscard]] bool reads(std::size_t stage, tensor_id t) const;
     /// Returns the number of a rank's devices among those of a round.
     [[nodiscard]] std::size_t place_of(std::size_t rank) const {
@@ -107,17 +117,19 @@ HEDDLE_INLINE staged_layout::staged_layout(program const& p, staged_plan const& 
       schedule_(what.schedule()), shape_(what.shape()) {
     auto const all = parts_of(p, what);
     auto micro = whole_;
-    if (micro_batches_ > 1) {
-        auto const samples = batch_size_of(whole_);
-        micro = index_program(with_part_of_batch(p, samples / what.micro_batches));
+    split_ = detail::undivided_batch(whole_);
+    if (algorithm::any_of(what.stages, [&](auto const& s) { return what.micro_batches * s.turns() > 1; }))
         split_ = find_batch_split(whole_, batch_of_inputs(whole_));
-        if (split_.places % what.micro_batches != 0)
-            throw input_error("micro-batches", std::to_string(what.micro_batches) +
-                                                   ", expected a number that divides the " +
-                                                   std::to_string(split_.places) + " pieces of the batch");
-    }
+    extent of = 1;
     for (std::size_t s = 0; s < all.size(); ++s) {
         auto& here = stages_.emplace_back();
+        if (extent const count = extent{what.micro_batches} * what.stages[s].turns(); count != of) {
+            if (split_.places % count != 0)
+                throw input_error("micro-batches", std::to_string(count) + ", expected a number that divides the " +
+                                                       std::to_string(split_.places) + " pieces of the batch");
+            micro = index_program(with_part_of_batch(p, batch_size_of(whole_) / count));
+            of = count;
+        }
         here.indexed = micro;
         take(what.stages[s].plan, all[s], here);
         if (s < shape_.devices) first_rank_.push_back(first_rank_.back() + heddle::ranks_of(here.plan));
@@ -143,7 +155,7 @@ HEDDLE_INLINE bool staged_layout::reads(std::size_t stage, tensor_id t) const {
 }
 
 HEDDLE_INLINE void staged_layout::take(plan const& what, program_part const& part, placed_stage& into) const {
-    auto const mine = index_for(part.program, what);
+    auto const mine = index_part_for(part.program, what);
     for (tensor_id t = 0; t < part.tensors.size(); ++t) {
         auto& to = into.indexed.tensors[part.tensors[t]];
         to.factors = mine.tensors[t].factors;
@@ -165,7 +177,15 @@ HEDDLE_INLINE void staged_layout::take(plan const& what, program_part const& par
     into.plan.segments.clear();
     into.plan.steps.clear();
     auto const is_own = [&](tensor_id t) { return t < part.tensors.size(); }; // and stands for nothing that leaves
-    for (auto s : what.steps) {
+    into.plan.stages.clear();
+    auto stage = what.stages.begin();
+    for (std::size_t n = 0; n < what.steps.size(); ++n) {
+        if (stage != what.stages.end() && *stage == n) { // begins with the next step that is kept
+            auto& begins = into.plan.stages;
+            if (begins.empty() || begins.back() < into.plan.steps.size()) begins.push_back(into.plan.steps.size());
+            ++stage;
+        }
+        auto s = what.steps[n];
         auto const each_axis = [&](auto&& renumber) {
             renumber(s.instruction);
             for (auto& i : s.inside) renumber(i);
@@ -190,6 +210,7 @@ HEDDLE_INLINE void staged_layout::take(plan const& what, program_part const& par
         }
         into.plan.steps.push_back(std::move(s));
     }
+    std::erase(into.plan.stages, into.plan.steps.size());
     for (auto& cut : into.plan.cuts) {
         std::erase_if(cut.members, [&](cut_factor const& f) { return !is_own(f.tensor); });
         for (auto& f : cut.members) f.tensor = part.tensors[f.tensor];
@@ -200,14 +221,15 @@ HEDDLE_INLINE detail::rank_program staged_layout::program_of(std::size_t number)
     auto const& here = stages_[number];
     auto const& p = here.indexed;
     detail::rank_program result;
+    auto const taking_turns = here.turns();
     result.layout = &here.plan;
-    result.parts = micro_batches_;
-    if (micro_batches_ > 1) result.whole = whole_, result.split = split_;
+    result.parts = micro_batches_ * taking_turns;
+    if (result.parts > 1) result.whole = whole_, result.split = split_;
     else result.split = detail::undivided_batch(p);
-    extent const each = result.split.places / static_cast<extent>(micro_batches_);
-    for (std::size_t m = 0; m < micro_batches_; ++m) result.places.push_back({static_cast<extent>(m) * each, each});
+    extent const each = result.split.places / static_cast<extent>(result.parts);
+    for (std::size_t n = 0; n < result.parts; ++n) result.places.push_back({static_cast<extent>(n) * each, each});
     for (auto const& t : p.tensors)
-        result.is_common.push_back(t.is_parameter() || (micro_batches_ == 1 && t.is_read_once()));
+        result.is_common.push_back(t.is_parameter() || (result.parts == 1 && t.is_read_once()));
 
     // What enters comes first and what leaves goes last, so that messages are in the same order at both ends.
     auto& steps = result.steps;
@@ -231,62 +253,103 @@ HEDDLE_INLINE detail::rank_program staged_layout::program_of(std::size_t number)
     for (auto const& [t, f] : here.leaves) leaving.push_back(t);
     if (here.has_loss) leaving.push_back(p.loss);
     detail::region_turns const regions(here.plan, p, leaving);
-    auto const add = [&](kind what, detail::region_turns::steps const& list, std::size_t m) {
-        for (auto const n : list) turns.push_back({what, first + n, m});
+    auto const order = detail::turns_of(here.plan);
+    auto const behind = first + here.plan.steps.size();
+    auto const add = [&](kind what, detail::region_turns::steps const& list, std::size_t part) {
+        for (auto const n : list) turns.push_back({what, first + n, part});
     };
-    auto const forward = [&](bool once, std::size_t m) {
-        for (std::size_t n = 0; n < steps.size(); ++n) {
-            if (is_once(n) == once) turns.push_back({kind::forward, n, m});
-            if (!once && n >= first) add(kind::drop, regions.dropped_after(n - first), m);
+    // What passes between stages does so for one part of the micro-batch after the other, tensor by tensor.
+    auto const each_part = [&](kind what, std::size_t n, std::size_t m) {
+        for (std::size_t part = 0; part < taking_turns; ++part) turns.push_back({what, n, m * taking_turns + part});
+    };
+    auto const forward = [&](std::size_t m) {
+        for (std::size_t n = 0; n < first; ++n) each_part(kind::forward, n, m);
+        for (auto const& t : order.forward) {
+            auto const part = m * taking_turns + t.micro_batch;
+            if (!is_once(first + t.step)) turns.push_back({kind::forward, first + t.step, part});
+            add(kind::drop, regions.dropped_after(t.step), part);
         }
-        if (!once) add(kind::drop, regions.dropped_at_end(), m);
+        for (std::size_t n = behind; n < steps.size(); ++n) each_part(kind::forward, n, m);
+        for (std::size_t part = 0; part < taking_turns; ++part)
+            add(kind::drop, regions.dropped_at_end(), m * taking_turns + part);
     };
-    auto const backward = [&](bool once, std::size_t m) {
-        for (std::size_t n = steps.size(); n-- > 0;) {
-            if (!once && n >= first) add(kind::forward, regions.again_before(n - first), m);
-            if (is_once(n) == once) turns.push_back({kind::backward, n, m});
+    auto const backward = [&](std::size_t m) {
+        for (std::size_t n = steps.size(); n-- > behind;) each_part(kind::backward, n, m);
+        for (auto const& t : order.backward) {
+            auto const part = m * taking_turns + t.micro_batch;
+            add(kind::forward, regions.again_before(t.step), part);
+            if (!is_once(first + t.step)) turns.push_back({kind::backward, first + t.step, part});
         }
+        for (std::size_t n = first; n-- > 0;) each_part(kind::backward, n, m);
     };
-    forward(true, detail::rank_turn::all);
+    for (auto n = first; n < behind; ++n)
+        if (is_once(n)) turns.push_back({kind::forward, n, detail::rank_turn::all});
     result.pauses.push_back(turns.size());
     for (auto const& pass : schedule_.passes(number % shape_.devices, shape_)) {
         if (pass.round != number / shape_.devices) continue;
         auto const m = static_cast<std::size_t>(pass.micro_batch);
         if (pass.is_forward) {
-            forward(false, m);
+            forward(m);
         } else {
-            backward(false, m);
-            if (micro_batches_ > 1) turns.push_back({kind::end, 0, m});
+            backward(m);
+            if (result.parts > 1) each_part(kind::end, 0, m);
         }
         result.pauses.push_back(turns.size());
     }
-    backward(true, detail::rank_turn::all);
+    for (auto n = behind; n-- > first;)
+        if (is_once(n)) turns.push_back({kind::backward, n, detail::rank_turn::all});
     result.take_buckets(here.plan, first, [&](std::size_t n) { return micro_batches_ == 1 || is_once(n + first); });
     return result;
 }
 
-HEDDLE_INLINE staged_layout::parts staged_layout::parts_in(std::size_t number, tensor_id t,
-                                                           product_form const& f) const {
+HEDDLE_INLINE std::vector<staged_layout::parts> staged_layout::parts_in(std::size_t number, tensor_id t,
+                                                                        product_form const& f) const {
     auto const& here = stages_[number];
+    auto const& tensor = whole_.tensors[t];
     auto const m = here.plan.mesh();
-    parts result;
-    for (std::size_t device = 0; device < m.device_count(); ++device) {
-        detail::mesh_layout const layout(here.indexed, here.plan.cuts, m, device);
-        result.emplace_back(layout.part(t, detail::stored_form(f)));
-        if (here.plan.has_groups()) // the others have no messages
-            result.resize(result.size() + static_cast<std::size_t>(here.plan.devices[device].group_size) - 1);
+    extent const each = split_.places / static_cast<extent>(micro_batches_ * here.turns());
+    std::vector<parts> result(here.turns());
+    for (std::size_t turn = 0; turn < result.size(); ++turn) {
+        auto& of_turn = result[turn];
+        auto whole = tensor_part::whole(tensor.info.shape);
+        if (auto const batch = split_.forms[t]; batch.is_shard())
+            whole = whole.take(tensor.factors[static_cast<std::size_t>(batch.factor())],
+                               static_cast<extent>(turn) * each, each);
+        for (std::size_t device = 0; device < m.device_count(); ++device) {
+            detail::mesh_layout const layout(here.indexed, here.plan.cuts, m, device);
+            auto& part = of_turn.emplace_back(whole);
+            layout.for_each_take(t, detail::stored_form(f), [&](factor const& cut, extent begin, extent count) {
+                part = part->take(cut, begin, count);
+            });
+            if (here.plan.has_groups()) // the others have no messages
+                of_turn.resize(of_turn.size() + static_cast<std::size_t>(here.plan.devices[device].group_size) - 1);
+        }
     }
     return result;
+}
+
+HEDDLE_INLINE bool staged_layout::comes_from(tensor_id t, std::size_t part, std::size_t of, std::size_t from,
+                                             std::size_t of_from) const {
+    auto const batch = split_.forms[t];
+    if (batch == tensor_form::partial()) return part == from * of / of_from;
+    return batch.is_shard() || from == part * of_from / of;
 }
 
 HEDDLE_INLINE stage_links staged_layout::links_of(std::size_t mine, std::size_t rank) const {
     using way = stage_links::way;
     stage_links links;
-    auto const pass = [&](std::size_t from, std::size_t to, tensor_id t, parts const& sent, parts const& got, way w) {
-        detail::for_each_message(sent, got, [&](std::size_t s, std::size_t r) {
-            auto const sender = first_rank(from) + s, receiver = first_rank(to) + r;
-            if (sender == rank) links.of(w).sent[t].push_back(detail::common_with(receiver, *sent[s], *got[r]));
-            if (receiver == rank) links.of(w).received[t].push_back(detail::common_with(sender, *got[r], *sent[s]));
+    links.turns = stages_[mine].turns();
+    struct turn_of_stage {
+        std::size_t stage, number;
+        parts const& held;
+    };
+    auto const pass = [&](turn_of_stage const& from, turn_of_stage const& to, tensor_id t, way w) {
+        detail::for_each_message(from.held, to.held, [&](std::size_t s, std::size_t r) {
+            auto const sender = first_rank(from.stage) + s, receiver = first_rank(to.stage) + r;
+            auto const &sent = *from.held[s], &got = *to.held[r];
+            auto& of = links.of(w);
+            if (sender == rank) of.sent[{t, from.number}].push_back(detail::common_with(receiver, sent, got));
+            if (receiver == rank) of.received[{t, to.number}].push_back(detail::common_with(sender, got, sent));
         });
     };
     for (std::size_t from = 0; from <= mine; ++from)
@@ -295,8 +358,12 @@ HEDDLE_INLINE stage_links staged_layout::links_of(std::size_t mine, std::size_t 
                 auto const wanted = stages_[to].enters.find(t);
                 if (wanted == stages_[to].enters.end() || (from != mine && to != mine)) continue;
                 auto const have = parts_in(from, t, held), want = parts_in(to, t, wanted->second);
-                pass(from, to, t, have, want, way::values);
-                pass(to, from, t, want, have, way::cotangents);
+                for (std::size_t a = 0; a < have.size(); ++a)
+                    for (std::size_t b = 0; b < want.size(); ++b) {
+                        if (!comes_from(t, b, want.size(), a, have.size())) continue;
+                        pass({from, a, have[a]}, {to, b, want[b]}, t, way::values);
+                        pass({to, b, want[b]}, {from, a, have[a]}, t, way::cotangents);
+                    }
             }
     links.copies = {rank};
     links.is_first = rank == first_rank(mine);

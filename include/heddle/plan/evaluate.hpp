@@ -78,6 +78,10 @@ template <time_accumulator Accumulator>
     return time;
 }
 
+/// Returns the steps, ascending, with which a stage begins: those given, and those that end one in any case.
+[[nodiscard]] std::vector<std::size_t> stage_begins(duplex const& clock, std::span<step_cost const> steps,
+                                                    std::span<std::size_t const> stages);
+
 /// Returns the terms of micro-batches that take turns: computation as if nothing were communicated, then what
 /// collectives add to it, forward ones first.
 [[nodiscard]] time_terms time_of(duplex const& clock, std::span<step_cost const> steps,
@@ -225,20 +229,34 @@ HEDDLE_INLINE bool is_even_inside(plan const& p) {
 
 namespace heddle::detail {
 
+HEDDLE_INLINE std::vector<std::size_t> stage_begins(duplex const& clock, std::span<step_cost const> steps,
+                                                    std::span<std::size_t const> stages) {
+    std::vector<std::size_t> begins;
+    auto label = clock.initial();
+    auto stage = stages.begin();
+    for (std::size_t n = 0; n < steps.size(); ++n) {
+        bool const is_given = stage != stages.end() && *stage == n;
+        if (is_given) ++stage;
+        if (is_given || duplex::ends_stage(label, steps[n])) {
+            clock.close(label);
+            begins.push_back(n);
+        }
+        clock.extend(label, steps[n]);
+    }
+    return begins;
+}
+
 HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const> steps,
                                  std::span<std::size_t const> stages) {
     enum { nothing, forward, backward, all };
     duplex::label ends[4];
+    auto const begins = stage_begins(clock, steps, stages);
     for (int which = nothing; which <= all; ++which) {
         auto& label = ends[which] = clock.initial();
-        auto real = label; // its stages are those of the program
-        auto stage = stages.begin();
+        auto stage = begins.begin();
         for (std::size_t n = 0; n < steps.size(); ++n) {
             auto s = steps[n];
-            bool const begins = stage != stages.end() && *stage == n;
-            if (begins) ++stage;
-            if (begins || duplex::ends_stage(real, s)) clock.close(label), clock.close(real);
-            clock.extend(real, s);
+            if (stage != begins.end() && *stage == n) clock.close(label), ++stage;
             if (which < all) s.deferred = 0;
             if (which < backward) s.backward_transfer = 0;
             if (which < forward) s.forward_transfer = 0;
@@ -247,7 +265,7 @@ HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const>
     }
     time_terms time;
     time.update = algorithm::max(ends[all].update);
-    time.parameter_communication = ends[all].refresh;
+    time.parameter_communication = ends[nothing].refresh; // without gradients, which may follow the passes
     time.compute = clock.total(ends[nothing]) - time.update - time.parameter_communication;
     time.forward_communication = clock.total(ends[forward]) - clock.total(ends[nothing]);
     time.backward_communication = clock.total(ends[backward]) - clock.total(ends[forward]);

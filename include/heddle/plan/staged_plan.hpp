@@ -32,11 +32,13 @@ struct planned_stage {
     operator_id first = 0, end = 0;
     /// The cluster's devices, machine by machine; each of the plan's has the next ones, as many as it stands for.
     std::vector<std::size_t> devices;
-    /// How they compute a micro-batch of `part_of` the program. Its costs are those of one micro-batch, with its part
-    /// of the reduction of gradients and of the update.
+    /// How they compute a micro-batch of `part_of` the program, or each of the parts of one that take turns. Its costs
+    /// are those of one micro-batch, with its part of the reduction of gradients and of the update.
     heddle::plan plan;
     /// The time in which a micro-batch comes from the stage before, and its cotangents go back.
     seconds boundary;
+    /// Returns the number of parts of a micro-batch that take turns here.
+    [[nodiscard]] int turns() const { return plan.provenance.training.micro_batches; }
 };
 
 /// The predicted seconds of an iteration; the terms add up.
@@ -191,7 +193,9 @@ namespace heddle::detail {
 
 /// A tensor at an end of a stage: the part that each planned device has, and from where on if it is cut across them.
 struct tensor_at_end {
+    /// Of all that take turns together, each of which has messages of its own.
     bytes size;
+    int messages = 1;
     std::optional<factor> cut;
     std::vector<double> from, share;
     /// The part of a device's share that each of its members has.
@@ -215,7 +219,8 @@ HEDDLE_INLINE stage_end end_of(plan const& p, bool enters) {
             continue;
         if (!enters) name.resize(name.size() - cotangent_suffix.size());
         auto const form = s.to();
-        tensor_at_end at{tensor.size(), {}, {}, {}, part_inside(form, mesh)};
+        auto const turns = p.provenance.training.micro_batches;
+        tensor_at_end at{turns * tensor.size(), turns, {}, {}, {}, part_inside(form, mesh)};
         if (form[0].is_shard()) at.cut = tensor.factors[static_cast<std::size_t>(form[0].factor())];
         double next = 0;
         for (std::size_t d = 0; d < p.devices.size(); ++d) {
@@ -256,14 +261,15 @@ public:
         }
         for (auto const& [machine, part] : has) most = std::max(most, part.size), whole += part.size;
         seconds time{0};
+        double const messages = std::max(held.messages, wanted.messages);
         if (into > equal_parts) { // whoever has copies sends as many of the parts that are asked for
             if (!cluster_.inter) fail("between machines");
             double const busiest = std::max(into, all * most / whole) / network_cards(cluster_);
-            time += cluster_.inter->latency + held.size * busiest / cluster_.inter->bandwidth;
+            time += messages * cluster_.inter->latency + held.size * busiest / cluster_.inter->bandwidth;
         }
         if (on_device > 0) {
             if (!cluster_.intra) fail("inside machines");
-            time += cluster_.intra->latency + held.size * on_device / cluster_.intra->bandwidth;
+            time += messages * cluster_.intra->latency + held.size * on_device / cluster_.intra->bandwidth;
         }
         return time;
     }
@@ -310,7 +316,7 @@ private:
 
     [[nodiscard]] static tensor_at_end in_equal_parts(planned_stage const& s, bytes size) {
         double const planned = static_cast<double>(s.plan.devices.size()), all = static_cast<double>(s.devices.size());
-        tensor_at_end at{size, {}, {}, {}, planned / all};
+        tensor_at_end at{size, 1, {}, {}, {}, planned / all};
         double next = 0;
         for (auto const& d : s.plan.devices) {
             at.share.push_back(d.group_size / all);
@@ -364,8 +370,7 @@ HEDDLE_INLINE seconds shared_gradients(staged_plan const& p, cluster const& c) {
     return sum;
 }
 
-/// Returns the part of a micro-batch's passes through a stage that is the forward pass, if nothing runs beside
-/// anything.
+/// Returns the part of a micro-batch's passes through a stage that is the forward pass.
 HEDDLE_INLINE double forward_part(plan const& p, cluster const& c) {
     auto const [alike, model, shares] = plan_devices(p, c);
     std::vector<step_cost> prices;
@@ -374,15 +379,15 @@ HEDDLE_INLINE double forward_part(plan const& p, cluster const& c) {
         price.deferred = price.refresh = 0;
         algorithm::fill(price.update, 0.0);
     }
-    auto const forward = forward_passes(prices);
-    serial const clock(model.class_count());
+    auto const& training = p.provenance.training;
+    auto const begins = training.interleaves() ? stage_begins(duplex(model.class_count(), training), prices, p.stages)
+                                               : std::vector<std::size_t>{};
     auto const time_of = [&](std::vector<step_cost> const& steps) {
-        auto label = clock.initial();
-        for (auto const& s : steps) clock.extend(label, s);
-        return clock.total(label);
+        return training.interleaves() ? total_time<duplex>(model.class_count(), training, steps, begins)
+                                      : total_time<serial>(model.class_count(), training, steps);
     };
     double const passes = time_of(prices);
-    return passes > 0 ? time_of(forward) / passes : 1;
+    return passes > 0 ? time_of(forward_passes(prices)) / passes : 1;
 }
 
 HEDDLE_INLINE std::vector<stage_times> times_of_stages(staged_plan const& p, cluster const& c,

@@ -59,7 +59,8 @@ HEDDLE_INLINE void add_stages(std::string& text, staged_plan const& p) {
         table.add({std::to_string(s), std::to_string(first) + "-" + std::to_string(end - 1),
                    ranges_text(devices) + ": " + types +
                        (plan.is_on_mesh() || plan.has_groups() ? ", " + form_of(plan) : "") +
-                       (plan.provenance.training.recomputes != recomputation::none ? ", recomputes" : ""),
+                       (plan.provenance.training.recomputes != recomputation::none ? ", recomputes" : "") +
+                       (plan.provenance.training.interleaves() ? ", in turn" : ""),
                    milliseconds(t.compute), milliseconds(t.forward_communication + t.backward_communication),
                    s > 0 ? milliseconds(boundary.value) : "", fixed(used / 1e9, 3), fixed(limit / 1e9, 3)});
     }

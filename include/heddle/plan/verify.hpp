@@ -108,6 +108,12 @@ private:
     computation_check check_computation_;
 };
 
+/// Checks that a plan in segments has one for each operator of the model.
+[[nodiscard]] inline verification check_segments(plan const& p, std::size_t operators) {
+    if (p.segments.empty() || p.segments.size() == operators) return {};
+    return {false, "there is not one segment per operator of the model"};
+}
+
 } // namespace detail
 
 /// Checks whether a plan's program computes what the single-device program does: every operand is held in the form its
@@ -117,12 +123,14 @@ private:
 /// *Complexity.* O(n log n) in the size of the plan.
 [[nodiscard]] verification verify(indexed_program const& program, plan const& p);
 
+/// As above, of a program in the plan's segments. If micro-batches take turns, it is that of one of them.
+[[nodiscard]] verification verify_part(program const& program, plan const& p);
+
 /// If the plan's micro-batches take turns, `p` is the program of the whole batch.
 template <single_device_program Program>
 [[nodiscard]] verification verify(Program const& program, plan const& p) {
-    if (!p.segments.empty() &&
-        p.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
-        return {false, "there is not one segment per operator of the model"};
+    auto const operators = static_cast<std::size_t>(program_access<Program>::operator_count(program));
+    if (auto const checked = detail::check_segments(p, operators); !checked) return checked;
     auto const indexed = index_program(program, p.segments);
     if (!p.provenance.training.interleaves()) return verify(indexed, p);
     auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
@@ -130,8 +138,7 @@ template <single_device_program Program>
         return {false, "micro-batches that take turns do not compute '" +
                            indexed.operators[operation ? *operation : *statistic].name + "' of the whole batch"};
     try {
-        return verify(
-            index_program(micro_batch_of(program_of(program), p.provenance.training.micro_batches), p.segments), p);
+        return verify_part(micro_batch_of(program_of(program), p.provenance.training.micro_batches), p);
     } catch (input_error const& e) { return {false, e.what()}; }
 }
 
@@ -461,6 +468,11 @@ HEDDLE_INLINE bool plan_verifier::is_stored(tensor_id t, tensor_form f) const {
 } // namespace heddle::detail
 
 namespace heddle {
+
+HEDDLE_INLINE verification verify_part(program const& program, plan const& p) {
+    if (auto const checked = detail::check_segments(p, program.operator_count()); !checked) return checked;
+    return verify(index_program(program, p.segments), p);
+}
 
 HEDDLE_INLINE verification verify(indexed_program const& program, plan const& p) {
     indexed_program planned;

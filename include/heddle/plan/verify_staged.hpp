@@ -21,7 +21,8 @@
 
 namespace heddle {
 
-/// Returns the program of each stage, of one micro-batch. *Throws* `input_error` if the plan is none of the program.
+/// Returns the program of each stage, of one micro-batch, or of one of its parts that take turns. *Throws*
+/// `input_error` if the plan is none of the program.
 [[nodiscard]] std::vector<program_part> parts_of(program const& p, staged_plan const& what);
 
 /// Checks that stages have every operator once, in order, on devices of their own or in rounds (`check_devices`), each
@@ -83,21 +84,38 @@ HEDDLE_INLINE std::vector<program_part> parts_of(program const& p, staged_plan c
                                                ", expected a number that divides the "
                                                "batch of " +
                                                std::to_string(samples));
-    auto const micro = what.micro_batches == 1 ? p : with_part_of_batch(p, samples / what.micro_batches);
-    auto const indexed = index_program(micro);
+    struct micro_batch {
+        heddle::program program;
+        indexed_program indexed;
+    };
+    std::map<extent, micro_batch> sizes; // by the number of them in the batch
+    auto const divided = [&](extent count) -> micro_batch const& {
+        auto const known = sizes.find(count);
+        if (known != sizes.end()) return known->second;
+        auto part = count == 1 ? p : with_part_of_batch(p, samples / count);
+        auto indexed = index_program(part);
+        return sizes.emplace(count, micro_batch{std::move(part), std::move(indexed)}).first->second;
+    };
     std::vector<program_part> parts;
     operator_id next = 0;
     for (auto const& s : what.stages) {
-        if (s.first != next || s.end <= s.first || s.end > indexed.operators.size())
-            throw input_error("stage " + std::to_string(parts.size()),
-                              "has the operators " + std::to_string(s.first) + " to before " + std::to_string(s.end) +
-                                  ", expected those from " + std::to_string(next) + " on");
+        auto const place = "stage " + std::to_string(parts.size());
+        if (s.first != next || s.end <= s.first || s.end > p.operator_count())
+            throw input_error(place, "has the operators " + std::to_string(s.first) + " to before " +
+                                         std::to_string(s.end) + ", expected those from " + std::to_string(next) +
+                                         " on");
+        extent const count = extent{what.micro_batches} * s.turns();
+        if (s.turns() < 1 || samples % count != 0)
+            throw input_error(place, "has " + std::to_string(s.turns()) +
+                                         " parts of a micro-batch that take turns, expected a number that divides " +
+                                         std::to_string(samples / what.micro_batches) + " samples");
         next = s.end;
+        auto const& [micro, indexed] = divided(count);
         parts.push_back(part_of(micro, indexed, s.first, s.end));
     }
-    if (next != indexed.operators.size())
+    if (next != p.operator_count())
         throw input_error("stages", "have " + std::to_string(next) + " operators, expected all " +
-                                        std::to_string(indexed.operators.size()));
+                                        std::to_string(p.operator_count()));
     return parts;
 }
 
@@ -105,7 +123,8 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
     try {
         if (what.is_plain() && (what.stages.front().first != 0 || what.stages.front().end != p.operator_count()))
             return {false, "stage 0: does not have all operators"};
-        if (what.micro_batches > 1) {
+        bool const takes_turns = algorithm::any_of(what.stages, [](auto const& s) { return s.turns() > 1; });
+        if (what.micro_batches > 1 || (!what.is_plain() && takes_turns)) {
             auto const indexed = index_program(p);
             if (auto const [statistic, operation] = obstacles_to_micro_batches(indexed); statistic || operation)
                 return {false, "micro-batches do not compute '" +
@@ -126,12 +145,10 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
                 return {false, place + "its costs are for " + std::to_string(training.in_flight) + " of " +
                                    std::to_string(training.accumulated) + " micro-batches in flight, expected " +
                                    std::to_string(held) + " of " + std::to_string(what.micro_batches)};
-            if (!what.is_plain() && training.interleaves())
-                return {false, place + "has micro-batches that take turns, expected them in one stage alone"};
             if (what.micro_batches > 1 && training.overlaps_gradients)
                 return {false, place + "overlaps gradients, expected that only of one micro-batch"};
-            if (auto const checked = verify(what.is_plain() ? p : parts[s].program, stage.plan); !checked)
-                return {false, place + checked.problem};
+            auto const checked = what.is_plain() ? verify(p, stage.plan) : verify_part(parts[s].program, stage.plan);
+            if (!checked) return {false, place + checked.problem};
         }
     } catch (input_error const& e) { return {false, e.what()}; }
     return {};

@@ -219,6 +219,7 @@ HEDDLE_INLINE plan_word word_of_stage(planned_stage const& s, std::string const&
     if (s.plan.is_on_mesh()) text += " on a mesh of " + to_string(s.plan.mesh());
     if (auto const shares = shares_text(s.plan); shares.starts_with("uneven")) text += "; " + shares;
     if (auto const again = recomputed(s.plan); !again.empty()) text += "; recomputes " + again;
+    if (s.turns() > 1) text += "; " + std::to_string(s.turns()) + " parts of a micro-batch take turns";
     return {label, text};
 }
 

@@ -36,6 +36,11 @@ public:
     /// Plans every stage of a draft in full; of several rounds, on one axis or the mesh of the tensor groups asked for.
     /// Returns a plan without stages, with the reason, if that cannot be done.
     [[nodiscard]] staged_plan plan(pipeline_draft const& draft, program_layers const& layers, stage_effort how);
+    /// Plans a stage on one axis.
+    [[nodiscard]] heddle::plan stage_on_one_axis(staged_plan const& of, std::size_t stage);
+    /// Plans a stage on one axis with two parts of each micro-batch that take turns, to take less than the plan's stage
+    /// does; returns no steps if that cannot be done.
+    [[nodiscard]] heddle::plan stage_in_turns(staged_plan const& of, std::size_t stage);
 
 private:
     /// The program of a micro-batch, seen through its indices.
@@ -193,6 +198,23 @@ HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draf
         if (auto const checked = verify_figures(s.plan); part_of_memory < 1 && !checked)
             result.reason = checked.problem;
 }
+
+HEDDLE_INLINE plan draft_planner::stage_on_one_axis(staged_plan const& of, std::size_t stage) {
+    auto const& here = of.stages[stage];
+    auto const& [micro, indexed] = micro_batch(of.micro_batches);
+    return stages_.plan_on(part_of(micro, indexed, here.first, here.end).program, here.devices, 1, of.micro_batches,
+                           here.plan.provenance.training.in_flight);
+}
+
+HEDDLE_INLINE plan draft_planner::stage_in_turns(staged_plan const& of, std::size_t stage) try {
+    constexpr int turns = 2;
+    auto const& here = of.stages[stage];
+    auto const parts = std::int64_t{of.micro_batches} * turns;
+    if (batch_size_of(indexed_) % parts != 0) return {};
+    auto const& [micro, indexed] = micro_batch(parts);
+    return stages_.plan_in_turns(part_of(micro, indexed, here.first, here.end).program, here.devices, turns,
+                                 of.micro_batches, here.plan.provenance.training.in_flight, here.plan.cost());
+} catch (input_error const&) { return {}; } // parts that cannot be cut as the micro-batch
 
 } // namespace heddle::detail
 

@@ -43,6 +43,9 @@ namespace detail {
 /// Plans a program of any type by any solver, as `plan_hidup` does.
 [[nodiscard]] plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c,
                               ratio_balancer const& balance, hidup_options const& options);
+/// Plans a program that is one of the micro-batches that take turns: as many as the options of training say.
+[[nodiscard]] plan plan_part_in_turns(program const& part, cluster const& c, ratio_balancer const& balance,
+                                      planning_options const& options, double worth_below);
 
 } // namespace detail
 
@@ -118,7 +121,8 @@ HEDDLE_INLINE plan run_hidup(indexed_program const& part, cluster const& c, rati
         search_in_turns(*other, balance, start, worth_below);
     }
     constexpr double about = 1.2; // a proof finds programs too
-    bool const proves = may_be_of_use(run, about) || (other && may_be_of_use(*other, about));
+    bool const proves =
+        options.compares_and_proves && (may_be_of_use(run, about) || (other && may_be_of_use(*other, about)));
     auto const conclude = [&](stage_run& r) {
         if (proves && !r.record.is_empty()) prove_by_search(r);
         return std::move(r).concluded();
@@ -137,6 +141,15 @@ HEDDLE_INLINE plan run_hidup(indexed_program const& part, cluster const& c, rati
                                   (proves ? "; the lower bound holds for them too" : ""));
     result.provenance.planner = "hidup";
     return result;
+}
+
+HEDDLE_INLINE plan plan_part_in_turns(program const& part, cluster const& c, ratio_balancer const& balance,
+                                      planning_options const& options, double worth_below) {
+    return plan_in_segments(
+        indexer_of(part), c, options, balance,
+        [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
+            return run_hidup(one, c, balance, asked, start, worth_below);
+        });
 }
 
 HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c,
@@ -161,11 +174,7 @@ HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole
     if (has_groups(c))
         throw input_error("cluster '" + c.name + "'",
                           "has device groups, whose micro-batches do not take turns, expected single devices");
-    auto result = plan_in_segments(
-        indexer_of(part), c, planning, balance,
-        [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
-            return run_hidup(one, c, balance, asked, start, options.worth_below);
-        });
+    auto result = plan_part_in_turns(part, c, balance, planning, options.worth_below);
     if (statistic)
         result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name +
                                   "' are those of each micro-batch");

@@ -12,6 +12,7 @@
 #include <heddle/planner/draft_planner.hpp>
 #include <heddle/planner/rounds_planner.hpp>
 #include <heddle/planner/stage_planner.hpp>
+#include <heddle/planner/turning_stages.hpp>
 #include <heddle/synthesis/draft_pipelines.hpp>
 
 #include <algorithm>
@@ -166,6 +167,7 @@ private:
         certify();
         plan_what_bounds_draft();
         plan_in_rounds();
+        plan_stages_in_turns();
     }
 
     [[nodiscard]] static cluster const& checked(cluster const& c) {
@@ -201,9 +203,13 @@ private:
             p.which_limit = search::limit_kind::width;
         double bound = certificate_.bound;
         p.space = certificate_.space;
-        if (p.exists() && p.rounds() > 1 && !p.space.empty()) { // which is no plan of the space
-            if (bound < p.cost()) p.space += ", in one round";
-            else p.space.clear();
+        bool const turns =
+            p.stages.size() > 1 && algorithm::any_of(p.stages, [](auto const& s) { return s.turns() > 1; });
+        if (p.exists() && (p.rounds() > 1 || turns) && !p.space.empty()) { // which is no plan of the space
+            if (bound >= p.cost()) p.space.clear();
+            else
+                p.space += std::string(p.rounds() > 1 ? ", in one round" : "") +
+                           (turns ? ", without turns in their stages" : "");
         }
         if (p.space.empty()) { // an accumulator of the user's own may take less time than the work does
             if (options_.stage.training.accumulator.name.empty()) bound = work_bound(indexed_, cluster_).value;
@@ -351,8 +357,27 @@ private:
         for (std::int64_t m = 2; m <= std::min(samples, options_.most_micro_batches); ++m)
             if (samples % m == 0) counts.push_back(m);
         rounds_planner planner(once_, cluster_, layers_, layer_times_, counts, drafts_);
-        double const enough = worth_planning_rounds * best_.cost();
+        double const enough = worth_planning_alike * best_.cost();
         if (planner.is_worth(enough)) consider("rounds", [&](auto const& note) { planner.search(enough, note); });
+    }
+
+    /// Plans stages in turns, where hiding what they communicate may make the best pipeline better than the best plan.
+    void plan_stages_in_turns() {
+        auto const given = best_.stages.size() > 1 ? best_ : once_;
+        auto const is_worth_turning = [&](staged_plan const& p) {
+            if (p.stages.size() < 2 || until_.is_over()) return false;
+            turning_stages const turns(p, cluster_, drafts_);
+            bool const is_worth = turns.expected() < worth_planning_alike * best_.cost();
+            if (is_worth) consider("turning stages", [&](auto const& note) { note(turns.plan()); });
+            return is_worth;
+        };
+        if (!is_worth_turning(given) || given.micro_batches % 2 != 0) return;
+        auto draft = draft_of(given, layers_);
+        draft.micro_batches /= 2; // whose parts are as large as a micro-batch was
+        staged_plan larger;
+        consider(given.rounds() > 1 ? "rounds" : "pipeline",
+                 [&](auto const& note) { note(larger = in_full(draft, stage_effort::one_axis)); });
+        (void)is_worth_turning(larger);
     }
 
     /// Adds what a family has, and keeps it if it is best.
@@ -585,8 +610,8 @@ private:
     std::string reason_;
     /// What is cheaper than the best plan by less is not worth planning.
     static constexpr double worth_planning = 0.97;
-    /// What is expected of rounds is known better, as stages of the same layers were planned.
-    static constexpr double worth_planning_rounds = 0.99;
+    /// What is expected of stages is known better where the same layers were planned on their devices.
+    static constexpr double worth_planning_alike = 0.99;
     std::optional<stage_bounds> stage_bounds_;
     std::optional<pipeline_bounds> bounds_;
     /// What one stage on all devices takes at least, without turns; and how many times their bound turns took there.

@@ -30,6 +30,8 @@ struct stage_planners {
     std::function<plan(program const&, cluster const&, planning_options const&)> one_axis;
     /// The last is what a plan has to cost less than to be of use.
     std::function<plan(program const&, cluster const&, planning_options const&, double)> turns;
+    /// As above, where the program is one of the micro-batches that take turns.
+    std::function<plan(program const&, cluster const&, planning_options const&, double)> part_in_turns;
     std::function<plan(program const&, cluster const&, mesh const&, mesh_search_options const&)> on_mesh;
 };
 
@@ -40,17 +42,24 @@ template <ratio_solver Solver>
     planners.one_axis = [&solver](heddle::program const& p, cluster const& on, planning_options const& o) {
         return plan_hap(p, on, solver, o);
     };
-    planners.turns = [&solver](heddle::program const& p, cluster const& on, planning_options const& o,
-                               double worth_below) {
+    auto const as_hidup = [](planning_options asked) {
+        auto const own = hidup_options{}.planning;
+        asked.cuts = own.cuts;
+        asked.synthesis.engine = own.synthesis.engine;
+        asked.synthesis.beam = own.synthesis.beam;
+        return asked;
+    };
+    planners.turns = [&solver, as_hidup](heddle::program const& p, cluster const& on, planning_options const& o,
+                                         double worth_below) {
         hidup_options turns;
-        auto const own = turns.planning;
-        turns.planning = o;
-        turns.planning.cuts = own.cuts;
-        turns.planning.synthesis.engine = own.synthesis.engine;
-        turns.planning.synthesis.beam = own.synthesis.beam;
+        turns.planning = as_hidup(o);
         turns.compares = false;
         turns.worth_below = worth_below;
         return plan_hidup(p, on, solver, turns);
+    };
+    planners.part_in_turns = [&solver, as_hidup](heddle::program const& p, cluster const& on, planning_options const& o,
+                                                 double worth_below) {
+        return plan_part_in_turns(p, on, ratio_balancer(solver), as_hidup(o), worth_below);
     };
     planners.on_mesh = [&solver](heddle::program const& p, cluster const& on, mesh const& m,
                                  mesh_search_options const& o) { return plan_mesh(p, on, m, solver, o); };
@@ -77,6 +86,10 @@ public:
                                        std::int64_t micro_batches, int in_flight, double part_of_memory = 1,
                                        double worth_below = std::numeric_limits<double>::infinity());
 
+    /// Plans it on one axis, where the program is one of so many parts of a micro-batch that take turns.
+    [[nodiscard]] heddle::plan plan_in_turns(program const& part, std::vector<std::size_t> const& devices, int turns,
+                                             std::int64_t micro_batches, int in_flight, double worth_below);
+
     /// Returns the type and machine of each device, machines numbered as they appear.
     [[nodiscard]] std::vector<std::size_t> where(std::vector<std::size_t> const& devices) const;
 
@@ -87,8 +100,8 @@ public:
 
 private:
     /// By what a stage's plan is known again, beside its program: its devices, those of an inner axis, micro-batches,
-    /// and the part of memory that it may use.
-    using stage_key = std::tuple<std::vector<std::size_t>, std::size_t, std::int64_t, double>;
+    /// the parts of one that take turns, and the part of memory that it may use.
+    using stage_key = std::tuple<std::vector<std::size_t>, std::size_t, std::int64_t, int, double>;
     struct known_stage {
         indexed_program program;
         int in_flight;
@@ -99,7 +112,7 @@ private:
     /// Returns a stage's plan, of those that `find(in flight, recomputation)` finds. Stages that are alike are planned
     /// once, and with one micro-batch in flight as long as what was found so fits with more. Where it does not, another
     /// one is planned, or the same recomputes activations, whichever takes least time; where nothing fits, plans that
-    /// recompute are looked for.
+    /// recompute are looked for. What takes turns does not recompute.
     [[nodiscard]] heddle::plan alike(stage_key const& key, indexed_program const& p, cluster const& on, int in_flight,
                                      std::function<heddle::plan(int, recomputation)> const& find);
 
@@ -178,7 +191,7 @@ HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::
     auto on = cluster_of(cluster_, devices, std::vector<int>(devices.size() / inner, static_cast<int>(inner)));
     auto const types = on.types;
     for (auto& type : on.types) type.memory *= part_of_memory;
-    auto found = alike({where(devices), inner, micro_batches, part_of_memory}, index_program(part), on, in_flight,
+    auto found = alike({where(devices), inner, micro_batches, 1, part_of_memory}, index_program(part), on, in_flight,
                        [&](int held, recomputation how_much) {
                            if (inner > 1) {
                                auto asked = mesh_options(training);
@@ -200,6 +213,21 @@ HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::
     return found;
 }
 
+HEDDLE_INLINE plan stage_planner::plan_in_turns(program const& part, std::vector<std::size_t> const& devices, int turns,
+                                                std::int64_t micro_batches, int in_flight, double worth_below) {
+    auto const on = cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1));
+    return alike({where(devices), 1, micro_batches, turns, 1}, index_program(part), on, in_flight,
+                 [&](int held, recomputation) {
+                     auto asked = options();
+                     asked.compares_and_proves = false;
+                     asked.training.overlaps_gradients = false;
+                     asked.training.micro_batches = turns;
+                     asked.training.accumulated = static_cast<int>(micro_batches);
+                     asked.training.in_flight = held;
+                     return planners_.part_in_turns(part, on, asked, worth_below);
+                 });
+}
+
 HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program const& p, cluster const& on,
                                         int in_flight, std::function<heddle::plan(int, recomputation)> const& find) {
     auto& all = known_[key];
@@ -215,6 +243,7 @@ HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program co
         if (found.exists() && (!best.exists() || found.cost() < best.cost())) best = std::move(found);
         else if (!best.exists()) best.reason = found.reason;
     };
+    bool const may_recompute = recomputes_ && std::get<int>(key) == 1;
     auto const named = [&](heddle::plan const& found, recomputation how) {
         return found.exists() ? with_in_flight(found, p, in_flight, how) : found;
     };
@@ -226,7 +255,7 @@ HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program co
         auto result = named(roomy, recomputation::none);
         if (in_flight == 1 || evaluate(result, on).fits) return result;
         for (auto const how : kinds) {
-            if (!recomputes_) break;
+            if (!may_recompute) break;
             auto again = named(roomy, how);
             auto const cost = evaluate(again, on);
             if (!cost.fits) continue;
@@ -239,7 +268,7 @@ HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program co
         best.reason = roomy.reason;
     }
     for (auto const how : kinds)
-        if (recomputes_ && !best.exists()) consider(holding_more(named(planned(in_flight, how), how), p, on));
+        if (may_recompute && !best.exists()) consider(holding_more(named(planned(in_flight, how), how), p, on));
     return best;
 }
 

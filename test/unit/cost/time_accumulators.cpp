@@ -84,15 +84,19 @@ TEST_CASE_TEMPLATE("accumulators keep the axioms", Accumulator, serial, overlapp
     for (auto const& sentence : broken_axioms<Accumulator>()) FAIL_CHECK(sentence);
 }
 
-TEST_CASE("duplex keeps the axioms, for any number of micro-batches") {
-    for (int count : {2, 3, 5}) {
-        training_options training;
-        training.micro_batches = count;
-        training.turn = seconds(count == 3 ? 0.25 : 0);
-        CAPTURE(count);
-        for (auto const& sentence : broken_axioms<duplex>(training))
-            if (training.turn == seconds(0) || sentence != "no steps take time") FAIL_CHECK(sentence); // turning does
-    }
+TEST_CASE("duplex keeps the axioms, for any number of micro-batches, alone and in a stage of a pipeline") {
+    for (int count : {2, 3, 5})
+        for (int accumulated : {1, 4}) {
+            training_options training;
+            training.micro_batches = count;
+            training.accumulated = accumulated;
+            training.turn = seconds(count == 3 ? 0.25 : 0);
+            CAPTURE(count);
+            CAPTURE(accumulated);
+            for (auto const& sentence : broken_axioms<duplex>(training))
+                if (training.turn == seconds(0) || sentence != "no steps take time") // turning does
+                    FAIL_CHECK(sentence);
+        }
 }
 
 TEST_CASE("an accumulator that breaks an axiom is told so") {

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -161,6 +162,60 @@ TEST_CASE("stages that pass their devices in rounds compute what the single devi
     CHECK(meshes > test::cases(20u));
     CHECK(groups > test::cases(10u));
     CHECK(tied > test::cases(20u));
+}
+
+TEST_CASE("parts of a micro-batch take turns in some stages, which compute what the single device does, shrunk too") {
+    unsigned run = 0, alike = 0, unlike = 0, several = 0, in_rounds = 0, shards = 0, resharded = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(2500u); ++seed) {
+        test::random_source random(seed + 360'000);
+        CAPTURE(seed);
+        bool const is_chain = random.chance(0.3);
+        auto const grown = is_chain ? std::optional(test::random_chain(random))
+                                    : test::find_catalogue_program(random, random.between(2, 5));
+        if (!grown) continue;
+        auto const& p = *grown;
+        auto const what = test::random_stages(p, 8, random, is_chain && random.chance(0.5) ? 2 : 1, true);
+        if (!what || std::ranges::none_of(what->stages, [](auto const& s) { return s.turns() > 1; })) continue;
+        INFO(test::describe(p));
+        CAPTURE(what->micro_batches);
+        auto const checked = verify(p, *what);
+        if (!checked) {
+            bool const is_known = checked.problem.find("of the whole batch") != std::string::npos ||
+                                  checked.problem.find("with a stage of its devices") != std::string::npos;
+            CHECK_MESSAGE(is_known, checked.problem);
+            continue;
+        }
+        auto const shown = prove(p, *what, test::kernels(), {.seed = seed});
+        if (std::abs(shown.expected_loss) < 1e-15) continue;
+        CHECK(shown.problem == "");
+        ++run;
+        auto const turns = what->stages.front().turns();
+        bool const is_one = std::ranges::all_of(what->stages, [&](auto const& s) { return s.turns() == turns; });
+        alike += is_one && what->stages.size() > 1;
+        unlike += !is_one;
+        several += what->micro_batches > 1;
+        in_rounds += what->rounds() > 1;
+        for (auto const& s : what->stages) {
+            shards += s.plan.devices.size() > 1 && s.turns() > 1;
+            resharded += s.turns() > 1 && std::ranges::any_of(s.plan.steps, [](plan_step const& step) {
+                             return step.instruction.is<instruction::reshard>();
+                         });
+        }
+        if (run % 3 != 0) continue;
+        auto const small = shrink(p, *what);
+        REQUIRE(verify(small.program, small.plan).problem == "");
+        CHECK(std::ranges::equal(small.plan.stages, what->stages, {}, &planned_stage::turns, &planned_stage::turns));
+        CHECK(prove(small.program, small.plan, test::kernels(), {.seed = seed}).problem == "");
+    }
+    MESSAGE(run << " run, " << alike << " with as many turns in all stages, " << unlike << " with unlike, " << several
+                << " in micro-batches, " << in_rounds << " in rounds, " << shards << " stages of several ranks, "
+                << resharded << " reshard parameters");
+    CHECK(alike > test::cases(20u));
+    CHECK(unlike > test::cases(40u));
+    CHECK(several > test::cases(40u));
+    CHECK(in_rounds > test::cases(10u));
+    CHECK(shards > test::cases(40u));
+    CHECK(resharded > test::cases(10u));
 }
 
 TEST_CASE("what cannot pass in rounds is refused with the reason") {

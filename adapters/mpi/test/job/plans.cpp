@@ -16,6 +16,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -87,6 +88,25 @@ TEST_CASE("so do stages that pass the processes in rounds") {
         mine.run_rank(world);
         CHECK(mine.compared().problem == "");
         ++run;
+    }
+    CHECK(run > 10);
+}
+
+TEST_CASE("so do stages in which parts of a micro-batch take turns") {
+    auto& world = test::world();
+    eigen_kernels<double> const backend;
+    int run = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 316'000);
+        auto const p = test::random_chain(random);
+        auto const what = test::random_stages(p, world.size(), random, 1, true);
+        if (!what || what->device_count != world.size()) continue;
+        REQUIRE(verify(p, *what).problem == "");
+        staged_proof<eigen_kernels<double>> mine(p, *what, backend, {.seed = seed});
+        mine.run_rank(world);
+        CHECK(mine.compared().problem == "");
+        run += std::ranges::any_of(what->stages, [](auto const& s) { return s.turns() > 1; });
     }
     CHECK(run > 10);
 }

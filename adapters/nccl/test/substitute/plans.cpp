@@ -247,6 +247,20 @@ TEST_CASE("so do stages that pass their devices in rounds") {
     CHECK(run > test::cases(20));
 }
 
+TEST_CASE("so do stages in which parts of a micro-batch take turns") {
+    int run = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(120u); ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 327'000);
+        auto const p = test::random_chain(random);
+        auto const what = test::random_stages(p, 6, random, 1, true);
+        if (!what || std::ranges::none_of(what->stages, [](auto const& s) { return s.turns() > 1; })) continue;
+        check_stages(p, *what, seed);
+        ++run;
+    }
+    CHECK(run > test::cases(20));
+}
+
 /// Returns a parameter after three steps, of which nothing is read before the optimiser is gone.
 template <class Tensor>
 tensor_values<Tensor> stepped() {

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Stages of a pipeline in which two parts of each micro-batch take turns, made of stages in which none do.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/plan/staged_plan.hpp>
+#include <heddle/planner/draft_planner.hpp>
+
+#include <cstddef>
+#include <vector>
+
+namespace heddle::detail {
+
+/// Hides what the devices of a stage communicate in one part of a micro-batch behind what they compute in the other
+/// (HiDup, in the stages of a pipeline). *Lifetime:* refers to all that it is made of.
+class turning_stages {
+public:
+    turning_stages(staged_plan const& given, cluster const& c, draft_planner& drafts);
+
+    /// Returns what the plan would take if every stage had its plan on one axis, and in that either all communication
+    /// were hidden, or all computation.
+    [[nodiscard]] double expected() const;
+    /// Returns the plan with each stage in turns that makes it cheaper; one without stages if none does.
+    [[nodiscard]] staged_plan plan() const;
+
+private:
+    /// The seconds of a micro-batch in which a stage's devices compute, and in which they communicate.
+    struct passes {
+        double work = 0, communication = 0;
+        [[nodiscard]] double both() const { return work + communication; }
+        [[nodiscard]] double longest() const { return std::max(work, communication); }
+    };
+    [[nodiscard]] static passes passes_of(time_terms const& t);
+
+    staged_plan const& given_;
+    cluster const& cluster_;
+    draft_planner& drafts_;
+    staged_cost cost_;
+    /// The stages that may take less in turns, longest first, and what they may take.
+    std::vector<std::pair<std::size_t, double>> worth_;
+};
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+#include <algorithm>
+#include <utility>
+
+namespace heddle::detail {
+
+HEDDLE_INLINE turning_stages::turning_stages(staged_plan const& given, cluster const& c, draft_planner& drafts)
+    : given_(given), cluster_(c), drafts_(drafts), cost_(evaluate(given, c)) {
+    auto const takes = [&](std::size_t s) { return passes_of(cost_.stages[s].time).both(); };
+    for (std::size_t s = 0; s < given.stages.size(); ++s) {
+        auto const& plan = given.stages[s].plan;
+        bool const is_line = !plan.is_on_mesh() && !plan.has_groups();
+        if (!is_line && given.rounds() > 1) continue; // stages of other rounds have the mesh
+        auto const least =
+            passes_of(is_line ? cost_.stages[s].time : drafts.stage_on_one_axis(given, s).time).longest();
+        if (least > 0 && least < takes(s)) worth_.emplace_back(s, least);
+    }
+    algorithm::sort(worth_, {}, [&](auto const& w) { return std::pair(-takes(w.first), w.first); });
+}
+
+HEDDLE_INLINE turning_stages::passes turning_stages::passes_of(time_terms const& t) {
+    return {t.own_compute(), t.compute_inside + t.forward_communication + t.backward_communication};
+}
+
+HEDDLE_INLINE double turning_stages::expected() const {
+    auto hidden = cost_;
+    for (auto const& [s, least] : worth_) {
+        auto& t = hidden.stages[s].time;
+        t.compute = least;
+        t.compute_inside = t.forward_communication = t.backward_communication = 0;
+    }
+    return run_stages(given_, cluster_, hidden).total;
+}
+
+HEDDLE_INLINE staged_plan turning_stages::plan() const {
+    auto best = given_;
+    for (auto const& [s, least] : worth_) {
+        auto turned = best;
+        turned.stages[s].plan = drafts_.stage_in_turns(given_, s);
+        if (turned.stages[s].plan.exists() && price(turned, cluster_) && turned.cost() < best.cost())
+            best = std::move(turned);
+    }
+    if (best.cost() < given_.cost()) return best;
+    staged_plan none;
+    none.reason = "no stage takes less in turns";
+    return none;
+}
+
+} // namespace heddle::detail
+
+#endif
