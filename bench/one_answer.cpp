@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 /// Those that other planners have, and those that the joint one alone has.
 constexpr std::array others{"one axis", "groups", "mesh", "turns", "amp", "ditto"};
-constexpr std::array own{"pipeline", "rounds", "recomputed", "accumulated"};
+constexpr std::array own{"pipeline", "rounds", "turning stages", "recomputed", "accumulated"};
 
 struct tally {
     int cases = 0, several_machines = 0, cheaper = 0, quick = 0, bad = 0;
@@ -93,7 +93,8 @@ int main(int count, char** arguments) {
         "time that planning took, with the bound. Then the best of each family: `amp` and `ditto`\nare these "
         "planners' strategies, stages planned in full; `pipeline` is pipelines of its own; `recomputed` and "
         "`accumulated` are one stage that holds less, looked for where memory is tight; `rounds` is the best pipeline "
-        "with several stages on the same devices. A family is left out "
+        "with several stages on the same devices, and `turning stages` the best in whose stages parts of a micro-batch "
+        "take turns. A family is left out "
         "where it has no plan, or a bound shows that it is no better.\nEvery plan was verified, written, read and "
         "priced again to 1e-9.\n\n"
         "| model | cluster | plan | stages | gap %% | CPU s |");

@@ -74,11 +74,11 @@ SLOW_NETWORK = {
     "links": {"intra": {"bandwidth": 1e12, "latency": 1e-9}, "inter": {"bandwidth": 2e7, "latency": 1e-7}},
 }
 # Devices so slow that stages wait for each other's work more than for what they send.
+SLOW_DEVICES = {**SLOW_NETWORK, "device_types": [{**t, "rates": {"float32": t["rates"]["float32"] / 10}} for t in SLOW_NETWORK["device_types"]]}
 # Links inside machines so slow that their devices communicate as long as they compute.
 SLOW_LINKS = {**SLOW_NETWORK, "name": "slow links",
               "device_types": [{**t, "rates": {"float32": rate}} for t, rate in zip(SLOW_NETWORK["device_types"], (1e8, 8e7))],
               "links": {**SLOW_NETWORK["links"], "intra": {"bandwidth": 3e6, "latency": 1e-7}}}
-SLOW_DEVICES = {**SLOW_NETWORK, "device_types": [{**t, "rates": {"float32": t["rates"]["float32"] / 10}} for t in SLOW_NETWORK["device_types"]]}
 
 
 TYPES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.int32: "I32", torch.int64: "I64", torch.bool: "BOOL"}

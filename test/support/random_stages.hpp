@@ -114,6 +114,7 @@ struct stage_ranks {
     }
     for (std::size_t n = ranks.size(); n < count; ++n) made.stages[n].devices = made.stages[n - ranks.size()].devices;
     auto const is_line = [](stage_ranks const& r) { return !r.is_mesh && !r.pair; };
+    takes_turns = takes_turns && made.micro_batches > 1;
     bool const in_all = takes_turns && random.chance(0.3);
     for (std::size_t n = 0; n < count && takes_turns; ++n)
         if (is_line(ranks[n % ranks.size()]) && (in_all || random.chance(0.6)))

@@ -157,7 +157,7 @@ HEDDLE_INLINE void stages_in_turn::take(step_work const& s, step_part part, std:
         computes_ = true;
     } else if (is_forward) (!s.once ? f.transfer : is_unsharded ? f.urgent : f.patient) += sum;
     else if (is_backward) (!s.once ? b.transfer : is_unsharded ? b.urgent : b.again) += sum;
-    else (part == step_part::deferred ? b.patient : refresh_) += sum;
+    else (part == step_part::deferred && training_.accumulated == 1 ? b.patient : refresh_) += sum;
 }
 
 HEDDLE_INLINE void stages_in_turn::take(step_work const& s, step_part part, std::size_t t, program_work const& work) {
@@ -218,13 +218,18 @@ HEDDLE_INLINE void stages_in_turn::finish(ratio_problem& into) {
             add_slot(slots[i][1], into), add_slot(slots[i][2], into);
         }
     }
-    // At the turn each type does its work of both directions, unless gathering again and then the backward work takes
-    // longer.
     auto const& [f, b] = stages_.back();
-    auto turn = f.work, again = b.work;
-    for (std::size_t t = 0; t < types_; ++t) turn.back()[t] += b.work.back()[t], again.back()[t] += b.again;
-    turn.insert(turn.end(), b.work.begin(), b.work.end() - 1);
-    add_longer(1, turn, again, into);
+    auto again = b.work;
+    for (std::size_t t = 0; t < types_; ++t) again.back()[t] += b.again;
+    if (training_.accumulated > 1) { // passes do not meet
+        add_longer(1, f.work, f.work, into);
+        add_longer(1, again, again, into);
+    } else { // each type does its work of both directions, unless gathering again and then the backward work takes longer
+        auto turn = f.work;
+        for (std::size_t t = 0; t < types_; ++t) turn.back()[t] += b.work.back()[t];
+        turn.insert(turn.end(), b.work.begin(), b.work.end() - 1);
+        add_longer(1, turn, again, into);
+    }
     into.stages.push_back(update_);
     add_network(times(k, waits_), into);
     add_network(refresh_, into);

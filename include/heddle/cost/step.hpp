@@ -8,6 +8,7 @@
 #include <heddle/cost/detail/conversion_steps.hpp>
 #include <heddle/cost/detail/small_kernels.hpp>
 #include <heddle/cost/work.hpp>
+#include <heddle/program/program_part.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -79,8 +80,9 @@ struct training_options {
     /// Gradients of one kind are reduced together in buckets of this size. A larger gradient is reduced alone; if the
     /// size is zero, all are.
     bytes bucket{25e6};
-    /// The batch is run in this many parts that take turns, one communicating while another computes (HiDup); the
-    /// program is then that of one part. With one part nothing interleaves.
+    /// The batch, or in a stage of a pipeline each micro-batch of it, is run in this many parts that take turns, one
+    /// communicating while another computes (HiDup); the program is then that of one part. With one part nothing
+    /// interleaves.
     int micro_batches = 1;
     /// The program, or what takes turns together, is one of so many micro-batches between two updates, as in a stage of
     /// a pipeline. A micro-batch costs its part of the reduction of gradients and of the update.
@@ -461,8 +463,10 @@ HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, in
         for (int n = 1; n < count; ++n)
             s.deferred_transfers.insert(s.deferred_transfers.end(), factors.begin(), factors.end());
         s.deferred.operations *= count, s.deferred.whole *= count, s.deferred.split *= count;
-        if (read && p.tensors[read->tensor].info.role == tensor_role::input)
-            s.stored = static_cast<double>(count) * s.stored;
+        auto const is_of_each = [](tensor_info const& t) { // also what comes back to a stage for each part
+            return t.role == tensor_role::input || t.name.ends_with(cotangent_suffix);
+        };
+        if (read && is_of_each(p.tensors[read->tensor].info)) s.stored = static_cast<double>(count) * s.stored;
         return;
     }
     s.once = true;

@@ -41,8 +41,9 @@ struct plan_piece {
 /// A piece runs one of the micro-batches that take turns, and one device of a device group.
 class plan_pieces {
 public:
-    /// *Precondition:* `verify(p, what)`. Keeps a reference to the plan.
-    plan_pieces(program const& p, plan const& what);
+    /// *Precondition:* `verify` accepts the plan of the program of which this is `one_in_turn`. Keeps a reference to the
+    /// plan.
+    plan_pieces(program part, plan const& what);
 
     /// Steps that bear on the loss, ascending.
     [[nodiscard]] std::vector<std::size_t> const& steps() const { return steps_; }
@@ -74,13 +75,12 @@ private:
 #if HEDDLE_DEFINITIONS
 
 #include <heddle/execute/detail/piece_builder.hpp>
-#include <heddle/theory/micro_batch.hpp>
 
 namespace heddle {
 
-HEDDLE_INLINE plan_pieces::plan_pieces(program const& p, plan const& what)
-    : program_(what.provenance.training.interleaves() ? micro_batch_of(p, what.provenance.training.micro_batches) : p),
-      indexed_(index_program(program_, what.segments)), plan_(what), step_of_(program_.operator_count()) {
+HEDDLE_INLINE plan_pieces::plan_pieces(program part, plan const& what)
+    : program_(std::move(part)), indexed_(index_program(program_, what.segments)), plan_(what),
+      step_of_(program_.operator_count()) {
     for (std::size_t n = 0; n < what.steps.size(); ++n)
         if (auto const* compute = what.steps[n].instruction.as<instruction::compute>()) step_of_[compute->op] = n;
     steps_ = detail::piece_builder(program_, indexed_, plan_, step_of_, 0, what.steps.size()).steps();

@@ -7,9 +7,11 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/execute/piece.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/execute/size.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/plan/verify_staged.hpp>
+#include <heddle/program/program.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -73,7 +75,7 @@ namespace detail {
 /// Divides a plan until its pieces are small enough, and leaves out what was run before.
 class piece_prover {
 public:
-    piece_prover(program const& p, plan const& what, piecewise_options const& options);
+    piece_prover(program part, plan const& what, piecewise_options const& options);
 
     /// Calls `prove(planned_program)` for one piece after the other until all is run, something is wrong, or time is
     /// up.
@@ -157,6 +159,20 @@ private:
     piecewise_proof out_;
 };
 
+/// As `prove_in_pieces` of a plan, of a program that is `one_in_turn`.
+template <kernel_backend<double> Backend>
+[[nodiscard]] piecewise_proof prove_part_in_pieces(program part, plan const& what, Backend const& backend,
+                                                   piecewise_options const& options) {
+    if (what.is_on_mesh()) {
+        piecewise_proof none;
+        none.leave("the plan is on a mesh of " + to_string(what.mesh()) + ", which is run whole or not at all");
+        return none;
+    }
+    return piece_prover(std::move(part), what, options).run([&](planned_program const& piece) {
+        return prove(piece.program, piece.plan, backend, options.each);
+    });
+}
+
 } // namespace detail
 
 /// Runs every distinct step of a plan, in pieces whose dimensions are as small as their cuts allow (`shrink`): all of
@@ -169,14 +185,7 @@ private:
 template <kernel_backend<double> Backend>
 [[nodiscard]] piecewise_proof prove_in_pieces(program const& p, plan const& what, Backend const& backend,
                                               piecewise_options const& options = {}) {
-    if (what.is_on_mesh()) {
-        piecewise_proof none;
-        none.leave("the plan is on a mesh of " + to_string(what.mesh()) + ", which is run whole or not at all");
-        return none;
-    }
-    return detail::piece_prover(p, what, options).run([&](planned_program const& piece) {
-        return prove(piece.program, piece.plan, backend, options.each);
-    });
+    return detail::prove_part_in_pieces(one_in_turn(p, what), what, backend, options);
 }
 
 /// Proves the tensor groups of a pipeline plan in pieces. What stages and copies send each other is no part of a piece:
@@ -210,7 +219,7 @@ template <kernel_backend<double> Backend>
         }
         auto const began = std::chrono::steady_clock::now();
         auto const& part = parts[s].program;
-        auto one = prove_in_pieces(part, what.stages[s].plan, backend, options);
+        auto one = detail::prove_part_in_pieces(part, what.stages[s].plan, backend, options);
         for (auto o = parts[s].operators.size(); o < part.operator_count(); ++o) // what stands for sending
             std::erase_if(one.left, [start = "'" + part.name(static_cast<operator_id>(o)) +
                                              "'"](std::string const& why) { return why.starts_with(start); });
@@ -226,8 +235,8 @@ template <kernel_backend<double> Backend>
 
 namespace heddle::detail {
 
-HEDDLE_INLINE piece_prover::piece_prover(program const& p, plan const& what, piecewise_options const& options)
-    : what_(what), options_(options), pieces_(p, what) {
+HEDDLE_INLINE piece_prover::piece_prover(program part, plan const& what, piecewise_options const& options)
+    : what_(what), options_(options), pieces_(std::move(part), what) {
     std::map<std::string, std::size_t> numbers;
     for (auto n : pieces_.steps()) kinds_[n] = numbers.try_emplace(pieces_.kind_of(n), numbers.size()).first->second;
     out_.distinct = numbers.size();

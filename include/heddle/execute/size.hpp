@@ -15,11 +15,14 @@ namespace heddle {
 /// Returns the number of devices on which a plan runs, counting all devices of groups.
 [[nodiscard]] std::size_t ranks_of(plan const& p);
 
+/// Returns one of the micro-batches that take turns in a plan of a program, or the program where none do.
+[[nodiscard]] program one_in_turn(program const& p, plan const& what);
+
 /// Returns a program as the devices of a plan see it: in its segments; split inside, if they are groups; as one of the
 /// micro-batches that take turns.
 [[nodiscard]] indexed_program index_for(program const& p, plan const& what);
-/// As above, if the program is one of those micro-batches already, as `parts_of` has the programs of stages.
-[[nodiscard]] indexed_program index_part_for(program const& p, plan const& what);
+/// As above, of `one_in_turn`, which the programs of stages are (`parts_of`).
+[[nodiscard]] indexed_program index_part_for(program const& part, plan const& what);
 
 /// What running a program and then a plan of it takes, without what kernels use beside tensors.
 struct execution_size {
@@ -47,13 +50,17 @@ HEDDLE_INLINE std::size_t ranks_of(plan const& p) {
     return ranks;
 }
 
-HEDDLE_INLINE indexed_program index_for(program const& p, plan const& what) {
-    int const turns = what.provenance.training.micro_batches;
-    return turns > 1 ? index_part_for(micro_batch_of(p, turns), what) : index_part_for(p, what);
+HEDDLE_INLINE program one_in_turn(program const& p, plan const& what) {
+    auto const& training = what.provenance.training;
+    return training.interleaves() ? micro_batch_of(p, training.micro_batches) : p;
 }
 
-HEDDLE_INLINE indexed_program index_part_for(program const& p, plan const& what) {
-    auto indexed = index_program(p, what.segments);
+HEDDLE_INLINE indexed_program index_for(program const& p, plan const& what) {
+    return index_part_for(one_in_turn(p, what), what);
+}
+
+HEDDLE_INLINE indexed_program index_part_for(program const& part, plan const& what) {
+    auto indexed = index_program(part, what.segments);
     if (what.has_groups()) split_inside(indexed);
     auto next = what.tensors.begin();
     for (auto& t : indexed.tensors)

@@ -397,7 +397,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
                 double const value = cost_model::at(model.on_member(part_inside(s.to(), mesh) * held, k, share), share);
                 double const stored = cost_model::at(model.on_member(s.step.stored, k, share), share);
                 (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) +=
-                    tensor.role == tensor_role::input ? stored : value;
+                    tensor.role == tensor_role::parameter ? value : stored;
                 if (tensor.trainable && tensor.role == tensor_role::parameter) {
                     double const copies =
                         gradients + (training.copies_gradients && read->to == tensor_form::replicated() ? 1 : 0);

@@ -150,7 +150,8 @@ private:
 
 /// Returns the events of one iteration of a plan whose micro-batches take turns.
 ///
-/// With `barriers` alone the total is that of `duplex` up to rounding; with no option at all it is no more.
+/// With `barriers` alone the total is that of `duplex` up to rounding; with no option at all it is no more. Of a stage of
+/// a pipeline these are the events of one micro-batch as if it were alone, whose passes meet.
 /// *Precondition:* `p.provenance.training.interleaves()`. *Throws* what `evaluate` does.
 /// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
 [[nodiscard]] timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {});

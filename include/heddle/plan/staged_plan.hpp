@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -261,7 +262,8 @@ public:
         }
         for (auto const& [machine, part] : has) most = std::max(most, part.size), whole += part.size;
         seconds time{0};
-        double const messages = std::max(held.messages, wanted.messages);
+        // Parts follow each other at both ends: one more message for each end of one inside another.
+        double const messages = held.messages + wanted.messages - std::gcd(held.messages, wanted.messages);
         if (into > equal_parts) { // whoever has copies sends as many of the parts that are asked for
             if (!cluster_.inter) fail("between machines");
             double const busiest = std::max(into, all * most / whole) / network_cards(cluster_);

@@ -28,6 +28,7 @@ namespace heddle {
 /// Checks that stages have every operator once, in order, on devices of their own or in rounds (`check_devices`), each
 /// stage's plan against the part of the program that it is of, and that the losses of micro-batches add up to the
 /// program's. In rounds, stages give values to the next one alone, and those of the same devices share no parameter.
+/// Where parts of a micro-batch take turns in one of several stages, there are several micro-batches.
 [[nodiscard]] verification verify(program const& p, staged_plan const& what);
 
 namespace detail {
@@ -131,6 +132,9 @@ HEDDLE_INLINE verification verify(program const& p, staged_plan const& what) {
                                    indexed.operators[operation ? *operation : *statistic].name +
                                    "' of the whole batch"};
         }
+        if (takes_turns && what.stages.size() > 1 && what.micro_batches == 1)
+            return {false,
+                    "parts of a micro-batch take turns in one of several stages, expected several micro-batches"};
         auto const parts = what.is_plain() ? std::vector<program_part>{} : parts_of(p, what);
         check_devices(what);
         if (what.rounds() > 1)

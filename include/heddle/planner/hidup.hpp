@@ -44,6 +44,7 @@ namespace detail {
 [[nodiscard]] plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c,
                               ratio_balancer const& balance, hidup_options const& options);
 /// Plans a program that is one of the micro-batches that take turns: as many as the options of training say.
+/// *Throws* `input_error` if activations are to be recomputed.
 [[nodiscard]] plan plan_part_in_turns(program const& part, cluster const& c, ratio_balancer const& balance,
                                       planning_options const& options, double worth_below);
 
@@ -145,6 +146,8 @@ HEDDLE_INLINE plan run_hidup(indexed_program const& part, cluster const& c, rati
 
 HEDDLE_INLINE plan plan_part_in_turns(program const& part, cluster const& c, ratio_balancer const& balance,
                                       planning_options const& options, double worth_below) {
+    if (options.training.recomputes != recomputation::none)
+        throw input_error("training, recomputes", "is set, but micro-batches that take turns hold their activations");
     return plan_in_segments(
         indexer_of(part), c, options, balance,
         [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
@@ -167,8 +170,6 @@ HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole
         fail(*statistic, "has statistics of the whole batch, which parts of it one after the other have others of, "
                          "expected none, unless those are allowed");
     auto planning = options.planning;
-    if (planning.training.recomputes != recomputation::none)
-        throw input_error("training, recomputes", "is set, but micro-batches that take turns hold their activations");
     planning.training.micro_batches = options.micro_batches;
     planning.training.turn = options.turn;
     if (has_groups(c))

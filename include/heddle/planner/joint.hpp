@@ -205,8 +205,9 @@ private:
         p.space = certificate_.space;
         bool const turns =
             p.stages.size() > 1 && algorithm::any_of(p.stages, [](auto const& s) { return s.turns() > 1; });
-        if (p.exists() && (p.rounds() > 1 || turns) && !p.space.empty()) { // which is no plan of the space
-            if (bound >= p.cost()) p.space.clear();
+        bool const is_elsewhere = p.exists() && !is_machine_by_machine(p, places_);
+        if (!p.space.empty() && (p.rounds() > 1 || turns || is_elsewhere)) { // which is no plan of the space
+            if (bound >= p.cost() || is_elsewhere) p.space.clear();
             else
                 p.space += std::string(p.rounds() > 1 ? ", in one round" : "") +
                            (turns ? ", without turns in their stages" : "");
@@ -364,20 +365,20 @@ private:
     /// Plans stages in turns, where hiding what they communicate may make the best pipeline better than the best plan.
     void plan_stages_in_turns() {
         auto const given = best_.stages.size() > 1 ? best_ : once_;
-        auto const is_worth_turning = [&](staged_plan const& p) {
+        auto const turn_stages_of = [&](staged_plan const& p) {
             if (p.stages.size() < 2 || until_.is_over()) return false;
             turning_stages const turns(p, cluster_, drafts_);
             bool const is_worth = turns.expected() < worth_planning_alike * best_.cost();
             if (is_worth) consider("turning stages", [&](auto const& note) { note(turns.plan()); });
             return is_worth;
         };
-        if (!is_worth_turning(given) || given.micro_batches % 2 != 0) return;
+        if (!turn_stages_of(given) || given.micro_batches % 2 != 0 || given.micro_batches == 2) return;
         auto draft = draft_of(given, layers_);
         draft.micro_batches /= 2; // whose parts are as large as a micro-batch was
         staged_plan larger;
         consider(given.rounds() > 1 ? "rounds" : "pipeline",
                  [&](auto const& note) { note(larger = in_full(draft, stage_effort::one_axis)); });
-        (void)is_worth_turning(larger);
+        turn_stages_of(larger);
     }
 
     /// Adds what a family has, and keeps it if it is best.

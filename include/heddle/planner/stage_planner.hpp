@@ -86,7 +86,8 @@ public:
                                        std::int64_t micro_batches, int in_flight, double part_of_memory = 1,
                                        double worth_below = std::numeric_limits<double>::infinity());
 
-    /// Plans it on one axis, where the program is one of so many parts of a micro-batch that take turns.
+    /// Plans it on one axis, where the program is one of so many parts of a micro-batch that take turns, to take less
+    /// than `worth_below`. Of stages that are alike, the first one's is that of all.
     [[nodiscard]] heddle::plan plan_in_turns(program const& part, std::vector<std::size_t> const& devices, int turns,
                                              std::int64_t micro_batches, int in_flight, double worth_below);
 

@@ -10,6 +10,7 @@
 #include <heddle/planner/draft_planner.hpp>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace heddle::detail {
@@ -23,7 +24,8 @@ public:
     /// Returns what the plan would take if every stage had its plan on one axis, and in that either all communication
     /// were hidden, or all computation.
     [[nodiscard]] double expected() const;
-    /// Returns the plan with each stage in turns that makes it cheaper; one without stages if none does.
+    /// Returns the plan with stages in turns, but for those with which it would be dearer; one without stages if it is
+    /// no cheaper then.
     [[nodiscard]] staged_plan plan() const;
 
 private:
@@ -48,7 +50,6 @@ private:
 #if HEDDLE_DEFINITIONS
 
 #include <algorithm>
-#include <utility>
 
 namespace heddle::detail {
 
@@ -85,7 +86,7 @@ HEDDLE_INLINE staged_plan turning_stages::plan() const {
     for (auto const& [s, least] : worth_) {
         auto turned = best;
         turned.stages[s].plan = drafts_.stage_in_turns(given_, s);
-        if (turned.stages[s].plan.exists() && price(turned, cluster_) && turned.cost() < best.cost())
+        if (turned.stages[s].plan.exists() && price(turned, cluster_) && turned.cost() <= best.cost())
             best = std::move(turned);
     }
     if (best.cost() < given_.cost()) return best;

@@ -48,7 +48,7 @@ bool check_piece(plan_piece const& piece) {
 
 /// Every piece of one computation, and some of several. Returns how many there were.
 int check_pieces(program const& p, plan const& what, test::random_source& random) {
-    plan_pieces const pieces(p, what);
+    plan_pieces const pieces(one_in_turn(p, what), what);
     int made = 0;
     std::set<std::size_t> had;
     auto const check = [&](std::size_t first, std::size_t last) {
@@ -72,7 +72,7 @@ int check_pieces(program const& p, plan const& what, test::random_source& random
 
 /// In pieces no larger than the largest of one computation.
 piecewise_proof prove_apart(program const& p, plan const& what, eigen_kernels<double> const& kernels) {
-    plan_pieces const pieces(p, what);
+    plan_pieces const pieces(one_in_turn(p, what), what);
     execution_size most{};
     for (auto n : pieces.steps()) {
         if (!pieces.computes(n)) continue;

@@ -3,6 +3,7 @@
 #include "kernels.hpp"
 
 #include <heddle/clp/ratio_solver.hpp>
+#include <heddle/execute/prove_pieces.hpp>
 #include <heddle/execute/prove_stages.hpp>
 #include <heddle/json/staged_plan.hpp>
 #include <heddle/json/trace.hpp>
@@ -117,6 +118,29 @@ TEST_CASE("what takes turns in a stage is refused where it cannot") {
     CHECK(problem_of([](staged_plan&, training t) { t.micro_batches = 1; }) != "");
     CHECK(problem_of([](staged_plan& x, training) { x.micro_batches *= 2; }) != "");
     CHECK(problem_of([](staged_plan&, training t) { t.in_flight += 1; }).find("in flight") != std::string::npos);
+    CHECK(problem_of([](staged_plan& x, training) {
+              x.micro_batches = 1;
+              for (auto& s : x.stages)
+                  s.plan.provenance.training.accumulated = s.plan.provenance.training.in_flight = 1;
+          }).find("expected several micro-batches") != std::string::npos);
+}
+
+TEST_CASE("what recomputes activations takes no turns") {
+    joint_options options;
+    options.sends_beside = true;
+    options.stage.training.recomputes = recomputation::full;
+    auto const found = find_plan(wide_program(), slow_cluster(), clp::ratio_solver{}, options);
+    REQUIRE(found.exists());
+    CHECK(std::ranges::none_of(found.stages, takes_turns));
+    CHECK(verify(wide_program(), found).problem == "");
+}
+
+TEST_CASE("stages in turns run in pieces, too") {
+    auto const shown = prove_in_pieces(wide_program(), wide_planned(), test::kernels());
+    CHECK(shown.shown.problem == "");
+    CHECK(shown.shown.is_equal);
+    CHECK(shown.pieces > 0);
+    CHECK(shown.share() > 0.5);
 }
 
 TEST_CASE("in a pipeline, forward and backward pass do not meet, and gradients are reduced behind them") {
