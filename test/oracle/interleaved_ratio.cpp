@@ -30,7 +30,9 @@ struct turned_program {
 
     turned_program(test::random_source& random, cluster const& c)
         : program(index_program(test::random_program(random, {.least_operators = 3, .most_operators = 6}))),
-          training{.micro_batches = random.between(2, 3), .turn = seconds(1e-4)}, model(c, device_types(c).classes) {
+          training{
+              .micro_batches = random.between(2, 3), .accumulated = random.chance(0.3) ? 4 : 1, .turn = seconds(1e-4)},
+          model(c, device_types(c).classes) {
         cut_space space(program);
         space.divide_into_stages();
         auto const graph = search::explore(space);
