@@ -116,8 +116,7 @@ private:
     using number_of = std::function<double(instruction const&)>;
     /// The programs of an axis.
     struct own_programs {
-        explicit own_programs(searched_program const& searched)
-            : space(searched.program(), operator_kinds(searched.program())) {}
+        explicit own_programs(searched_program const& searched) : space(searched.program(), searched.kinds()) {}
         cut_space space;
         cut_graph graph;
     };

@@ -60,8 +60,7 @@ public:
     stage_programs(indexed_program const& program, heddle::cluster const& c, planning_options const& options,
                    search::deadline const& until)
         : cluster_(c), options_(options), until_(until), searched_(program, tensors_of(options.pinned)),
-          space_(searched_.program(), operator_kinds(searched_.program()), options.cuts), types_(c),
-          model_(model_on(c)) {
+          space_(searched_.program(), searched_.kinds(), options.cuts), types_(c), model_(model_on(c)) {
         if (options.training.interleaves()) space_.divide_into_stages();
         if (options.training.interleaves() || !options.training.accumulator.name.empty())
             return; // constants may run beside something else

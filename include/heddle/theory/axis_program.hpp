@@ -72,6 +72,8 @@ private:
     tensor_id add_tensor(tensor_id t, tensor_form f);
     void add_conversion(instruction::convert const& i);
     void add_computation(instruction::compute const& i);
+    /// Returns the computations that go together with one of the other axis.
+    [[nodiscard]] std::vector<listed_computation> beside(instruction::compute const& i) const;
 
     searched_program const& searched_;
     axis_number axis_;
@@ -82,6 +84,8 @@ private:
     /// Where only the state is in shards on the other axis.
     std::map<tensor_id, tensor_form> stored_;
     std::map<formed_tensor, tensor_id> number_of_;
+    /// The computations that go together with one of the other axis, by kind of operator, loop and forms.
+    std::map<std::vector<std::uint32_t>, std::vector<listed_computation>> beside_;
 };
 
 } // namespace heddle
@@ -171,11 +175,22 @@ HEDDLE_INLINE void axis_program::add_conversion(instruction::convert const& i) {
 }
 
 HEDDLE_INLINE void axis_program::add_computation(instruction::compute const& i) {
-    auto const& from = searched_.program();
-    auto op = from.operators[i.op];
-    op.listed.clear();
+    auto op = searched_.program().operators[i.op];
+    std::vector<std::uint32_t> key{searched_.kinds()[i.op], static_cast<std::uint32_t>(i.loop + 1)};
+    for (auto const* forms : {&i.operands, &i.results})
+        for (tensor_form f : *forms) key.push_back(f.code());
+    auto const [known, is_new] = beside_.try_emplace(std::move(key));
+    if (is_new) known->second = beside(i);
+    op.listed = known->second;
     for (std::size_t k = 0; k < op.operands.size(); ++k) op.operands[k] = add_tensor(op.operands[k], i.operands[k]);
     for (std::size_t k = 0; k < op.results.size(); ++k) op.results[k] = add_tensor(op.results[k], i.results[k]);
+    program_.operators.push_back(std::move(op));
+    others_.push_back(i);
+}
+
+HEDDLE_INLINE std::vector<listed_computation> axis_program::beside(instruction::compute const& i) const {
+    auto const& from = searched_.program();
+    std::vector<listed_computation> result;
     instruction const whole = searched_.part_of(i);
     for (auto& here : computations(from, i.op)) {
         if (!goes_together(from, both(here, i)) ||
@@ -184,16 +199,15 @@ HEDDLE_INLINE void axis_program::add_computation(instruction::compute const& i) 
         listed_computation listed{{}, {}, here.loop};
         for (tensor_form f : here.operands) listed.operands.push_back(f.code());
         for (tensor_form f : here.results) listed.results.push_back(f.code());
-        op.listed.push_back(std::move(listed));
+        result.push_back(std::move(listed));
     }
-    program_.operators.push_back(std::move(op));
-    others_.push_back(i);
+    return result;
 }
 
 HEDDLE_INLINE std::vector<operator_id> axis_program::kinds() const {
     auto const alike = operator_kinds(program_);
     search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
-    auto const in_searched = operator_kinds(searched_.program());
+    auto const& in_searched = searched_.kinds();
     std::vector<operator_id> first, result;
     for (operator_id o = 0; o < program_.operators.size(); ++o) {
         std::vector<std::uint64_t> key{alike[o]};

@@ -44,6 +44,8 @@ public:
 
     [[nodiscard]] indexed_program const& given() const { return given_; }
     [[nodiscard]] indexed_program const& program() const { return program_; }
+    /// Returns for each of its operators the first of its kind (`operator_kinds`).
+    [[nodiscard]] std::vector<operator_id> const& kinds() const { return kinds_; }
 
     /// What an instruction of the searched program is in the given one; nothing where it only takes part in one that
     /// another stands for, or reads a constant.
@@ -86,7 +88,7 @@ private:
     std::vector<origin> origins_;
     /// Tells which operators of the given program compute constants.
     std::vector<bool> is_constant_;
-    std::vector<operator_id> kinds_;
+    std::vector<operator_id> given_kinds_, kinds_;
     /// Maps a kind of the given program's operators that are divided to the ways to compute it.
     std::map<operator_id, std::vector<instruction::compute>> ways_;
     /// The operators that the tensors beyond those of the given program belong to.
@@ -159,7 +161,7 @@ namespace heddle {
 
 HEDDLE_INLINE searched_program::searched_program(indexed_program given, std::vector<tensor_id> const& kept)
     : given_(std::move(given)), program_(given_), is_constant_(given_.operators.size()),
-      kinds_(operator_kinds(given_)) {
+      given_kinds_(operator_kinds(given_)) {
     drop_constants(kept);
     divide_operators();
     auto const order = narrow_order(program_);
@@ -167,6 +169,7 @@ HEDDLE_INLINE searched_program::searched_program(indexed_program given, std::vec
     std::vector<origin> origins;
     for (auto o : order) origins.push_back(origins_[o]);
     origins_ = std::move(origins);
+    kinds_ = operator_kinds(program_);
 }
 
 /// Constants may take one part in so many of the whole program's flops and bytes altogether.
@@ -222,7 +225,7 @@ HEDDLE_INLINE tensor_id searched_program::add_fixed(operator_id from, std::size_
     indexed_tensor tensor;
     tensor.info.name = given_.operators[from].name;
     // Not its extents: what tells it apart from parts of operators of other kinds.
-    tensor.info.shape = {extent{kinds_[from]} + 1, static_cast<extent>(part) + 1};
+    tensor.info.shape = {extent{given_kinds_[from]} + 1, static_cast<extent>(part) + 1};
     tensor.uses = 1;
     tensor.at_cuts = tensor_at_cuts::fixed;
     tensor.factors.assign(ways, {0, 1, 1, given_.operators[from].segment});
@@ -243,7 +246,7 @@ HEDDLE_INLINE void searched_program::divide_operators() {
         for (auto t : whole.operands)
             if (!program_.tensors[t].is_source() && algorithm::find(values, t) == values.end()) values.push_back(t);
         bool const takes = values.size() >= least, gives = whole.results.size() >= least;
-        auto& ways = ways_[kinds_[from]];
+        auto& ways = ways_[given_kinds_[from]];
         if ((takes || gives) && ways.empty()) ways = computations(given_, from);
         auto const is_taken_last = [&](tensor_id t) {
             return !takes || t == values.back() || algorithm::find(values, t) == values.end();
@@ -336,7 +339,7 @@ HEDDLE_INLINE instruction searched_program::part_of(instruction const& i) const 
     if (!op.listed.empty()) {
         bool const is_first = op.operands.empty() || program_.tensors[op.operands[0]].at_cuts != tensor_at_cuts::fixed;
         tensor_form const way = is_first ? part->results[0] : part->operands[0];
-        result = ways_.at(kinds_[origins_[part->op].op])[static_cast<std::size_t>(way.factor())];
+        result = ways_.at(given_kinds_[origins_[part->op].op])[static_cast<std::size_t>(way.factor())];
     }
     result.op = origins_[part->op].op;
     return result;
