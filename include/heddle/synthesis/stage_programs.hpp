@@ -18,7 +18,6 @@
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/loose_links.hpp>
 #include <heddle/theory/loosened_space.hpp>
-#include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/searched_program.hpp>
 
 #include <algorithm>
