@@ -46,7 +46,7 @@ public:
     [[nodiscard]] std::vector<operator_id> kinds() const;
     /// Returns what is allowed here, of what is allowed of the searched program.
     /// *Lifetime.* It refers to this.
-    [[nodiscard]] instruction_filter filter(instruction_filter allowed) const;
+    [[nodiscard]] instruction_filter filter(instruction_filter const& allowed) const;
 
     /// Returns what both axes do by an instruction of this program, as instructions of the searched one.
     [[nodiscard]] mesh_instruction on_mesh(instruction const& i) const;
@@ -230,7 +230,7 @@ HEDDLE_INLINE std::vector<operator_id> axis_program::kinds() const {
     return result;
 }
 
-HEDDLE_INLINE instruction_filter axis_program::filter(instruction_filter allowed) const {
+HEDDLE_INLINE instruction_filter axis_program::filter(instruction_filter const& allowed) const {
     auto const allows = [this, allowed](instruction const& i) {
         if (auto const* compute = i.as<instruction::compute>()) {
             if (!others_[compute->op].is<instruction::compute>()) return true;
