@@ -54,9 +54,21 @@ TEST_CASE("so do random plans on meshes, whose lines are groups of processes") {
     }
 }
 
+namespace {
+
+/// Runs a plan of stages on these processes, and compares it with a single device.
+void check_stages(program const& p, staged_plan const& what, std::uint64_t seed) {
+    REQUIRE(verify(p, what).problem == "");
+    eigen_kernels<double> const backend;
+    staged_proof<eigen_kernels<double>> mine(p, what, backend, {.seed = seed});
+    mine.run_rank(test::world());
+    CHECK(mine.compared().problem == "");
+}
+
+} // namespace
+
 TEST_CASE("so do random stages, each on processes of its own") {
     auto& world = test::world();
-    eigen_kernels<double> const backend;
     int run = 0;
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         CAPTURE(seed);
@@ -64,10 +76,7 @@ TEST_CASE("so do random stages, each on processes of its own") {
         auto const grown = test::find_catalogue_program(random, 1 + static_cast<int>(seed % 5));
         auto const what = grown ? test::random_stages(*grown, world.size(), random) : std::nullopt;
         if (!what || what->device_count != world.size()) continue;
-        REQUIRE(verify(*grown, *what).problem == "");
-        staged_proof<eigen_kernels<double>> mine(*grown, *what, backend, {.seed = seed});
-        mine.run_rank(world);
-        CHECK(mine.compared().problem == "");
+        check_stages(*grown, *what, seed);
         ++run;
     }
     CHECK(run > 10);
@@ -76,7 +85,6 @@ TEST_CASE("so do random stages, each on processes of its own") {
 TEST_CASE("so do stages that pass the processes in rounds") {
     auto& world = test::world();
     if (world.size() == 1) return; // a round has two stages at least
-    eigen_kernels<double> const backend;
     int run = 0;
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
         CAPTURE(seed);
@@ -84,9 +92,7 @@ TEST_CASE("so do stages that pass the processes in rounds") {
         auto const p = test::random_chain(random);
         auto const what = test::random_stages(p, world.size(), random, static_cast<std::size_t>(random.between(2, 3)));
         if (!what || what->device_count != world.size() || !verify(p, *what)) continue;
-        staged_proof<eigen_kernels<double>> mine(p, *what, backend, {.seed = seed});
-        mine.run_rank(world);
-        CHECK(mine.compared().problem == "");
+        check_stages(p, *what, seed);
         ++run;
     }
     CHECK(run > 10);
@@ -94,7 +100,6 @@ TEST_CASE("so do stages that pass the processes in rounds") {
 
 TEST_CASE("so do stages in which parts of a micro-batch take turns") {
     auto& world = test::world();
-    eigen_kernels<double> const backend;
     int run = 0;
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         CAPTURE(seed);
@@ -102,10 +107,7 @@ TEST_CASE("so do stages in which parts of a micro-batch take turns") {
         auto const p = test::random_chain(random);
         auto const what = test::random_stages(p, world.size(), random, 1, true);
         if (!what || what->device_count != world.size()) continue;
-        REQUIRE(verify(p, *what).problem == "");
-        staged_proof<eigen_kernels<double>> mine(p, *what, backend, {.seed = seed});
-        mine.run_rank(world);
-        CHECK(mine.compared().problem == "");
+        check_stages(p, *what, seed);
         run += std::ranges::any_of(what->stages, [](auto const& s) { return s.turns() > 1; });
     }
     CHECK(run > 10);
