@@ -23,12 +23,22 @@ template <class Element>
 struct list_hash {
     template <std::ranges::sized_range List>
     std::size_t operator()(List const& list) const {
-        std::uint64_t h = std::ranges::size(list);
-        for (auto const& e : list) h = (h ^ hash_of(e)) * 0xff51afd7ed558ccdu, h ^= h >> 29;
+        auto left = std::ranges::size(list);
+        std::uint64_t h = left, second = 0, third = 0, fourth = 0; // which need not wait for each other
+        auto e = std::ranges::begin(list);
+        for (; left >= 4; left -= 4) {
+            mix(h, hash_of(*e++));
+            mix(second, hash_of(*e++));
+            mix(third, hash_of(*e++));
+            mix(fourth, hash_of(*e++));
+        }
+        for (; left > 0; --left) mix(h, hash_of(*e++));
+        for (auto const other : {second, third, fourth}) mix(h, other);
         return static_cast<std::size_t>(h);
     }
 
 private:
+    static void mix(std::uint64_t& h, std::uint64_t more) { h = (h ^ more) * 0xff51afd7ed558ccdu, h ^= h >> 29; }
     static std::uint64_t hash_of(Element const& e) {
         if constexpr (std::same_as<Element, double>) return std::bit_cast<std::uint64_t>(e + 0.0); // of either zero
         else return std::hash<Element>{}(e);

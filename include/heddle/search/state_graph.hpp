@@ -297,8 +297,8 @@ template <class Cost, class Action>
 concept action_cost =
     std::invocable<Cost const&, Action const&> || std::invocable<Cost const&, std::size_t, Action const&>;
 
-/// The least cost from every node to the last level, and the action to take; infinite if the last level cannot be
-/// reached. Copies share what was computed.
+/// The least cost from every node to the last level, infinite if that cannot be reached. Copies share what was
+/// computed.
 class shortest_paths {
 public:
     [[nodiscard]] double to_goal(graph_node n = {}) const {
@@ -310,12 +310,18 @@ public:
     };
     /// Returns the least cost from a level to the last over one of the links of its segment.
     [[nodiscard]] double through(std::size_t level, segment_link const& l) const {
-        return choices_of(level)[l.bundle].cost + to_goal({static_cast<std::uint32_t>(level + 1), l.to});
+        return choices_of(level).costs[l.bundle] + to_goal({static_cast<std::uint32_t>(level + 1), l.to});
     }
-    /// *Precondition:* the cost to the goal is finite.
-    [[nodiscard]] turn best(graph_node n) const {
-        auto const& l = made_->stages[made_->stage_of_level[n.level]].best[n.position];
-        return {l.to, choices_of(n.level)[l.bundle].action};
+    /// Returns the first of the best turns from a node, whose level has that segment. *Precondition:* the cost to the
+    /// goal is finite.
+    [[nodiscard]] turn best(graph_node n, graph_segment const& segment) const {
+        auto const& choices = choices_of(n.level);
+        auto const& next = values_of(n.level + 1);
+        segment_link best{};
+        double least = std::numeric_limits<double>::infinity();
+        for (auto const& l : segment.out(n.position))
+            if (double const cost = choices.costs[l.bundle] + next[l.to]; cost < least) least = cost, best = l;
+        return {best.to, choices.actions[best.bundle]};
     }
 
     /// Returns the least cost from any state of a level.
@@ -351,23 +357,20 @@ private:
     using value_numbering = numbering<std::vector<double>, list_hash<double>>;
     using key_numbering = numbering<std::array<std::uint64_t, 2>, list_hash<std::uint64_t>>;
     /// The costs of one level to the goal: the least of them, relative to the least of the next level, and the others
-    /// relative to it; the list of choices that they come from; and the best link of each state.
+    /// relative to it; and the list of choices that they come from.
     struct stage {
         std::uint32_t values, segment;
         double least;
-        std::vector<segment_link> best;
     };
-    /// The cheapest action of a bundle.
-    struct choice {
-        double cost;
-        std::uint32_t action;
+    /// The cheapest action of each bundle of a segment, and what it costs.
+    struct choice_list {
+        std::vector<double> costs;
+        std::vector<std::uint32_t> actions;
     };
-    /// By the bundles of a segment.
-    using choice_list = std::vector<choice>;
     struct tables {
         std::vector<stage> stages;
         std::vector<choice_list> choices;
-        std::vector<std::vector<double>> values;
+        value_numbering values;
         std::vector<std::uint32_t> stage_of_level;
         std::vector<double> rest_of_level;
     };
@@ -383,16 +386,19 @@ private:
     static choice_list cheapest(state_graph<Action> const& graph, std::size_t level, Cost const& cost) {
         auto const& bundles = graph.from_level(level).bundles;
         choice_list result;
-        result.reserve(bundles.size());
+        result.costs.reserve(bundles.size());
+        result.actions.reserve(bundles.size());
         for (auto const bundle : bundles) {
-            choice best{std::numeric_limits<double>::infinity(), 0};
+            double least = std::numeric_limits<double>::infinity();
+            std::uint32_t best = 0;
             for (auto a = graph.first_action[bundle]; a < graph.first_action[bundle + 1]; ++a) {
                 double here = 0;
                 if constexpr (requires { cost(graph.actions[a]); }) here = cost(graph.actions[a]);
                 else here = cost(level, graph.actions[a]);
-                if (here < best.cost) best = {here, a};
+                if (here < least) least = here, best = a;
             }
-            result.push_back(best);
+            result.costs.push_back(least);
+            result.actions.push_back(best);
         }
         return result;
     }
@@ -404,10 +410,10 @@ private:
     };
     /// Finds the paths, from the last of the levels to the first; the level behind it has so many goals.
     void relax(priced_levels const& levels, std::vector<choice_list> choices, std::size_t goals);
-    /// Returns a stage, without its list of choices and the number of its values, and these.
-    [[nodiscard]] static std::pair<stage, std::vector<double>> relax(graph_segment const& segment,
-                                                                     choice_list const& choices,
-                                                                     std::vector<double> const& next);
+    /// Returns the least of the costs of a level, and all relative to it.
+    [[nodiscard]] static std::pair<double, std::vector<double>> relax(graph_segment const& segment,
+                                                                      std::vector<double> const& costs,
+                                                                      std::vector<double> const& next);
     /// Tells whether values differ by no more than rounding does, where the least of them is `rest`.
     [[nodiscard]] static bool is_near(std::vector<double> const& a, std::vector<double> const& b, double rest);
 
@@ -427,7 +433,7 @@ template <class Action>
                                          graph_node from = {}) {
     std::vector<Action> actions;
     for (; from.level + 1 < graph.level_count(); ++from.level) {
-        auto const [to, action] = paths.best(from);
+        auto const [to, action] = paths.best(from, graph.from_level(from.level));
         actions.push_back(graph.actions[action]);
         from.position = to;
     }
@@ -461,10 +467,10 @@ HEDDLE_INLINE void shortest_paths::relax(priced_levels const& levels, std::vecto
     auto made = std::make_shared<tables>();
     made->stage_of_level.resize(last + 1);
     made->rest_of_level.resize(last + 1);
-    value_numbering values;
+    auto& values = made->values;
     key_numbering stages;
     std::vector<std::optional<std::uint32_t>> last_values(choices.size());
-    made->stages.push_back({values.insert(std::vector<double>(goals, 0.0)).first, 0, 0, {}});
+    made->stages.push_back({values.insert(std::vector<double>(goals, 0.0)).first, 0, 0});
     made->stage_of_level[last] = 0;
     for (std::size_t level = last; level-- > 0;) {
         std::uint32_t const segment = levels.choices_of_level[level];
@@ -472,45 +478,36 @@ HEDDLE_INLINE void shortest_paths::relax(priced_levels const& levels, std::vecto
         double const rest = made->rest_of_level[level + 1];
         auto const [number, is_new] = stages.insert({segment, next});
         if (is_new) {
-            auto [found, to_goal] =
-                relax(levels.segments[levels.segment_of_level[level]], choices[segment], values[next]);
-            found.segment = segment;
+            auto [least, to_goal] =
+                relax(levels.segments[levels.segment_of_level[level]], choices[segment].costs, values[next]);
             // Where levels repeat, so do values but for rounding, which would make each level another one.
             auto& known = last_values[segment];
-            if (!known || !is_near(to_goal, values[*known], rest + found.least))
+            if (!known || !is_near(to_goal, values[*known], rest + least))
                 known = values.insert(std::move(to_goal)).first;
-            found.values = *known;
-            made->stages.push_back(std::move(found));
+            made->stages.push_back({*known, segment, least});
         }
         made->stage_of_level[level] = number + 1;
         made->rest_of_level[level] = rest + made->stages[number + 1].least;
     }
-    for (std::uint32_t v = 0; v < values.size(); ++v) made->values.push_back(values[v]);
     made->choices = std::move(choices);
     made_ = std::move(made);
 }
 
-HEDDLE_INLINE std::pair<shortest_paths::stage, std::vector<double>> shortest_paths::relax(
-    graph_segment const& segment, choice_list const& choices, std::vector<double> const& next) {
+HEDDLE_INLINE std::pair<double, std::vector<double>> shortest_paths::relax(graph_segment const& segment,
+                                                                           std::vector<double> const& costs,
+                                                                           std::vector<double> const& next) {
     constexpr double infinite = std::numeric_limits<double>::infinity();
-    std::size_t const size = segment.size();
-    stage result{0, 0, 0, std::vector<segment_link>(size)};
-    std::vector<double> to_goal(size);
+    std::vector<double> to_goal(segment.size());
     double least = infinite;
-    for (std::size_t n = 0; n < size; ++n) {
+    for (std::size_t n = 0; n < to_goal.size(); ++n) {
         double best = infinite;
-        for (auto const& l : segment.out(n)) {
-            double const through = choices[l.bundle].cost + next[l.to];
-            if (through < best) best = through, result.best[n] = l;
-        }
+        for (auto const& l : segment.out(n)) best = std::min(best, costs[l.bundle] + next[l.to]);
         to_goal[n] = best;
         least = std::min(least, best);
     }
-    if (least < infinite) {
-        result.least = least;
-        for (auto& v : to_goal) v -= least;
-    }
-    return {std::move(result), std::move(to_goal)};
+    if (least == infinite) least = 0;
+    for (auto& v : to_goal) v -= least;
+    return {least, std::move(to_goal)};
 }
 
 HEDDLE_INLINE bool shortest_paths::is_near(std::vector<double> const& a, std::vector<double> const& b, double rest) {
