@@ -60,13 +60,13 @@ HEDDLE_INLINE plan run_hap(timed_searches const& by, std::optional<timed_searche
     if (start) {
         pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
     } else {
-        if (options.compares_and_proves) strategies = price_strategies(run, otherwise);
+        if (options.compares) strategies = price_strategies(run, otherwise);
         pairs.search_from({{"compute-proportional", run.programs.compute_proportional_ratios()},
                            {"even", run.programs.even_ratios()}});
     }
     if (!run.record.is_empty()) {
         move_atoms_of_candidates(run.record, run.programs, run.until);
-        if (options.compares_and_proves) {
+        if (options.proves) {
             prove(run, pairs);
             widen(run, pairs);
         }

@@ -156,6 +156,7 @@ private:
     /// Plans the families of which a pin, which is a form on one axis of all devices, says nothing.
     void plan_others() {
         plan_pipelines();
+        prove_one_axis();
         find_bounds();
         plan_accumulated();
         plan_recomputed();
@@ -365,16 +366,20 @@ private:
     /// Plans stages in turns, where hiding what they communicate may make the best pipeline better than the best plan.
     void plan_stages_in_turns() {
         auto const given = best_.stages.size() > 1 ? best_ : once_;
+        auto const is_worth = [&](turning_stages const& turns, int larger) {
+            return turns.expected(larger) < worth_planning_alike * best_.cost();
+        };
+        // Returns whether twice as large micro-batches, whose parts are as large as those of the plan, are of use.
         auto const turn_stages_of = [&](staged_plan const& p) {
             if (p.stages.size() < 2 || until_.is_over()) return false;
             turning_stages const turns(p, cluster_, drafts_);
-            bool const is_worth = turns.expected() < worth_planning_alike * best_.cost();
-            if (is_worth) consider("turning stages", [&](auto const& note) { note(turns.plan()); });
-            return is_worth;
+            if (!is_worth(turns, 1)) return false;
+            consider("turning stages", [&](auto const& note) { note(turns.plan()); });
+            return p.micro_batches % 2 == 0 && p.micro_batches > 2 && is_worth(turns, 2);
         };
-        if (!turn_stages_of(given) || given.micro_batches % 2 != 0 || given.micro_batches == 2) return;
+        if (!turn_stages_of(given)) return;
         auto draft = draft_of(given, layers_);
-        draft.micro_batches /= 2; // whose parts are as large as a micro-batch was
+        draft.micro_batches /= 2;
         staged_plan larger;
         consider(given.rounds() > 1 ? "rounds" : "pipeline",
                  [&](auto const& note) { note(larger = in_full(draft, stage_effort::one_axis)); });
@@ -422,7 +427,9 @@ private:
 
     void plan_on_one_axis() {
         consider("one axis", [&](auto const& note) {
-            auto found = stages_.planners().one_axis(program_, cluster_, stages_.options());
+            auto asked = stages_.options();
+            asked.proves = options_.compares || !options_.stage.pinned.empty();
+            auto found = stages_.planners().one_axis(program_, cluster_, asked);
             for (auto const& [name, cost] : found.baselines)
                 if (cost) families_[name].cost = cost;
             if (!options_.stage.pinned.empty()) certificate_ = {found.lower_bound, found.space};
@@ -431,6 +438,17 @@ private:
         if (has_machines_of_several())
             consider("groups",
                      [&](auto const& note) { note(staged(on_one_axis(with_grouped_machines(cluster_)), cluster_)); });
+    }
+    /// Plans on one axis once more where it is near the best plan, as a proof may meet a better program.
+    void prove_one_axis() {
+        constexpr double near = 1.1;
+        auto const known = families_["one axis"].cost;
+        if (!known || *known > near * best_.cost() || options_.compares) return;
+        consider("one axis", [&](auto const& note) {
+            auto asked = stages_.options();
+            asked.compares = false;
+            note(staged(stages_.planners().one_axis(program_, cluster_, asked), cluster_));
+        });
     }
     /// Tells whether one stage on all devices may take less time if it holds less: where memory is tight if all
     /// activations are held, and a bound leaves a gain.
@@ -493,7 +511,7 @@ private:
     [[nodiscard]] heddle::plan on_one_axis(cluster const& c, recomputation how) {
         auto asked = stages_.options();
         asked.training.recomputes = how;
-        asked.compares_and_proves = false;
+        asked.compares = asked.proves = false;
         return stages_.planners().one_axis(program_, c, asked);
     }
 

@@ -205,7 +205,7 @@ HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::
                            asked.training = training;
                            asked.training.in_flight = held;
                            asked.training.recomputes = how_much;
-                           asked.compares_and_proves = false;
+                           asked.compares = asked.proves = false;
                            asked.rounds = 2;
                            return planners_.one_axis(part, on, asked);
                        });
@@ -220,7 +220,7 @@ HEDDLE_INLINE plan stage_planner::plan_in_turns(program const& part, std::vector
     return alike({where(devices), 1, micro_batches, turns, 1}, index_program(part), on, in_flight,
                  [&](int held, recomputation) {
                      auto asked = options();
-                     asked.compares_and_proves = false;
+                     asked.compares = asked.proves = false;
                      asked.training.overlaps_gradients = false;
                      asked.training.micro_batches = turns;
                      asked.training.accumulated = static_cast<int>(micro_batches);

@@ -22,8 +22,9 @@ public:
     turning_stages(staged_plan const& given, cluster const& c, draft_planner& drafts);
 
     /// Returns what the plan would take if every stage had its plan on one axis, and in that either all communication
-    /// were hidden, or all computation.
-    [[nodiscard]] double expected() const;
+    /// were hidden, or all computation; with micro-batches so many times as large, of which stages communicate no more.
+    /// *Precondition:* there are as many times as many.
+    [[nodiscard]] double expected(int larger = 1) const;
     /// Returns the plan with stages in turns, but for those with which it would be dearer; one without stages if it is
     /// no cheaper then.
     [[nodiscard]] staged_plan plan() const;
@@ -33,7 +34,6 @@ private:
     struct passes {
         double work = 0, communication = 0;
         [[nodiscard]] double both() const { return work + communication; }
-        [[nodiscard]] double longest() const { return std::max(work, communication); }
     };
     [[nodiscard]] static passes passes_of(time_terms const& t);
 
@@ -41,8 +41,8 @@ private:
     cluster const& cluster_;
     draft_planner& drafts_;
     staged_cost cost_;
-    /// The stages that may take less in turns, longest first, and what they may take.
-    std::vector<std::pair<std::size_t, double>> worth_;
+    /// The stages that may take less in turns, longest first, and what they take on one axis.
+    std::vector<std::pair<std::size_t, passes>> worth_;
 };
 
 } // namespace heddle::detail
@@ -60,9 +60,9 @@ HEDDLE_INLINE turning_stages::turning_stages(staged_plan const& given, cluster c
         auto const& plan = given.stages[s].plan;
         bool const is_line = !plan.is_on_mesh() && !plan.has_groups();
         if (!is_line && given.rounds() > 1) continue; // stages of other rounds have the mesh
-        auto const least =
-            passes_of(is_line ? cost_.stages[s].time : drafts.stage_on_one_axis(given, s).time).longest();
-        if (least > 0 && least < takes(s)) worth_.emplace_back(s, least);
+        auto const on_line = passes_of(is_line ? cost_.stages[s].time : drafts.stage_on_one_axis(given, s).time);
+        double const least = std::max(on_line.work, on_line.communication);
+        if (least > 0 && least < takes(s)) worth_.emplace_back(s, on_line);
     }
     algorithm::sort(worth_, {}, [&](auto const& w) { return std::pair(-takes(w.first), w.first); });
 }
@@ -71,19 +71,28 @@ HEDDLE_INLINE turning_stages::passes turning_stages::passes_of(time_terms const&
     return {t.own_compute(), t.compute_inside + t.forward_communication + t.backward_communication};
 }
 
-HEDDLE_INLINE double turning_stages::expected() const {
+HEDDLE_INLINE double turning_stages::expected(int larger) const {
     auto hidden = cost_;
-    for (auto const& [s, least] : worth_) {
+    auto const set = [&](std::size_t s, double takes) {
         auto& t = hidden.stages[s].time;
-        t.compute = least;
+        t.compute = takes;
         t.compute_inside = t.forward_communication = t.backward_communication = 0;
+    };
+    for (std::size_t s = 0; s < given_.stages.size(); ++s) {
+        auto const p = passes_of(cost_.stages[s].time);
+        set(s, larger * p.work + p.communication);
+        hidden.boundaries[s].values *= larger;
+        hidden.boundaries[s].cotangents *= larger;
     }
-    return run_stages(given_, cluster_, hidden).total;
+    for (auto const& [s, p] : worth_) set(s, std::max(larger * p.work, p.communication));
+    return heddle::run_stages(times_of_stages(given_, cluster_, hidden), given_.places(),
+                              given_.micro_batches / larger, cost_.time.shared.value, given_.sends_beside)
+        .total;
 }
 
 HEDDLE_INLINE staged_plan turning_stages::plan() const {
     auto best = given_;
-    for (auto const& [s, least] : worth_) {
+    for (auto const& [s, on_line] : worth_) {
         auto turned = best;
         turned.stages[s].plan = drafts_.stage_in_turns(given_, s);
         if (turned.stages[s].plan.exists() && price(turned, cluster_) && turned.cost() <= best.cost())

@@ -35,9 +35,10 @@ struct planning_options {
     std::vector<segment_number> segments{};
     /// Tensors that may be read or computed in these forms alone, or in any but these. Baselines that do otherwise are priced all the same.
     std::vector<pinned_tensor> pinned{};
-    /// Whether well-known strategies are priced beside the plan, and bounds proven; not, where many plans are made to be
-    /// compared.
-    bool compares_and_proves = true;
+    /// Whether well-known strategies are priced beside the plan; not, where many plans are made to be compared.
+    bool compares = true;
+    /// Whether bounds are proven, which may meet a better program; likewise.
+    bool proves = true;
     /// Time and the token hold for the plan as a whole.
     search::limits limits{};
     progress_function progress{};

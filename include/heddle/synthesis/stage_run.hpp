@@ -127,16 +127,15 @@ HEDDLE_INLINE void stage_run::describe(plan& p) {
     statistics.seconds = until.elapsed();
     p.statistics = statistics;
     p.provenance.cluster = programs.cluster().name;
-    bool const proves = options.compares_and_proves; // else a bound is not this plan's to speak of
-    if (proves && p.exists() && p.status != search::status::optimal && p.lower_bound <= 0 && programs.has_bound())
+    if (options.proves && p.exists() && p.status != search::status::optimal && p.lower_bound <= 0 && programs.has_bound())
         p.warnings.push_back("no lower bound is proven for " + p.space +
                              (until.is_over() ? ": there was no time left for it" : ""));
     auto const left_out =
         "programs were left out, by the width bound of " + std::to_string(options.width) + " states per cut";
-    if (programs.bounding()) p.warnings.push_back(left_out + (proves ? "; the lower bound holds for them too" : ""));
+    if (programs.bounding()) p.warnings.push_back(left_out + (options.proves ? "; the lower bound holds for them too" : ""));
     else if (!programs.is_complete())
         p.warnings.push_back(left_out + ", as time was over or because an operator has too many operands" +
-                             (proves ? "; no lower bound is proven" : ""));
+                             (options.proves ? "; no lower bound is proven" : ""));
 }
 
 } // namespace heddle

@@ -400,7 +400,7 @@ TEST_CASE(
                 CHECK(test::contains(w, "by the bound of 2 cuts"));
             }
         auto unproven = several;
-        unproven.planning.compares_and_proves = false;
+        unproven.planning.proves = false;
         unproven.worth_below = 0;
         for (auto const& w : plan_hidup(made, c, clp::ratio_solver{}, unproven).warnings)
             CHECK_FALSE(test::contains(w, "lower bound"));
