@@ -10,6 +10,7 @@
 #include <heddle/planner/draft_planner.hpp>
 
 #include <cstddef>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -22,8 +23,8 @@ public:
     turning_stages(staged_plan const& given, cluster const& c, draft_planner& drafts);
 
     /// Returns what the plan would take if every stage had its plan on one axis, and in that either all communication
-    /// were hidden, or all computation; with micro-batches so many times as large, of which stages communicate no more.
-    /// *Precondition:* there are as many times as many.
+    /// were hidden, or all computation; with micro-batches so many times as large, of which stages communicate no more,
+    /// infinitely long if so few do not pass. *Precondition:* their number is a multiple of it.
     [[nodiscard]] double expected(int larger = 1) const;
     /// Returns the plan with stages in turns, but for those with which it would be dearer; one without stages if it is
     /// no cheaper then.
@@ -72,6 +73,8 @@ HEDDLE_INLINE turning_stages::passes turning_stages::passes_of(time_terms const&
 }
 
 HEDDLE_INLINE double turning_stages::expected(int larger) const {
+    int const count = given_.micro_batches / larger;
+    if (!given_.schedule().can_run({given_.places(), count})) return std::numeric_limits<double>::infinity();
     auto hidden = cost_;
     auto const set = [&](std::size_t s, double takes) {
         auto& t = hidden.stages[s].time;
@@ -85,9 +88,8 @@ HEDDLE_INLINE double turning_stages::expected(int larger) const {
         hidden.boundaries[s].cotangents *= larger;
     }
     for (auto const& [s, p] : worth_) set(s, std::max(larger * p.work, p.communication));
-    return heddle::run_stages(times_of_stages(given_, cluster_, hidden), given_.places(),
-                              given_.micro_batches / larger, cost_.time.shared.value, given_.sends_beside)
-        .total;
+    auto const times = times_of_stages(given_, cluster_, hidden);
+    return heddle::run_stages(times, given_.places(), count, cost_.time.shared.value, given_.sends_beside).total;
 }
 
 HEDDLE_INLINE staged_plan turning_stages::plan() const {

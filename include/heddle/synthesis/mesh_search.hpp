@@ -407,16 +407,26 @@ HEDDLE_INLINE bool mesh_searcher::begin_from_pairs() {
 }
 
 HEDDLE_INLINE void mesh_searcher::begin_with_less_memory() {
-    // At first a full memory is worth a quarter of what the cheapest programs take; then more.
     auto const pairs = pairs_of_bound();
     if (pairs.empty()) return;
-    double worth = pairs.front().cost / 4;
-    for (int n = 0; n < 5 && std::exchange(is_too_large_, false) && !until_.is_over(); ++n, worth *= 4) {
+    auto const bound_at = [&](double worth, bool is_draft) { // of a full memory, in what the cheapest programs take
+        double const each = worth * pairs.front().cost / static_cast<double>(model_.class_count());
         memory_.clear();
-        for (std::size_t k = 0; k < model_.class_count(); ++k)
-            memory_.push_back(worth / static_cast<double>(model_.class_count()) / model_.memory_limit(k));
-        bound(true);
-        if (begin_from_pairs()) break; // more memory would be spared for nothing
+        for (std::size_t k = 0; k < model_.class_count(); ++k) memory_.push_back(each / model_.memory_limit(k));
+        bound(is_draft);
+    };
+    constexpr std::array worths{0.25, 1.0, 4.0, 16.0, 64.0};
+    constexpr double by_far = 1.5; // more than other shares of unlike devices spare
+    double const too_much = options_.worth_below * (types_.classes.size() > 1 ? by_far : 1);
+    for (double const worth : worths) {
+        if (std::isinf(too_much) || until_.is_over()) break;
+        bound_at(worth, false);
+        if (lower_bound_ >= too_much) return;
+    }
+    for (double const worth : worths) {
+        if (!std::exchange(is_too_large_, false) || until_.is_over()) return;
+        bound_at(worth, true);
+        if (begin_from_pairs()) return; // more memory would be spared for nothing
     }
 }
 

@@ -16,6 +16,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <sstream>
 #include <string>
@@ -223,6 +224,24 @@ TEST_CASE("find_plan divides stages among rounds where these wait") {
     std::ostringstream report;
     print(report, found);
     CHECK(report.str().find(" stages in " + std::to_string(found.rounds()) + " rounds") != std::string::npos);
+}
+
+TEST_CASE("what rounds are expected to take in turns is no number where too few micro-batches are left to pass") {
+    auto const c = chain_cluster();
+    auto const p = chain_program();
+    auto const indexed = index_program(p);
+    auto const plan = chain_planned(2, c); // of four micro-batches on two sets of devices
+    REQUIRE(plan.reason == "");
+    clp::ratio_solver solver;
+    auto const planners = detail::stage_planners_by(solver);
+    planning_options const options;
+    search::deadline const until;
+    detail::stage_planner stages(c, planners, options, until, false);
+    detail::draft_planner drafts(p, indexed, c, stages, options.training, false);
+    detail::turning_stages const turns(plan, c, drafts);
+    CHECK(turns.expected() <= plan.cost() * (1 + 1e-9));
+    CHECK(turns.expected(2) > turns.expected()); // as devices wait for larger ones
+    CHECK(std::isinf(turns.expected(4)));
 }
 
 TEST_CASE("files of plans in rounds are of version 4, and others are refused") {
