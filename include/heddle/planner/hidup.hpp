@@ -122,8 +122,7 @@ HEDDLE_INLINE plan run_hidup(indexed_program const& part, cluster const& c, rati
         search_in_turns(*other, balance, start, worth_below);
     }
     constexpr double about = 1.2; // a proof finds programs too
-    bool const proves =
-        options.proves && (may_be_of_use(run, about) || (other && may_be_of_use(*other, about)));
+    bool const proves = options.proves && (may_be_of_use(run, about) || (other && may_be_of_use(*other, about)));
     auto const conclude = [&](stage_run& r) {
         if (proves && !r.record.is_empty()) prove_by_search(r);
         return std::move(r).concluded();

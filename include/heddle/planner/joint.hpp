@@ -495,7 +495,9 @@ private:
                 auto const is_roomy = [](heddle::plan const& p) {
                     return p.provenance.training.recomputes == recomputation::none && !is_tight(p);
                 };
-                bool const is_last = found.exists() && is_roomy(found.stages.front().plan);
+                constexpr double by_far = 2; // more than is spared where more micro-batches leave more memory
+                bool const is_dear = found.exists() && best_.exists() && found.cost() > by_far * best_.cost();
+                bool const is_last = is_dear || (found.exists() && is_roomy(found.stages.front().plan));
                 note(std::move(found));
                 if (is_last) return;
             }

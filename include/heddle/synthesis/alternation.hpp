@@ -34,8 +34,8 @@ public:
     static constexpr double by_far = 1.5;
 
     /// Alternates from each start in turn; if memory binds, among all programs and from more starts; then around the
-    /// best found. If the programs that may be the fastest gave no plan, or one that takes more than `worth_below` by
-    /// far, that is all.
+    /// best found. If nothing fits, or the programs that may be the fastest gave no plan, or one that takes more than
+    /// `worth_below` by far, that is all.
     void search_from(std::vector<starting_point> const& starts,
                      double worth_below = std::numeric_limits<double>::infinity());
     /// Alternates once more, among other programs at hand than before: from the best ratios, and from each start.
@@ -112,6 +112,7 @@ namespace heddle {
 
 HEDDLE_INLINE void alternation::search_from(std::vector<starting_point> const& starts, double worth_below) {
     starts_ = starts;
+    if (run_.nothing_fits) return;
     record_.tell("programs");
     programs_.take_fastest();
     for (auto const& s : starts) alternate(s.name, s.ratios);

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Says in words why a program does not fit.
+/// @brief What is held at least, and in words why programs do not fit.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/cost/step.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/program/indexed_program.hpp>
 
 #include <cstdio>
+#include <optional>
 #include <string>
 
 namespace heddle {
@@ -14,9 +18,22 @@ namespace heddle {
 /// Returns what the device that a program overfills most would need, by term.
 [[nodiscard]] std::string memory_reason(plan const& p);
 
+/// Returns what all devices hold together at least, whatever the program and the shares: one copy of the parameters, with
+/// gradients and optimiser state, and one of each tensor that is saved and not made again. Inputs, what regions hold
+/// while they run again, and the buffers of collectives are not counted.
+/// *Complexity.* Linear in the program.
+[[nodiscard]] memory_terms least_memory(indexed_program const& p, training_options const& training);
+/// Returns in words that this is more than a cluster's devices have together; nothing if it is not.
+[[nodiscard]] std::optional<std::string> why_nothing_fits(indexed_program const& p, training_options const& training,
+                                                          cluster const& c);
+
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/instruction.hpp>
+
+#include <vector>
 
 namespace heddle {
 
@@ -34,6 +51,48 @@ HEDDLE_INLINE std::string memory_reason(plan const& p) {
                   worst, p.devices[worst].name().c_str(), m.total() / 1e9, p.devices[worst].memory_limit.value / 1e9,
                   m.parameters / 1e9, m.gradients / 1e9, m.optimizer / 1e9, m.inputs / 1e9, m.activations / 1e9,
                   m.communication / 1e9);
+    return text;
+}
+
+HEDDLE_INLINE memory_terms least_memory(indexed_program const& p, training_options const& training) {
+    memory_terms least;
+    std::vector<char> is_saved(p.tensors.size());
+    for (auto const& op : p.operators) {
+        for (auto k : op.work.saved_operands) is_saved[op.operands[k]] = 1;
+        for (auto k : op.work.saved_results) is_saved[op.results[k]] = 1;
+        if (op.results.empty() || p.tensors[op.results.front()].region == no_region) continue;
+        for (auto t : op.operands)
+            if (keeps_to_run_again(p, t)) is_saved[t] = 1;
+    }
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
+        auto const& tensor = p.tensors[t];
+        double const size = tensor.info.size().value;
+        if (tensor.is_parameter()) {
+            if (tensor.consumers.empty()) continue;
+            least.parameters += size;
+            if (!tensor.has_cotangent) continue;
+            least.gradients += size;
+            least.optimizer +=
+                size / element_size(tensor.info.type) * training.state_bytes_per_element(tensor.info.type);
+        } else if (is_saved[t] && !tensor.is_source() && tensor.region == no_region) {
+            least.activations += training.held() * size;
+        }
+    }
+    return least;
+}
+
+HEDDLE_INLINE std::optional<std::string> why_nothing_fits(indexed_program const& p, training_options const& training,
+                                                          cluster const& c) {
+    double room = 0;
+    for (auto const& m : c.machines) room += c.types[m.type].memory.value * m.devices * m.count;
+    auto const least = least_memory(p, training);
+    if (least.total() <= room) return std::nullopt;
+    char text[240];
+    std::snprintf(text, sizeof text,
+                  "memory: all devices together have %.3g GB, and need %.3g GB at least: parameters %.3g, gradients "
+                  "%.3g, optimizer %.3g, activations %.3g",
+                  room / 1e9, least.total() / 1e9, least.parameters / 1e9, least.gradients / 1e9, least.optimizer / 1e9,
+                  least.activations / 1e9);
     return text;
 }
 

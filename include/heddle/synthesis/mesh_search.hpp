@@ -71,6 +71,7 @@ template <ratio_solver Solver>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
 #include <heddle/synthesis/mesh_bound.hpp>
 #include <heddle/synthesis/mesh_realise.hpp>
@@ -542,6 +543,11 @@ HEDDLE_INLINE void mesh_searcher::settle() {
 
 HEDDLE_INLINE mesh_search_result mesh_searcher::run() {
     mesh_search_result result;
+    if (auto why = why_nothing_fits(searched_.given(), options_.training, cluster_)) {
+        result.status = search::status::infeasible;
+        result.reason = *std::move(why);
+        return result;
+    }
     begin();
     if (lower_bound_ >= options_.worth_below) {
         result.status = search::status::infeasible;

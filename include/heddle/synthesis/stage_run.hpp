@@ -7,6 +7,7 @@
 #include <heddle/plan/plan.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/outcome.hpp>
+#include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/plan_record.hpp>
 #include <heddle/synthesis/planning_options.hpp>
 #include <heddle/synthesis/stage_programs.hpp>
@@ -24,7 +25,8 @@ class stage_run {
 public:
     stage_run(timed_searches const& searches, indexed_program const& program, cluster const& c,
               planning_options const& o)
-        : by(searches), options(o), until(o.limits), programs(program, c, o, until), record(programs, o.progress) {}
+        : by(searches), options(o), until(o.limits), programs(program, c, o, until), record(programs, o.progress),
+          nothing_fits(why_nothing_fits(program, o.training, c)) {}
     stage_run(stage_run const&) = delete;
     stage_run& operator=(stage_run const&) = delete;
 
@@ -53,6 +55,8 @@ public:
     search::deadline until;
     stage_programs programs;
     plan_record record;
+    /// Why no program fits, if that is plain.
+    std::optional<std::string> nothing_fits;
     /// The weights of the relaxations at the last ratios, by type.
     std::optional<multipliers> weights;
     search::limit_kind which_limit = search::limit_kind::none;
@@ -68,8 +72,6 @@ private:
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
-
-#include <heddle/synthesis/memory_reason.hpp>
 
 namespace heddle {
 
@@ -110,6 +112,10 @@ HEDDLE_INLINE plan stage_run::concluded() && {
 HEDDLE_INLINE plan stage_run::blank() const {
     plan result;
     result.provenance.training = options.training;
+    if (nothing_fits) {
+        result.reason = *nothing_fits;
+        return result;
+    }
     auto const ratios = programs.memory_proportional_ratios();
     if (auto const path = programs.least_memory(programs.price(ratios), true)) {
         auto const p = programs.realise(*path, ratios).first;
@@ -127,12 +133,14 @@ HEDDLE_INLINE void stage_run::describe(plan& p) {
     statistics.seconds = until.elapsed();
     p.statistics = statistics;
     p.provenance.cluster = programs.cluster().name;
-    if (options.proves && p.exists() && p.status != search::status::optimal && p.lower_bound <= 0 && programs.has_bound())
+    if (options.proves && p.exists() && p.status != search::status::optimal && p.lower_bound <= 0 &&
+        programs.has_bound())
         p.warnings.push_back("no lower bound is proven for " + p.space +
                              (until.is_over() ? ": there was no time left for it" : ""));
     auto const left_out =
         "programs were left out, by the width bound of " + std::to_string(options.width) + " states per cut";
-    if (programs.bounding()) p.warnings.push_back(left_out + (options.proves ? "; the lower bound holds for them too" : ""));
+    if (programs.bounding())
+        p.warnings.push_back(left_out + (options.proves ? "; the lower bound holds for them too" : ""));
     else if (!programs.is_complete())
         p.warnings.push_back(left_out + ", as time was over or because an operator has too many operands" +
                              (options.proves ? "; no lower bound is proven" : ""));
