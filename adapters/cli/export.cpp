@@ -2,6 +2,7 @@
 // heddle export: a plan as arguments of Megatron-LM, as a configuration of DeepSpeed or torchtitan, as placements of
 // DTensor, or as annotations of Shardy.
 #include "commands.hpp"
+#include "even_pipelines.hpp"
 #include "exported_plan.hpp"
 #include "output.hpp"
 #include "plan_file.hpp"
@@ -13,6 +14,7 @@
 #include <heddle/json/file.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/plan.hpp>
+#include <heddle/json/staged_plan.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/parameter_uses.hpp>
 #include <heddle/plan/verify.hpp>
@@ -595,10 +597,13 @@ json::model model_of(any_plan& p, export_arguments const& arguments) {
     return model;
 }
 
-/// Returns the cheapest of the well-known strategies at even shares that the framework can express, and what it is told.
+/// Returns the cheapest of the well-known strategies at even shares that the framework can express, in one stage or in the
+/// plan's own, and what it is told.
 struct expressible_strategy {
-    planned_strategy strategy;
-    std::string text;
+    std::string name;
+    std::variant<heddle::plan, staged_plan> plan;
+    double cost = 0;
+    std::string text{};
 };
 std::optional<expressible_strategy> nearest_strategy(any_plan& of, program const& model,
                                                      export_arguments const& arguments) {
@@ -608,13 +613,26 @@ std::optional<expressible_strategy> nearest_strategy(any_plan& of, program const
     auto training = origin_of(of).training;
     training.micro_batches = training.accumulated = training.in_flight = 1;
     training.recomputes = recomputation::none;
-    for (auto& s : plan_strategies(model, c, training)) {
-        s.plan.provenance = origin_of(of);
-        s.plan.provenance.planner = "strategies";
-        s.plan.provenance.training = training;
+    std::vector<expressible_strategy> candidates;
+    for (auto& [name, found] : plan_strategies(model, c, training)) {
+        found.provenance = origin_of(of);
+        found.provenance.planner = "strategies";
+        found.provenance.training = training;
+        double const cost = found.cost();
+        candidates.push_back({name_of(name), std::move(found), cost});
+    }
+    if (auto const* const pipeline = std::get_if<staged_plan>(&of))
+        for (auto& [name, found] : even_pipelines(*pipeline, model, c)) {
+            double const cost = found.cost();
+            candidates.push_back({name_of(name) + " in each of the plan's stages", std::move(found), cost});
+        }
+    std::ranges::stable_sort(candidates, {}, &expressible_strategy::cost);
+    for (auto& candidate : candidates) {
         try {
-            auto text = text_for(exported(s.plan, arguments.to), arguments, &model);
-            return expressible_strategy{std::move(s), std::move(text)};
+            candidate.text =
+                std::visit([&](auto const& kind) { return text_for(exported(kind, arguments.to), arguments, &model); },
+                           candidate.plan);
+            return std::move(candidate);
         } catch (inexpressible const&) { continue; }
     }
     return {};
@@ -651,10 +669,11 @@ int run_export(export_arguments const& arguments) {
         auto found = nearest_strategy(p, model->program, arguments);
         if (!found) refuse_plan("; nor can any well-known strategy that fits into memory");
         std::cerr << "heddle: the plan cannot be expressed: " << printable(obstacle.what(), 1000) << "; this is "
-                  << name_of(found->strategy.name) << " at even shares, "
-                  << more_time(found->strategy.plan.cost(), cost_of(p)) << '\n';
+                  << found->name << " at even shares, " << more_time(found->cost, cost_of(p)) << '\n';
         text = std::move(found->text);
-        if (!arguments.plan_out.empty()) files.emplace_back(arguments.plan_out, json::write_plan(found->strategy.plan));
+        if (!arguments.plan_out.empty())
+            files.emplace_back(arguments.plan_out,
+                               std::visit([](auto const& kind) { return json::write_plan(kind); }, found->plan));
     }
     if (arguments.out.empty()) std::cout << text;
     else files.emplace_back(arguments.out, text);

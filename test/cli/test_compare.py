@@ -369,6 +369,9 @@ class Compared(CommandLine):
         several = json.loads(rounds.read_text())["pipeline"]
         self.assertEqual([stage["devices"] for stage in several], [[0], [1]] * (len(several) // 2))
         self.assertGreater(len(several), 2)
+        compared = json.loads(run("diff", pipeline, rounds, "--json").stdout)
+        self.assertEqual(compared["cost"], [json.loads(plan.read_text())["cost"] for plan in (pipeline, rounds)])
+        self.assertIn(f"{len(several)} stages in {len(several) // 2} rounds", run("diff", pipeline, rounds).stdout)
         arguments = self.megatron(rounds)
         self.assertEqual(arguments["--pipeline-model-parallel-size"], "2")
         in_rounds = [int(n or 0) for n in re.findall(r"E?(?:t\*(\d+))?(?:\||L)", arguments["--pipeline-model-parallel-layout"])]

@@ -195,6 +195,8 @@ with chromium.Chromium() as browser:
           "--labels-per-cut", "2", "--cuts", "1")
     check(browser, "mesh", "--mesh", "8x4", "--model", models + "bert_moe_2.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
     check(browser, "pipeline", "--model", models + "gpt2_12.json.gz", "--cluster", clusters + "h100x8_rtx4090x16.json")
+    check(browser, "rounds", "--sends-beside", "--model", models + "vit_12.json.gz", "--cluster", clusters + "v100x2_p100x6.json")
+    check(browser, "turning stages", "--model", models + "bert_moe_12.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
     check(browser, "fewer", "--planner", "joint", "--model", models + "vgg19.json.gz", "--cluster", clusters + "v100x8_p100x24.json")
     check(browser, "changes", "--planner", "hap", "--model", "examples/formats/model.json", "--cluster", clusters + "p100x4.json", "--sensitivity", "--sweep")
     check_none(browser, "none", "--planner", "hap", "--model", models + "vit_2.json.gz", "--cluster", clusters + "p100x4.json", "--memory-limit", "1e8")
