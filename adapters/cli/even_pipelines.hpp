@@ -15,9 +15,10 @@ struct even_pipeline {
     staged_plan plan;
 };
 
-/// Returns pipelines of a plan's stages, in all of which shares are even and the strategy is the same well-known one.
-/// *Returns* those that fit into memory, the cheapest first; none of a plan of one stage. *Throws* `input_error` for a
-/// model or cluster that the plan is not of.
+/// Returns pipelines in all of whose stages shares are even and the strategy is the same well-known one: with the
+/// plan's stages if it has several, and with those of AMP's best strategies, which have equal degrees.
+/// *Returns* those that fit into memory, the cheapest first. *Throws* `input_error` for a model or cluster that the plan
+/// is not of.
 [[nodiscard]] std::vector<even_pipeline> even_pipelines(staged_plan const& of, program const& model, cluster const& c);
 
 } // namespace heddle::cli

@@ -597,8 +597,8 @@ json::model model_of(any_plan& p, export_arguments const& arguments) {
     return model;
 }
 
-/// Returns the cheapest of the well-known strategies at even shares that the framework can express, in one stage or in the
-/// plan's own, and what it is told.
+/// Returns the cheapest of the well-known strategies at even shares that the framework can express, in one stage or in each
+/// of several, and what it is told.
 struct expressible_strategy {
     std::string name;
     std::variant<heddle::plan, staged_plan> plan;
@@ -621,11 +621,15 @@ std::optional<expressible_strategy> nearest_strategy(any_plan& of, program const
         double const cost = found.cost();
         candidates.push_back({name_of(name), std::move(found), cost});
     }
-    if (auto const* const pipeline = std::get_if<staged_plan>(&of))
-        for (auto& [name, found] : even_pipelines(*pipeline, model, c)) {
-            double const cost = found.cost();
-            candidates.push_back({name_of(name) + " in each of the plan's stages", std::move(found), cost});
-        }
+    staged_plan given;
+    if (auto const* const of_stages = std::get_if<staged_plan>(&of)) given = *of_stages;
+    given.provenance = origin_of(of);
+    given.device_count = c.devices().size();
+    for (auto& [name, found] : even_pipelines(given, model, c)) {
+        auto const where = " in each of " + std::to_string(found.stages.size()) + " stages";
+        double const cost = found.cost();
+        candidates.push_back({name_of(name) + where, std::move(found), cost});
+    }
     std::ranges::stable_sort(candidates, {}, &expressible_strategy::cost);
     for (auto& candidate : candidates) {
         try {

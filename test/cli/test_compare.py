@@ -453,6 +453,16 @@ y {sdy.sharding = #sdy.sharding<@stage0, [{"axis0"}]>}
         vgg = self.plan("vgg.json", "--planner", "hap", "--model", VGG, "--cluster", "examples/clusters/single.json")
         refused = run("export", "--plan", vgg, "--to", "megatron", "--nearest", "--model", VGG, "--cluster", "examples/clusters/single.json")
         self.refused(refused, "no stack of equal blocks")
+        # Where links between machines are slow, the nearest is a pipeline of equal stages.
+        gpt = ("--model", "examples/models/gpt2_12.json.gz", "--cluster", "examples/clusters/h100x8_rtx4090x16.json")
+        best = self.plan("best.json", *gpt, "--sends-beside")
+        for framework, obstacle in (("megatron", "neither the batch is divided"), ("shardy", "unequal parts")):
+            asked = run("export", "--plan", best, "--to", framework, "--nearest", *gpt, "--plan-out", written)
+            self.assertEqual(asked.returncode, 0, asked)
+            stages = json.loads(written.read_text())["pipeline"]
+            self.assertRegex(asked.stderr, f"{obstacle}.*; this is .* in each of {len(stages)} stages at even shares, at [0-9.]* % more time")
+            self.assertTrue(json.loads(run("verify", "--plan", written, *gpt, "--json").stdout)["priced"])
+            self.assertEqual(run("export", "--plan", written, "--to", framework).stdout, asked.stdout)
         # A pipeline of it, which torchtitan cannot express, has one of a single stage.
         machines = ("--model", VGG, "--cluster", "examples/clusters/v100x4_nvlink.json")
         layers = self.plan("layers.json", "--planner", "amp", "--even", "--pipeline-degree", "2", "--layers", "6", *machines)
