@@ -2,6 +2,8 @@
 #include "even_pipelines.hpp"
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/plan/verify_staged.hpp>
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/draft_planner.hpp>
 #include <heddle/planner/strategies.hpp>
@@ -32,10 +34,20 @@ std::vector<staged_plan> with_stages_of_amp(staged_plan const& origin, program c
     auto training = origin.provenance.training;
     training.micro_batches = training.accumulated = training.in_flight = 1;
     training.recomputes = recomputation::none;
-    auto const ranked = plan_amp(make_strategy_problem(model, layers, c, {.training = training}));
+    strategy_ranking ranked;
+    try {
+        ranked = plan_amp(make_strategy_problem(model, layers, c, {.training = training}));
+    } catch (input_error const&) { return result; } // a batch or layers that AMP cannot price
+    std::vector<pipeline_draft> known;
     for (auto const& strategy : ranked.record) {
-        auto const draft = detail::draft_of(strategy.plan);
-        if (draft.stages.size() < 2 || result.size() == most) continue;
+        auto draft = detail::draft_of(strategy.plan);
+        for (auto& s : draft.stages) s.tensor = 1; // strategies of all degrees are tried
+        bool const is_known = algorithm::any_of(known, [&](pipeline_draft const& other) {
+            return other.micro_batches == draft.micro_batches && other.stages == draft.stages;
+        });
+        bool const divides = batch_size_of(indexed) % draft.micro_batches == 0;
+        if (draft.stages.size() < 2 || !divides || is_known || result.size() == most) continue;
+        known.push_back(draft);
         auto& p = result.emplace_back(origin);
         p.micro_batches = static_cast<int>(draft.micro_batches);
         p.stages.clear();
@@ -74,6 +86,8 @@ void plan_evenly(staged_plan const& of, program const& model, indexed_program co
         if (plans.size() != of.stages.size()) continue; // some stage has none
         auto p = of;
         p.families.clear();
+        p.warnings.clear();
+        p.seconds = 0;
         p.provenance = origin;
         for (std::size_t s = 0; s < plans.size(); ++s) p.stages[s].plan = std::move(plans[s]);
         if (!price(p, c)) continue;
@@ -89,8 +103,14 @@ void plan_evenly(staged_plan const& of, program const& model, indexed_program co
 std::vector<even_pipeline> even_pipelines(staged_plan const& of, program const& model, cluster const& c) {
     std::vector<even_pipeline> result;
     auto const indexed = index_program(model);
-    if (of.stages.size() > 1) plan_evenly(of, model, indexed, c, result);
-    for (auto const& p : with_stages_of_amp(of, model, indexed, c)) plan_evenly(p, model, indexed, c, result);
+    auto const add = [&](staged_plan const& p) {
+        try {
+            plan_evenly(p, model, indexed, c, result);
+        } catch (input_error const&) {} // stages that cannot be cut out, or have no such devices
+    };
+    if (of.stages.size() > 1 && verify(model, of)) add(of);
+    if (has_groups(c)) return result;
+    for (auto const& p : with_stages_of_amp(of, model, indexed, c)) add(p);
     algorithm::sort(result, {}, [](even_pipeline const& p) { return std::pair(p.plan.cost(), p.strategy); });
     return result;
 }

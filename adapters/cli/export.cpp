@@ -597,8 +597,8 @@ json::model model_of(any_plan& p, export_arguments const& arguments) {
     return model;
 }
 
-/// Returns the cheapest of the well-known strategies at even shares that the framework can express, in one stage or in each
-/// of several, and what it is told.
+/// Returns the cheapest of the well-known strategies at even shares that the framework can express, in one stage or in
+/// each of several, and what it is told.
 struct expressible_strategy {
     std::string name;
     std::variant<heddle::plan, staged_plan> plan;
@@ -625,7 +625,8 @@ std::optional<expressible_strategy> nearest_strategy(any_plan& of, program const
     if (auto const* const of_stages = std::get_if<staged_plan>(&of)) given = *of_stages;
     given.provenance = origin_of(of);
     given.device_count = c.devices().size();
-    for (auto& [name, found] : even_pipelines(given, model, c)) {
+    bool const has_pipelines = arguments.to != "deepspeed" && arguments.to != "dtensor"; // with a model
+    for (auto& [name, found] : has_pipelines ? even_pipelines(given, model, c) : std::vector<even_pipeline>{}) {
         auto const where = " in each of " + std::to_string(found.stages.size()) + " stages";
         double const cost = found.cost();
         candidates.push_back({name_of(name) + where, std::move(found), cost});

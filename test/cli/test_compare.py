@@ -449,6 +449,13 @@ y {sdy.sharding = #sdy.sharding<@stage0, [{"axis0"}]>}
             self.assertTrue(checked["priced"])
         self.refused(run("export", "--plan", uneven, "--to", "megatron", "--model", blocks), "--model")
         self.assertEqual(run("export", "--plan", uneven, "--to", "megatron", "--nearest").returncode, 2)
+        # On device groups there are strategies of one stage.
+        grouped = json.loads(pathlib.Path("examples/clusters/v100x8_p100x24.json").read_text())
+        for machines in grouped["machines"]:
+            machines["grouped"] = True
+        machines = ("--model", blocks, "--cluster", self.write("grouped.json", grouped))
+        asked = run("export", "--plan", self.plan("groups.json", "--planner", "hap", *machines), "--to", "megatron", "--nearest", *machines)
+        self.assertNotIn("device groups", asked.stderr)
         # Of a model that the framework does not know, there is no nearest plan either.
         vgg = self.plan("vgg.json", "--planner", "hap", "--model", VGG, "--cluster", "examples/clusters/single.json")
         refused = run("export", "--plan", vgg, "--to", "megatron", "--nearest", "--model", VGG, "--cluster", "examples/clusters/single.json")

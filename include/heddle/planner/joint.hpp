@@ -81,8 +81,8 @@ template <single_device_program Program, ratio_solver Solver>
 /// Plans a program on a cluster by all that the library knows, and returns the plan that costs least by `evaluate` of a
 /// staged plan, or least with its part of `joint_options::moving`.
 ///
-/// Families of one stage are planned as their planners do: one axis, with well-known strategies beside it, machines as
-/// groups, a mesh of machines and devices, and micro-batches in turn. Meshes and turns are left where a bound says that
+/// Families of one stage are planned as their planners do: one axis, with well-known strategies beside it, and proven
+/// where it is within a tenth of the best or families are compared; machines as groups, a mesh of machines and devices, and micro-batches in turn. Meshes and turns are left where a bound says that
 /// they cannot be better; turns are proven where searches find them near (`hidup_options::worth_below`). Pipelines are
 /// AMP's and Ditto's, with each stage planned in full, and drafts of stages of any numbers of layers on parts of
 /// machines or several machines (`draft_pipelines`), of which the best are planned in full: a stage is a program of its
@@ -428,7 +428,7 @@ private:
     void plan_on_one_axis() {
         consider("one axis", [&](auto const& note) {
             auto asked = stages_.options();
-            asked.proves = options_.compares || !options_.stage.pinned.empty();
+            asked.proves = asked.proves && are_proven_at_once();
             auto found = stages_.planners().one_axis(program_, cluster_, asked);
             for (auto const& [name, cost] : found.baselines)
                 if (cost) families_[name].cost = cost;
@@ -442,14 +442,20 @@ private:
     /// Plans on one axis once more where it is near the best plan, as a proof may meet a better program.
     void prove_one_axis() {
         constexpr double near = 1.1;
-        auto const known = families_["one axis"].cost;
-        if (!known || *known > near * best_.cost() || options_.compares) return;
+        auto const known = families_.find("one axis");
+        if (are_proven_at_once() || known == families_.end() || !known->second.cost) return;
+        double const before = *known->second.cost;
+        if (!options_.stage.proves || before > near * best_.cost()) return;
         consider("one axis", [&](auto const& note) {
-            auto asked = stages_.options();
-            asked.compares = false;
-            note(staged(stages_.planners().one_axis(program_, cluster_, asked), cluster_));
+            auto proven = staged(stages_.planners().one_axis(program_, cluster_, stages_.options()), cluster_);
+            if (!proven.exists()) return;
+            for (auto* same : {&best_, &chosen_, options_.trials > 0 ? &to_try_["one axis"] : nullptr})
+                if (same && same->exists() && same->is_plain() && same->cost() == before && proven.cost() <= before)
+                    *same = proven; // which has a bound of its own
+            note(std::move(proven));
         });
     }
+    [[nodiscard]] bool are_proven_at_once() const { return options_.compares || !options_.stage.pinned.empty(); }
     /// Tells whether one stage on all devices may take less time if it holds less: where memory is tight if all
     /// activations are held, and a bound leaves a gain.
     [[nodiscard]] bool is_worth_holding_less() const {

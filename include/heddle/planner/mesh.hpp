@@ -82,6 +82,7 @@ template <single_device_program Program, ratio_solver Solver>
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/outcome.hpp>
 #include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/mesh_strategies.hpp>
 #include <heddle/theory/recomputation.hpp>
 
@@ -125,6 +126,12 @@ HEDDLE_INLINE plan plan_of(indexed_program const& program, cluster const& machin
     auto searched = machines;
     auto asked = options;
     search::statistics statistics;
+    if (auto why = why_nothing_fits(program, options.training, machines)) {
+        mesh_search_result none;
+        none.status = search::status::infeasible;
+        none.reason = *std::move(why);
+        return plan_of(program, machines, options.training, none);
+    }
     for (int n = 1;; ++n) {
         asked.limits = until.rest(options.limits);
         auto const found = search_mesh(program, searched, m, asked, solve);

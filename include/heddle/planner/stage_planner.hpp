@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
@@ -124,7 +125,7 @@ private:
     /// Whether stages may recompute activations where these leave little memory.
     bool recomputes_;
     device_places places_;
-    std::map<stage_key, std::vector<known_stage>> known_;
+    std::map<stage_key, std::deque<known_stage>> known_; // whose plans stay where they are
 };
 
 } // namespace heddle::detail
@@ -251,7 +252,7 @@ HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program co
     auto const least = options_.training.recomputes;
     if (least != recomputation::none) return named(planned(in_flight, least), least);
     constexpr std::array kinds{recomputation::selective, recomputation::full};
-    auto const roomy = planned(1, recomputation::none); // a copy: others are planned
+    auto const& roomy = planned(1, recomputation::none);
     if (roomy.exists()) {
         auto result = named(roomy, recomputation::none);
         if (in_flight == 1 || evaluate(result, on).fits) return result;

@@ -23,8 +23,8 @@ public:
     turning_stages(staged_plan const& given, cluster const& c, draft_planner& drafts);
 
     /// Returns what the plan would take if every stage had its plan on one axis, and in that either all communication
-    /// were hidden, or all computation; with micro-batches so many times as large, of which stages communicate no more,
-    /// infinitely long if so few do not pass. *Precondition:* their number is a multiple of it.
+    /// were hidden, or all computation; with micro-batches so many times as large, as if stages communicated no more
+    /// for one of them; infinitely long if so few do not pass. *Precondition:* their number is a multiple of it.
     [[nodiscard]] double expected(int larger = 1) const;
     /// Returns the plan with stages in turns, but for those with which it would be dearer; one without stages if it is
     /// no cheaper then.

@@ -18,9 +18,9 @@ namespace heddle {
 /// Returns what the device that a program overfills most would need, by term.
 [[nodiscard]] std::string memory_reason(plan const& p);
 
-/// Returns what all devices hold together at least, whatever the program and the shares: one copy of the parameters, with
-/// gradients and optimiser state, and one of each tensor that is saved and not made again. Inputs, what regions hold
-/// while they run again, and the buffers of collectives are not counted.
+/// Returns what all devices hold together at least, whatever the program and the shares: one copy of the parameters,
+/// with gradients and optimiser state, and one of each tensor that is saved and not made again. Inputs, what regions
+/// hold while they run again, and the buffers of collectives are not counted.
 /// *Complexity.* Linear in the program.
 [[nodiscard]] memory_terms least_memory(indexed_program const& p, training_options const& training);
 /// Returns in words that this is more than a cluster's devices have together; nothing if it is not.
@@ -89,7 +89,7 @@ HEDDLE_INLINE std::optional<std::string> why_nothing_fits(indexed_program const&
     if (least.total() <= room) return std::nullopt;
     char text[240];
     std::snprintf(text, sizeof text,
-                  "memory: all devices together have %.3g GB, and need %.3g GB at least: parameters %.3g, gradients "
+                  "memory: all devices together have %.4g GB, and need %.4g GB at least: parameters %.3g, gradients "
                   "%.3g, optimizer %.3g, activations %.3g",
                   room / 1e9, least.total() / 1e9, least.parameters / 1e9, least.gradients / 1e9, least.optimizer / 1e9,
                   least.activations / 1e9);

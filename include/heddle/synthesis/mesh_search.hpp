@@ -71,7 +71,6 @@ template <ratio_solver Solver>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/device_types.hpp>
-#include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
 #include <heddle/synthesis/mesh_bound.hpp>
 #include <heddle/synthesis/mesh_realise.hpp>
@@ -142,7 +141,9 @@ private:
     }
     /// Bounds programs at the shares at hand, by the weights of classes and of their memory that suit the best program.
     /// A draft is no bound.
-    void bound(bool is_draft);
+    void bound(bool is_draft) { bound(is_draft, options_.worth_below); }
+    /// As above, until the bound is `enough`, or as much as the best program takes.
+    void bound(bool is_draft, double enough);
     /// What memory within the limits adds to the bound's costs at most.
     [[nodiscard]] double credit() const;
     [[nodiscard]] static bool is_tight(std::vector<double> const& memory) {
@@ -217,6 +218,7 @@ private:
     std::vector<double> memory_;
     double lower_bound_ = 0; ///< at the shares at hand
     std::vector<double> bounded_at_;
+    bool is_excluded_ = false;  ///< whether all take longer than is asked for
     bool is_too_large_ = false; ///< whether programs were met that do not fit beside the one that they began with
     /// Programs of each axis, or of both, where those that are bounded are not these.
     std::deque<own_programs> own_;
@@ -277,7 +279,7 @@ HEDDLE_INLINE auto mesh_searcher::program_of(axis_number axis, std::vector<cut_s
     return result;
 }
 
-HEDDLE_INLINE void mesh_searcher::bound(bool is_draft) {
+HEDDLE_INLINE void mesh_searcher::bound(bool is_draft, double enough) {
     constexpr int drafted_rounds = 8;
     std::size_t const classes = model_.class_count();
     relaxation_weights const weights =
@@ -293,7 +295,7 @@ HEDDLE_INLINE void mesh_searcher::bound(bool is_draft) {
         bound_->draft({drafted_rounds, options_.gap, until_});
         return;
     }
-    double const target = std::min(best_.cost.added, options_.worth_below), all = target + credit();
+    double const target = std::min(best_.cost.added, enough), all = target + credit();
     double const gap = std::isfinite(all) && all > 0 ? options_.gap * target / all : options_.gap;
     double const found = bound_->improve(all, {options_.bound_rounds, gap, until_}) - credit();
     if (by_.kind != relaxation_kind::clocks) return;
@@ -381,7 +383,8 @@ HEDDLE_INLINE void mesh_searcher::begin() {
         return;
     }
     if (std::isfinite(options_.worth_below)) bound(false);
-    if (lower_bound_ >= options_.worth_below) return;
+    is_excluded_ = lower_bound_ >= options_.worth_below;
+    if (is_excluded_) return;
     find_few();
     if (types_.classes.size() > 1) { // the bound begins with the classes' weights, and shares, of some program
         explore_in_forms_of(few_);
@@ -410,23 +413,26 @@ HEDDLE_INLINE bool mesh_searcher::begin_from_pairs() {
 HEDDLE_INLINE void mesh_searcher::begin_with_less_memory() {
     auto const pairs = pairs_of_bound();
     if (pairs.empty()) return;
-    auto const bound_at = [&](double worth, bool is_draft) { // of a full memory, in what the cheapest programs take
+    auto const price_memory = [&](double worth) { // of a full memory, in what the cheapest programs take
         double const each = worth * pairs.front().cost / static_cast<double>(model_.class_count());
         memory_.clear();
         for (std::size_t k = 0; k < model_.class_count(); ++k) memory_.push_back(each / model_.memory_limit(k));
-        bound(is_draft);
     };
     constexpr std::array worths{0.25, 1.0, 4.0, 16.0, 64.0};
     constexpr double by_far = 1.5; // more than other shares of unlike devices spare
     double const too_much = options_.worth_below * (types_.classes.size() > 1 ? by_far : 1);
+    bool const may_exclude = std::isfinite(too_much) && by_.kind == relaxation_kind::clocks;
     for (double const worth : worths) {
-        if (std::isinf(too_much) || until_.is_over()) break;
-        bound_at(worth, false);
-        if (lower_bound_ >= too_much) return;
+        if (!may_exclude || until_.is_over()) break;
+        price_memory(worth);
+        bound(false, 1.01 * too_much); // rounds end near it
+        is_excluded_ = lower_bound_ >= too_much;
+        if (is_excluded_) return;
     }
     for (double const worth : worths) {
         if (!std::exchange(is_too_large_, false) || until_.is_over()) return;
-        bound_at(worth, true);
+        price_memory(worth);
+        bound(true);
         if (begin_from_pairs()) return; // more memory would be spared for nothing
     }
 }
@@ -543,13 +549,8 @@ HEDDLE_INLINE void mesh_searcher::settle() {
 
 HEDDLE_INLINE mesh_search_result mesh_searcher::run() {
     mesh_search_result result;
-    if (auto why = why_nothing_fits(searched_.given(), options_.training, cluster_)) {
-        result.status = search::status::infeasible;
-        result.reason = *std::move(why);
-        return result;
-    }
     begin();
-    if (lower_bound_ >= options_.worth_below) {
+    if (is_excluded_) {
         result.status = search::status::infeasible;
         result.reason = "no program at the first shares takes less time than asked for";
         return result;

@@ -45,7 +45,8 @@ struct mesh_search_options {
     std::optional<std::array<instruction_filter, 2>> strategy{};
     /// Whether planners price well-known strategies beside the plan.
     bool compares = true;
-    /// Programs of as many seconds are not wanted: nothing is searched where the bound at the first shares is no less.
+    /// Programs of as many seconds are not wanted: nothing is searched where the bound at the
+    /// first shares is no less, or by far, where memory binds, that at those at hand.
     double worth_below = std::numeric_limits<double>::infinity();
     search::limits limits{};
 };

@@ -23,6 +23,9 @@ namespace heddle::detail {
 /// A plan that does not fit is returned as it is. *Complexity.* O(log n) prices for n regions.
 [[nodiscard]] plan holding_more(plan p, indexed_program of, cluster const& on);
 
+/// Takes from a plan what is known of those that were searched with it.
+void forget_others(plan& p);
+
 } // namespace heddle::detail
 
 #if HEDDLE_DEFINITIONS
@@ -73,7 +76,6 @@ HEDDLE_INLINE void take_regions(plan& p, indexed_program const& of) {
     take_regions(p, held);
 }
 
-/// Takes from a plan what is known of those that were searched with it.
 HEDDLE_INLINE void forget_others(plan& p) {
     p.status = search::status::feasible;
     p.which_limit = search::limit_kind::none;

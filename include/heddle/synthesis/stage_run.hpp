@@ -103,7 +103,8 @@ HEDDLE_INLINE plan stage_run::concluded() && {
     p.which_limit = which_limit;
     bool const lacks_programs =
         !(has_plan ? programs.has_bound() : programs.is_complete()) || (has_plan && programs.lacks_orders());
-    if (which_limit == search::limit_kind::none && lacks_programs) p.which_limit = search::limit_kind::width;
+    if (which_limit == search::limit_kind::none && lacks_programs && !nothing_fits)
+        p.which_limit = search::limit_kind::width;
     search::conclude(p, has_plan ? std::optional(p.cost()) : std::nullopt, p.lower_bound, p.cost());
     describe(p);
     return p;
@@ -137,6 +138,7 @@ HEDDLE_INLINE void stage_run::describe(plan& p) {
         programs.has_bound())
         p.warnings.push_back("no lower bound is proven for " + p.space +
                              (until.is_over() ? ": there was no time left for it" : ""));
+    if (nothing_fits) return;
     auto const left_out =
         "programs were left out, by the width bound of " + std::to_string(options.width) + " states per cut";
     if (programs.bounding())

@@ -43,7 +43,7 @@ double held_by(std::vector<memory_terms> const& devices) {
 }
 
 /// Two linear operators, whose weights are most of what is held.
-program two_layers() {
+program weighty_layers() {
     program_builder b;
     auto x = b.input("x", {8, 32});
     for (char const* name : {"first", "second"})
@@ -85,7 +85,7 @@ TEST_CASE("no plan holds less than the least, however it is trained") {
 }
 
 TEST_CASE("what cannot fit is refused with what it needs at least, on lines and meshes and in turns") {
-    auto const p = two_layers();
+    auto const p = weighty_layers();
     double const least = least_memory(index_program(p), {}).total();
     // Weights, gradients and two numbers of state for each; the input is not counted, the first result is.
     CHECK(least == doctest::Approx(4 * (2 * 32 * 32 * 4) + 8 * 32 * 4));
@@ -105,4 +105,29 @@ TEST_CASE("what cannot fit is refused with what it needs at least, on lines and 
             if (part < 1) CHECK(found->status == search::status::infeasible);
         }
     }
+}
+
+TEST_CASE("a mesh is left only if all that fits takes as long as a plan at hand, however little memory there is") {
+    int left = 0, planned = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const p = test::random_program(random);
+        double const least = least_memory(index_program(p), {}).total();
+        clp::ratio_solver solver;
+        auto const c = alike_cluster(4, random.between(11, 40) / 10.0 * least / 4, 2);
+        mesh_search_options options;
+        auto const all = plan_mesh(p, c, mesh({2, 2}), solver, options);
+        if (!all.exists()) continue;
+        for (double const part : {0.9, 0.99, 1.01, 1.2}) {
+            CAPTURE(part);
+            options.worth_below = part * all.cost();
+            auto const asked = plan_mesh(p, c, mesh({2, 2}), solver, options);
+            if (part > 1) CHECK(asked.exists());
+            if (asked.exists()) CHECK(asked.cost() >= all.cost() * (1 - 1e-9));
+            (asked.exists() ? planned : left) += 1;
+        }
+    }
+    CHECK((left > 4 || test::sanitized));
+    CHECK(planned > test::cases(40));
 }
