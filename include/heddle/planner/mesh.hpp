@@ -189,7 +189,7 @@ HEDDLE_INLINE plan plan_mesh(indexed_program program, cluster const& c, mesh con
         p.statistics = best.statistics;
         p.space = std::move(best.space);
         p.which_limit = best.which_limit;
-        search::conclude(p, std::optional(*cost), std::min(best.lower_bound, *cost), *cost);
+        search::conclude(p, cost, std::min(best.lower_bound, *cost), *cost);
         best = std::move(p);
     }
     return best;

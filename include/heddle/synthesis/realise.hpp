@@ -25,6 +25,9 @@ namespace heddle {
 [[nodiscard]] std::vector<plan_step> steps_of(move_list const& path, cut_space const& space,
                                               std::span<step_work const> steps);
 
+/// Returns the devices of plans on a cluster.
+[[nodiscard]] std::vector<plan_device> devices_of(cluster const& c);
+
 namespace detail {
 
 /// Returns, for each cut, the bytes that one of its atoms takes on a device.
@@ -245,15 +248,21 @@ HEDDLE_INLINE std::vector<std::size_t> stages_of(move_list const& path, cut_spac
     return stages;
 }
 
+HEDDLE_INLINE std::vector<plan_device> devices_of(cluster const& c) {
+    std::vector<plan_device> result;
+    auto const types = c.devices();
+    auto const sizes = c.group_sizes();
+    for (std::size_t d = 0; d < types.size(); ++d)
+        result.push_back({c.types[types[d]].name, c.types[types[d]].memory, sizes[d]});
+    return result;
+}
+
 HEDDLE_INLINE std::pair<plan, plan_cost> realise(indexed_program const& program, std::vector<plan_step> steps,
                                                  std::vector<std::size_t> stages, cluster const& c, ratio_table ratios,
                                                  training_options const& training) {
     plan p = blank_plan(program);
     p.provenance.training = training;
-    auto const types = c.devices();
-    auto const sizes = c.group_sizes();
-    for (std::size_t d = 0; d < types.size(); ++d)
-        p.devices.push_back({c.types[types[d]].name, c.types[types[d]].memory, sizes[d]});
+    p.devices = devices_of(c);
     p.steps = std::move(steps);
     for (auto& s : p.steps) s.step.counted = 1;
     p.stages = std::move(stages);

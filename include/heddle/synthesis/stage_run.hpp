@@ -115,6 +115,7 @@ HEDDLE_INLINE plan stage_run::blank() const {
     result.provenance.training = options.training;
     if (nothing_fits) {
         result.reason = *nothing_fits;
+        result.devices = devices_of(programs.cluster());
         return result;
     }
     auto const ratios = programs.memory_proportional_ratios();
