@@ -80,8 +80,8 @@ TEST_CASE("no plan holds less than the least, however it is trained") {
         again += training.recomputes != recomputation::none;
         near += least > 0.5 * held;
     }
-    CHECK(again > test::cases(60));
-    CHECK(near > test::cases(20)); // so that the bound says something
+    CHECK((again > 60 || test::sanitized));
+    CHECK((near > 20 || test::sanitized)); // so that the bound says something
 }
 
 TEST_CASE("what cannot fit is refused with what it needs at least, on lines and meshes and in turns") {
@@ -129,5 +129,5 @@ TEST_CASE("a mesh is left only if all that fits takes as long as a plan at hand,
         }
     }
     CHECK((left > 4 || test::sanitized));
-    CHECK(planned > test::cases(40));
+    CHECK((planned > 40 || test::sanitized));
 }
