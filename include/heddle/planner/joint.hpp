@@ -82,11 +82,12 @@ template <single_device_program Program, ratio_solver Solver>
 /// staged plan, or least with its part of `joint_options::moving`.
 ///
 /// Families of one stage are planned as their planners do: one axis, with well-known strategies beside it, and proven
-/// where it is within a tenth of the best or families are compared; machines as groups, a mesh of machines and devices, and micro-batches in turn. Meshes and turns are left where a bound says that
-/// they cannot be better; turns are proven where searches find them near (`hidup_options::worth_below`). Pipelines are
-/// AMP's and Ditto's, with each stage planned in full, and drafts of stages of any numbers of layers on parts of
-/// machines or several machines (`draft_pipelines`), of which the best are planned in full: a stage is a program of its
-/// own, with uneven shares and sharded parameters like any other.
+/// where it is within a tenth of the best or families are compared; machines as groups, a mesh of machines and devices,
+/// and micro-batches in turn. Meshes and turns are left where a bound says that they cannot be better; turns are proven
+/// where searches find them near (`hidup_options::worth_below`). Pipelines are AMP's and Ditto's, with each stage
+/// planned in full, and drafts of stages of any numbers of layers on parts of machines or several machines
+/// (`draft_pipelines`), of which the best are planned in full: a stage is a program of its own, with uneven shares and
+/// sharded parameters like any other.
 /// Of plans that keep pins there are those on one axis alone, of devices or of machines as groups.
 /// *Returns* the best plan, what each family has, and a bound of the space that it names: of plans of stages of whole
 /// layers at any shares (`pipeline_bound`), or of all plans, from work alone (`work_bound`). *Throws* `input_error`
