@@ -109,9 +109,8 @@ std::vector<even_pipeline> even_pipelines(staged_plan const& of, program const& 
         } catch (input_error const&) {} // stages that cannot be cut out, or have no such devices
     };
     if (of.stages.size() > 1 && verify(model, of)) add(of);
-    if (has_groups(c)) return result;
-    for (auto const& p : with_stages_of_amp(of, model, indexed, c)) add(p);
-    algorithm::sort(result, {}, [](even_pipeline const& p) { return std::pair(p.plan.cost(), p.strategy); });
+    if (!has_groups(c))
+        for (auto const& p : with_stages_of_amp(of, model, indexed, c)) add(p);
     return result;
 }
 

@@ -17,8 +17,8 @@ struct even_pipeline {
 
 /// Returns pipelines in all of whose stages shares are even and the strategy is the same well-known one: with the
 /// plan's stages if it has several, and with those of AMP's best strategies, which have equal degrees.
-/// *Returns* those that fit into memory, the cheapest first; none with the plan's stages if it is not of the model, and
-/// none on device groups.
+/// *Returns* those that fit into memory, those with the plan's stages first, and by name; none with these if the plan
+/// is not of the model, and none of AMP's on device groups.
 [[nodiscard]] std::vector<even_pipeline> even_pipelines(staged_plan const& of, program const& model, cluster const& c);
 
 } // namespace heddle::cli

@@ -614,12 +614,15 @@ std::optional<expressible_strategy> nearest_strategy(any_plan& of, program const
     training.micro_batches = training.accumulated = training.in_flight = 1;
     training.recomputes = recomputation::none;
     std::vector<expressible_strategy> candidates;
+    auto const add = [&](std::string name, auto found) {
+        double const cost = found.cost();
+        candidates.push_back({std::move(name), std::move(found), cost});
+    };
     for (auto& [name, found] : plan_strategies(model, c, training)) {
         found.provenance = origin_of(of);
         found.provenance.planner = "strategies";
         found.provenance.training = training;
-        double const cost = found.cost();
-        candidates.push_back({name_of(name), std::move(found), cost});
+        add(name_of(name), std::move(found));
     }
     staged_plan given;
     if (auto const* const of_stages = std::get_if<staged_plan>(&of)) given = *of_stages;
@@ -628,8 +631,7 @@ std::optional<expressible_strategy> nearest_strategy(any_plan& of, program const
     bool const has_pipelines = arguments.to != "deepspeed" && arguments.to != "dtensor"; // with a model
     for (auto& [name, found] : has_pipelines ? even_pipelines(given, model, c) : std::vector<even_pipeline>{}) {
         auto const where = " in each of " + std::to_string(found.stages.size()) + " stages";
-        double const cost = found.cost();
-        candidates.push_back({name_of(name) + where, std::move(found), cost});
+        add(name_of(name) + where, std::move(found));
     }
     std::ranges::stable_sort(candidates, {}, &expressible_strategy::cost);
     for (auto& candidate : candidates) {
