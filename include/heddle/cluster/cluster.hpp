@@ -113,7 +113,7 @@ struct device_type {
 };
 
 /// `count` machines, each with `devices` devices of one type. If they are groups, each machine is planned as one
-/// device.
+/// device. Such a group may be several machines `joined`, whose devices and network cards are added up.
 struct machine_group {
     std::size_t type = 0;
     int devices = 1;
@@ -121,6 +121,7 @@ struct machine_group {
     bool is_group = false;
     /// How many links to other machines each has. Collectives that leave a machine at once share them.
     int network_cards = 1;
+    int joined = 1;
 
     /// The number of devices of a machine that plans tell apart, and how many devices each of them stands for.
     [[nodiscard]] int planned_devices() const { return is_group ? 1 : devices; }
@@ -185,9 +186,10 @@ private:
 /// Returns the cluster with every machine of several devices as one device group; its collectives are `measured_on` it.
 [[nodiscard]] cluster with_grouped_machines(cluster c);
 
-/// Returns the cluster with the devices of every machine in groups of so many, each of which is then a machine. Its
-/// collectives are `measured_on` it.
-/// *Throws* `input_error` if some machine's devices do not divide into such groups.
+/// Returns the cluster with the devices of every machine in groups of so many, each of which is then a machine; or with
+/// neighbouring machines of one kind joined to groups of so many devices. Its collectives are `measured_on` it.
+/// *Throws* `input_error` if some machine's devices do not divide into such groups, and its kind of machines does not
+/// either; and if groups would be joined of unequally many machines.
 [[nodiscard]] cluster with_groups_of(cluster c, int members);
 
 /// Makes the machines of a cluster parts of one machine, if they are several: they have its links between them, and
@@ -223,6 +225,10 @@ void validate(cluster const& c);
 /// says nothing of links inside.
 /// *Precondition:* `validate` accepts both.
 [[nodiscard]] std::map<collective, collective_model> measured_on(cluster const& part, cluster const& all);
+
+/// Returns the link between machines, as much slower than it says as sums over all devices were measured to be.
+/// *Precondition:* `validate(c)` passed.
+[[nodiscard]] network_link measured_link(cluster const& c);
 
 /// Returns the cluster without measured collectives, its links so much faster that none takes longer than it was
 /// measured, on all devices or, as `measured_on` has it, on a part.
@@ -267,8 +273,23 @@ HEDDLE_INLINE cluster with_grouped_machines(cluster c) {
 
 HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
     auto const all = c;
+    for (auto& m : c.machines) { // as they are before they are joined
+        m.count *= m.joined;
+        m.devices /= m.joined;
+        m.network_cards /= m.joined;
+        m.joined = 1;
+    }
     bool const is_on_one_machine = c.machines.size() == 1 && c.machines.front().count == 1;
     for (auto& m : c.machines) {
+        int const joined = members > m.devices ? members / m.devices : 1;
+        if (joined > 1 && members % m.devices == 0 && m.count % joined == 0) {
+            m.count /= joined;
+            m.devices = members;
+            m.network_cards *= joined;
+            m.joined = joined;
+            m.is_group = true;
+            continue;
+        }
         if (members < 1 || m.devices % members != 0)
             throw input_error("cluster '" + c.name + "'", "has a machine of " + std::to_string(m.devices) +
                                                               " devices, expected groups of " +
@@ -277,6 +298,10 @@ HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
         m.devices = members;
         m.is_group = members > 1;
     }
+    for (auto const& m : c.machines)
+        if (m.joined != c.machines.front().joined)
+            throw input_error("cluster '" + c.name + "'", "has machines of which unequally many make a group of " +
+                                                              std::to_string(members) + ", expected equally many");
     if (is_on_one_machine) join_in_one_machine(c);
     c.measured = measured_on(c, all);
     return c;
@@ -331,9 +356,11 @@ HEDDLE_INLINE void validate(cluster const& c) {
         if (m.type >= c.types.size()) throw input_error("machines", "names an unknown device type");
         if (m.devices < 1 || m.count < 1 || m.network_cards < 1)
             throw input_error("machines", "devices, count and network_cards must be at least 1");
+        if (m.joined < 1 || m.devices % m.joined != 0)
+            throw input_error("machines", "are joined of others with unequally many devices");
         total += static_cast<double>(m.devices) * m.count;
         several_inside |= m.devices > 1;
-        machine_count += m.count;
+        machine_count += m.count * m.joined;
         if (total > 65536) throw input_error("machines", "more than 65536 devices");
     }
     auto const check_link = [&](std::optional<network_link> const& l, char const* place) {
@@ -423,6 +450,17 @@ HEDDLE_INLINE std::map<collective, collective_model> measured_on(cluster const& 
     for (auto const& [kind, model] : all.measured)
         result[kind] = scaled(model, detail::line_of_links(part, kind), detail::line_of_links(all, kind));
     return result;
+}
+
+HEDDLE_INLINE network_link measured_link(cluster const& c) {
+    network_link link = c.inter.value_or(network_link{});
+    auto const measured = c.measured.find(collective::all_reduce);
+    if (measured == c.measured.end() || !c.inter) return link;
+    auto const line = detail::line_of_links(c, collective::all_reduce);
+    auto const& steepest = *algorithm::max_element(measured->second.pieces, {}, &collective_model::piece::slope);
+    if (line.latency.value > 0) link.latency *= steepest.latency / line.latency;
+    if (line.slope.value > 0 && steepest.slope.value > 0) link.bandwidth *= line.slope / steepest.slope;
+    return link;
 }
 
 HEDDLE_INLINE cluster with_links_within_measured(cluster c) {

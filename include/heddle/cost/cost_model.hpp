@@ -193,9 +193,10 @@ public:
     [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const {
         return speeds(k).inside[static_cast<std::size_t>(kind)];
     }
-    /// As above, among the devices that a transfer names.
+    /// As above, among the devices that a transfer names. Lines that leave a machine of a group share its network
+    /// cards.
     [[nodiscard]] collective_model::piece inside(inside_transfer const& t, std::size_t k) const {
-        return t.members > 0 && t.members != classes_[k].group_size ? time_inside(t.kind, t.members, intra_)
+        return t.members > 0 && t.members != classes_[k].group_size ? time_inside(t.kind, t.members, link_inside(t, k))
                                                                     : inside(t.kind, k);
     }
     /// Returns the seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
@@ -343,6 +344,10 @@ private:
         std::array<std::map<operator_pass, roofline>, element_type_count> by_operator{};
     };
 
+    /// Returns the link of a ring around a group, which leaves every machine once.
+    [[nodiscard]] network_link link_around(int group_size) const;
+    /// Returns the link that each line of a transfer inside a group has.
+    [[nodiscard]] network_link link_inside(inside_transfer const& t, std::size_t k) const;
     [[nodiscard]] class_speeds const& speeds(std::size_t k) const { return speeds_[speed_of_[k]]; }
     /// Returns the part that a device has of what its group cuts of a split quantity; see `on_member`.
     [[nodiscard]] double part_of_split(samples_inside const& samples, std::size_t k, std::optional<double> share) const;
@@ -358,8 +363,9 @@ private:
     /// The collective of a full bucket, and that of one rank's shard of it.
     std::array<collective_model::piece, collective_count> of_full_bucket_{};
     collective_model::piece shard_of_full_bucket_{};
-    network_link intra_{};
-    int ranks_ = 0, network_cards_ = 1;
+    network_link intra_{}, inter_{};
+    /// The network cards of a group, and the machines that it is of.
+    int ranks_ = 0, network_cards_ = 1, joined_ = 1;
     bool has_groups_ = false, has_curves_ = false;
 };
 
@@ -412,7 +418,9 @@ HEDDLE_INLINE void momentary_memory::add(instruction::kind what, step_cost const
 HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class> classes, element_type main,
                                      gradient_reduction reduction, std::size_t clocks)
     : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(reduction.bucket),
-      part_of_update_(reduction.part), intra_(c.intra.value_or(network_link{})), network_cards_(network_cards(c)) {
+      part_of_update_(reduction.part), intra_(c.intra.value_or(network_link{})), inter_(measured_link(c)),
+      network_cards_(network_cards(c)) {
+    for (auto const& m : c.machines) joined_ = std::max(joined_, m.joined);
     std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
     for (auto const& k : classes_) {
         ranks_ += k.count;
@@ -428,7 +436,7 @@ HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class>
                                   ", which the program computes in, expected one");
         auto& mine = speeds_.emplace_back();
         for (std::size_t s = 0; s < inside_step_count && k.group_size > 1; ++s)
-            mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, c.intra.value());
+            mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, link_around(k.group_size));
         mine.bandwidth = type.bandwidth.value;
         mine.memory = type.memory.value;
         for (std::size_t e = 0; e < element_type_count; ++e) {
@@ -540,6 +548,21 @@ HEDDLE_INLINE holding cost_model::on_member(holding h, std::size_t k, std::optio
     h.whole -= h.whole_inside * (1 - h.samples.largest_part(n));
     h.split -= h.split_inside * (1 - part_of_split(h.samples, k, share));
     return h;
+}
+
+HEDDLE_INLINE network_link cost_model::link_around(int group_size) const {
+    if (joined_ == 1) return intra_;
+    double const inside = group_size > joined_ ? intra_.latency.value : inter_.latency.value;
+    double const around = joined_ * inter_.latency.value + (group_size - joined_) * inside -
+                          std::min(inside, inter_.latency.value); // all links but one
+    return {inter_.bandwidth, seconds(around / (group_size - 1))};
+}
+
+HEDDLE_INLINE network_link cost_model::link_inside(inside_transfer const& t, std::size_t k) const {
+    int const in_machine = classes_[k].group_size / joined_;
+    if (t.members * t.lines <= in_machine) return intra_;
+    double const cards = static_cast<double>(network_cards_) / joined_;
+    return {inter_.bandwidth / std::max(1.0, std::min(t.lines, in_machine) / cards), inter_.latency};
 }
 
 HEDDLE_INLINE double cost_model::time(inside_list const& list, std::size_t k, double s) const {

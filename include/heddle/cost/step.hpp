@@ -502,11 +502,7 @@ HEDDLE_INLINE void accumulate(indexed_program const& p, instruction const& i, tr
     once(s.inside_forward, s.inside_update);
     once(s.inside_backward, s.inside_update);
     auto const had = part * held_bytes(tensor, change->to);
-    bool const is_saved = algorithm::any_of(tensor.consumers, [&](operator_id o) {
-        auto const& op = p.operators[o];
-        return algorithm::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == change->tensor; });
-    });
-    if (is_gathered && !is_saved) s.stored += had;
+    if (is_gathered && !is_saved(p, change->tensor)) s.stored += had;
     if (tensor.has_cotangent && (is_read || is_reduced))
         s.update += (3.0 * options.micro_batches * (options.accumulated - 1)) * had;
 }

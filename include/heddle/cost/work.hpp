@@ -96,6 +96,8 @@ struct inside_transfer {
     bytes whole, split;
     /// How many devices communicate, in as many lines as they make; if it is zero, all devices of a group do.
     int members = 0;
+    /// How many lines neighbouring devices make, which communicate at once.
+    int lines = 1;
     friend bool operator==(inside_transfer const&, inside_transfer const&) = default;
 };
 

@@ -489,11 +489,23 @@ HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> 
         for (std::size_t k = at; k < at + static_cast<std::size_t>(n); ++k) {
             if (devices[k] >= places.machine.size() || (k > 0 && devices[k] <= devices[k - 1]))
                 fail("expected devices of the cluster, ascending");
-            if (places.machine[devices[k]] != places.machine[devices[at]]) fail("a group is on several machines");
         }
         auto const& given = c.machines[places.group_of_machine[devices[at]]];
         auto const here = places.machine[devices[at]];
+        int const joined = std::max(1, n / given.devices); // whole machines of one kind make a group too
+        for (std::size_t k = 0; k < static_cast<std::size_t>(n); ++k) {
+            auto const d = devices[at + k];
+            if (places.machine[d] != here + k / static_cast<std::size_t>(given.devices) ||
+                places.group_of_machine[d] != places.group_of_machine[devices[at]] ||
+                (joined > 1 && n % given.devices != 0))
+                fail("a group is on several machines, and not all of them");
+        }
         at += static_cast<std::size_t>(n);
+        if (joined > 1) {
+            result.machines.push_back({given.type, n, 1, true, given.network_cards * joined, joined});
+            machine = places.machine[devices[at - 1]];
+            continue;
+        }
         if (n == 1 && machine == here && !result.machines.back().is_group) ++result.machines.back().devices;
         else result.machines.push_back({given.type, n, 1, n > 1, given.network_cards});
         machine = here;

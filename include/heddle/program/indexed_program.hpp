@@ -141,6 +141,14 @@ struct indexed_program {
     friend bool operator==(indexed_program const&, indexed_program const&) = default;
 };
 
+/// Tells whether an operator keeps a tensor that it uses for its backward pass.
+[[nodiscard]] inline bool is_saved(indexed_program const& p, tensor_id t) {
+    return algorithm::any_of(p.tensors[t].consumers, [&](operator_id o) {
+        auto const& op = p.operators[o];
+        return algorithm::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == t; });
+    });
+}
+
 /// Returns one more than the highest segment of an operator.
 [[nodiscard]] std::size_t segment_count(indexed_program const& p);
 

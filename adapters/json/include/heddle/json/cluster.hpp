@@ -21,7 +21,7 @@ namespace heddle::json {
 [[nodiscard]] cluster read_cluster(std::filesystem::path const& path);
 
 /// Returns the text of a cluster file; reading it back gives the same cluster.
-/// *Precondition:* `validate(c)` passed.
+/// *Precondition:* `validate(c)` passed. *Throws* `input_error` if machines are joined.
 [[nodiscard]] std::string to_text(cluster const& c);
 
 } // namespace heddle::json
@@ -173,6 +173,7 @@ HEDDLE_INLINE std::string to_text(cluster const& c) {
     nlohmann::ordered_json root{{"format", "heddle.cluster"}, {"version", 1}, {"name", c.name}};
     for (auto const& type : c.types) root["device_types"].push_back(detail::to_json(type));
     for (auto const& m : c.machines) {
+        if (m.joined > 1) throw input_error("machines", "are joined to groups, which a cluster file cannot say");
         auto& machine = root["machines"].emplace_back(
             nlohmann::ordered_json{{"type", c.types[m.type].name}, {"devices", m.devices}, {"count", m.count}});
         if (m.is_group) machine["grouped"] = true;

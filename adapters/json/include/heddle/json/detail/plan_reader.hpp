@@ -468,7 +468,8 @@ private:
         if (auto const list = parent.find(field))
             list->for_each([&](element const& e) {
                 result.push_back({e.at("step").choice(inside_steps), bytes(optional_number(e, "whole")),
-                                  bytes(optional_number(e, "split")), optional_count(e, "members", 0)});
+                                  bytes(optional_number(e, "split")), optional_count(e, "members", 0),
+                                  optional_count(e, "lines", 1)});
             });
         return result;
     }

@@ -219,6 +219,7 @@ private:
             if (!is_default(t.whole.value)) result["whole"] = number(t.whole.value);
             if (!is_default(t.split.value)) result["split"] = number(t.split.value);
             if (t.members > 0) result["members"] = t.members;
+            if (t.lines > 1) result["lines"] = t.lines;
             into[key].push_back(std::move(result));
         }
     }
