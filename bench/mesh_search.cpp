@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Programs on meshes of machines and devices: what the search of two axes finds for shipped models, how long it takes,
 // and what it proves, beside plans of one axis and of device groups. Every program is verified. Arguments: files of
-// models, then `--cluster` and a file of a cluster; by default the shipped models on 8 machines of 8 (2 V100, 6 P100).
+// models, then `--cluster` and a file of a cluster, and `--mesh` and its sizes, such as `2x8x8`; by default the shipped
+// models on 8 machines of 8 (2 V100, 6 P100), and machines and their devices.
 #include "planning_run.hpp"
 
 #include <heddle/clp/all.hpp>
@@ -12,6 +13,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,13 +29,25 @@ double peak_megabytes() {
     return static_cast<double>(used.ru_maxrss) / 1024;
 }
 
-void show(fs::path const& file, cluster c, bool compare) {
+/// Returns machines and their devices or, of sizes such as `2x8x8`, the mesh that they name.
+mesh mesh_of(std::string const& sizes, cluster const& c) {
+    if (sizes.empty()) {
+        auto const grouped = with_grouped_machines(c);
+        return mesh({grouped.devices().size(), static_cast<std::size_t>(grouped.group_sizes()[0])});
+    }
+    std::vector<std::size_t> axes;
+    std::istringstream text(sizes);
+    for (std::string size; std::getline(text, size, 'x');) axes.push_back(std::stoul(size));
+    return mesh(axes);
+}
+
+void show(fs::path const& file, cluster c, std::string const& sizes, bool compare) {
     double const begun = bench::cpu_seconds();
     auto const model = bench::read_program(file);
     auto const indexed = index_program(model);
     double const is_read = bench::cpu_seconds();
-    auto const grouped = with_grouped_machines(c);
-    mesh const m({grouped.devices().size(), static_cast<std::size_t>(grouped.group_sizes()[0])});
+    mesh const m = mesh_of(sizes, c);
+    auto const grouped = machines_of(c, m);
     clp::ratio_solver solver;
     auto const found = search_mesh(indexed, grouped, m, solver);
     double const done = bench::cpu_seconds();
@@ -67,10 +81,12 @@ int main(int argc, char** argv) {
     fs::path const examples = HEDDLE_EXAMPLES;
     fs::path cluster_file = examples / "clusters" / "v100_p100_8x8.json";
     std::vector<fs::path> models;
+    std::string sizes;
     bool compare = true;
     for (int n = 1; n < argc; ++n) {
         std::string const word = argv[n];
         if (word == "--cluster" && n + 1 < argc) cluster_file = argv[++n];
+        else if (word == "--mesh" && n + 1 < argc) sizes = argv[++n];
         else if (word == "--alone") compare = false;
         else models.push_back(word);
     }
@@ -78,5 +94,5 @@ int main(int argc, char** argv) {
         for (auto const* name : {"bert_12", "gpt2_12", "vit_12", "bert_moe_12", "vgg19"})
             models.push_back(examples / "models" / (std::string(name) + ".json.gz"));
     auto const c = json::read_cluster(cluster_file);
-    for (auto const& file : models) show(file, c, compare);
+    for (auto const& file : models) show(file, c, sizes, compare);
 }

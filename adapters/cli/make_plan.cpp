@@ -121,6 +121,10 @@ any_plan found_by_planner(plan_arguments const& arguments, plan_input const& inp
     if (arguments.planner == "hidup") return plan_hidup(p, c, solver, options_of(arguments.hidup, options));
     if (!arguments.hap.mesh.empty()) {
         search::deadline const until(options.limits);
+        bool const has_rules = !arguments.hap.pins.empty() || !arguments.hap.forbidden.empty();
+        if (has_rules && std::ranges::count(arguments.hap.mesh, 'x') > 1)
+            throw input_error("mesh",
+                              "is " + arguments.hap.mesh + ", expected two axes where tensors are pinned or forbidden");
         mesh_search_options const asked{
             .training = options.training, .pinned = mesh_form_rules_of(p, arguments.hap), .limits = options.limits};
         auto on_mesh = arguments.hap.mesh == "auto" ? plan_meshes(p, c, solver, asked)

@@ -55,7 +55,7 @@ cluster read_planned_cluster(std::string const& path, provenance const& from, st
 template <class Plan>
 cluster counted_by(Plan const& p, cluster c, bool groups_machines) {
     if constexpr (std::is_same_v<Plan, plan>)
-        if (p.is_on_mesh()) return with_groups_of(std::move(c), p.devices.front().group_size);
+        if (p.is_on_mesh()) return machines_of(c, p.mesh());
     return groups_machines ? with_grouped_machines(std::move(c)) : std::move(c);
 }
 

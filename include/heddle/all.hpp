@@ -193,6 +193,7 @@
 #include <heddle/synthesis/mesh_search.hpp>
 #include <heddle/synthesis/mesh_search_options.hpp>
 #include <heddle/synthesis/mesh_strategies.hpp>
+#include <heddle/synthesis/mesh_turns.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/pipeline_bound.hpp>
 #include <heddle/synthesis/plan_record.hpp>
@@ -214,8 +215,10 @@
 #include <heddle/synthesis/stage_run.hpp>
 #include <heddle/synthesis/synthesise.hpp>
 #include <heddle/synthesis/tensor_groups.hpp>
+#include <heddle/synthesis/three_axes_search.hpp>
 #include <heddle/synthesis/timed_searches.hpp>
 #include <heddle/synthesis/turn_bounds.hpp>
+#include <heddle/synthesis/two_axes_search.hpp>
 #include <heddle/synthesis/work_bound.hpp>
 
 #include <heddle/planner/amp.hpp>

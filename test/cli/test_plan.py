@@ -166,6 +166,18 @@ class Plan(CommandLine):
         self.assertEqual(shown["ranks"], 6)
         self.assertAlmostEqual(json.loads(run("cost", "--plan", out, "--cluster", machines, "--json").stdout)["cost"], summary["cost"], delta=1e-12)
         self.assertIn("3 x 2", run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", "--no-times").stdout)
+        # Three machines as the middle axis.
+        one_slice = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "1x3x2", "--out", out, "--json")
+        self.assertEqual(one_slice.returncode, 0, one_slice.stderr)
+        of_three = json.loads(one_slice.stdout)
+        self.assertIn("mesh 3 x 2", of_three["baselines"])
+        self.assertEqual(json.loads(out.read_text())["mesh"], [1, 3, 2])
+        shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", "--cluster", machines).stdout)
+        self.assertTrue(shown["valid"] and shown["executed"] and shown["priced"], shown)
+        self.assertAlmostEqual(json.loads(run("cost", "--plan", out, "--cluster", machines, "--json").stdout)["cost"], of_three["cost"], delta=1e-12)
+        self.refused(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "1x3x2", "--pin", "h=replicated,any,any"), "expected two axes")
+        for sizes in ("268435456x268435456x268435456", "3x2x2", "6x1x1"):
+            self.refused(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", sizes), "or three axes")
         self.refused(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "2x3"), "expected groups of a machine's devices on the inner axis")
         for option in (("--group-machines",), ("--segments", "2")):
             self.assertEqual(run("plan", "--planner", "hap", "--model", MODEL, "--cluster", machines, "--mesh", "3x2", *option).returncode, 2)

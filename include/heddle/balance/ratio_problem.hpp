@@ -16,8 +16,11 @@
 #include <cmath>
 #include <concepts>
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -127,6 +130,20 @@ void check_finite(affine a, std::string const& place);
 void check_pieces(convex_pieces const& pieces, std::string const& place);
 void check_curve(smooth_curve const& curve, std::string const& place);
 void check_work(stage_work const& work, std::string const& place);
+
+/// A solver without its type: ratios of a problem that it takes and solves.
+using ratio_function = std::function<std::optional<std::vector<double>>(ratio_problem const&)>;
+
+/// Returns a solver's ratios, if it solves a problem. *Lifetime:* refers to the solver.
+template <ratio_solver Solver>
+[[nodiscard]] ratio_function solve_with(Solver& solver) {
+    return [&solver](ratio_problem const& p) -> std::optional<std::vector<double>> {
+        if (!solves(solver, p)) return std::nullopt;
+        auto found = solver.solve(p);
+        if (!found.feasible) return std::nullopt;
+        return std::move(found.ratios);
+    };
+}
 
 } // namespace detail
 

@@ -21,12 +21,13 @@
 
 namespace heddle {
 
-/// Returns the meshes of two axes that a cluster's devices make: groups of some devices of a machine, equally many of each,
-/// the smallest groups first.
+/// Returns the meshes of two axes that a cluster's devices make: groups of some devices of a machine, equally many of
+/// each, the smallest groups first.
 [[nodiscard]] std::vector<mesh> meshes_of(cluster const& c);
 
-/// Returns a cluster as a mesh of two axes has it: the devices of each place on the outermost axis as one machine.
-/// *Throws* `input_error` unless the mesh is one of `meshes_of`, and as `with_groups_of` does.
+/// Returns a cluster as a mesh has it: the devices of each place on the outermost axis as one machine. These are some
+/// of a machine's devices, or whole machines, of which the innermost axes have the devices.
+/// *Throws* `input_error` if they are neither, or are not all of the cluster.
 [[nodiscard]] cluster machines_of(cluster const& c, mesh const& m);
 
 namespace detail {
@@ -49,12 +50,14 @@ inline void require_whole_batch(training_options const& training) {
 
 } // namespace detail
 
-/// Plans a program on a mesh of two axes: machines, or groups of their devices, and the equal devices of each.
+/// Plans a program on a mesh of two axes: machines, or groups of their devices, and the equal devices of each; or on
+/// one of three, `search_mesh`.
 ///
-/// The bound is of the shares before they are rounded to whole atoms, as the plan's `space` says. Where a program does not
-/// fit once they are whole, one is planned for as much less memory. The outermost axis reduces gradients in buckets.
-/// Beside it well-known strategies of two axes are planned (`mesh_strategies_of`), which are its baselines; one that is
-/// cheaper, or fits where nothing else does, and keeps the pins is the plan.
+/// The bound is of the shares before they are rounded to whole atoms, as the plan's `space` says. Where a program does
+/// not fit once they are whole, one is planned for as much less memory. The outermost axis reduces gradients in
+/// buckets. Beside one of two axes well-known strategies are planned (`mesh_strategies_of`), which are its baselines;
+/// one that is cheaper, or fits where nothing else does, and keeps the pins is the plan. Beside one of three axes plans
+/// on two are, which have neighbouring axes as one.
 /// *Throws* `input_error` as `machines_of` and `search_mesh` do, and for micro-batches in turn.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_mesh(Program const& program, cluster const& c, mesh const& m, Solver&& solver,
@@ -167,6 +170,21 @@ HEDDLE_INLINE plan plan_of(indexed_program const& program, cluster const& machin
     return true;
 }
 
+/// Notes among the baselines of a plan on three axes what plans on two take, which have two of them as one.
+HEDDLE_INLINE void note_joined_axes(plan& p, indexed_program const& program, cluster const& c, mesh const& m,
+                                    mesh_search_options const& options, ratio_function const& solve,
+                                    search::deadline const& until) {
+    auto const all = meshes_of(c);
+    for (auto const& joined : {mesh({m.size(0) * m.size(1), m.size(2)}), mesh({m.size(0), m.size(1) * m.size(2)})}) {
+        if (algorithm::find(all, joined) == all.end() || until.is_over()) continue;
+        auto asked = options;
+        asked.limits = until.rest(options.limits);
+        auto const beside = plan_on_machines(program, machines_of(c, joined), joined, asked, solve);
+        p.baselines["mesh " + to_string(joined)] = beside.exists() ? std::optional(beside.cost()) : std::nullopt;
+        p.statistics += beside.statistics;
+    }
+}
+
 HEDDLE_INLINE plan plan_mesh(indexed_program program, cluster const& c, mesh const& m,
                              mesh_search_options const& options, ratio_function const& solve) {
     search::deadline const until(options.limits);
@@ -174,6 +192,10 @@ HEDDLE_INLINE plan plan_mesh(indexed_program program, cluster const& c, mesh con
     auto const machines = machines_of(c, m);
     auto best = plan_on_machines(program, machines, m, options, solve);
     if (!options.compares || options.strategy) return best;
+    if (m.axis_count() == 3) {
+        note_joined_axes(best, program, c, m, options, solve, until);
+        return best;
+    }
     for (auto const& strategy : mesh_strategies_of(program)) {
         if (until.is_over() && best.exists()) break;
         auto asked = options;
@@ -236,16 +258,39 @@ HEDDLE_INLINE std::vector<mesh> meshes_of(cluster const& c) {
 }
 
 HEDDLE_INLINE cluster machines_of(cluster const& c, mesh const& m) {
+    std::size_t devices = 0, product = 1;
+    for (auto const& machines : c.machines)
+        devices += static_cast<std::size_t>(machines.devices) * static_cast<std::size_t>(machines.count);
+    for (auto size : m.sizes())
+        product *= std::min(size, devices + 1); // each at most as many, so that none is too large
     auto const all = meshes_of(c);
-    if (algorithm::find(all, m) == all.end()) {
+    bool fits = product == devices;
+    std::size_t const together = fits ? devices / m.size(0) : 1; // at a place of the outermost axis
+    if (m.axis_count() < 3) {
+        fits = algorithm::find(all, m) != all.end();
+    } else if (fits) {
+        auto const are_on_axes = [&](std::size_t of_machine) { // the machine's devices are those of the innermost axes
+            std::size_t inside = 1;
+            for (axis_number a = m.axis_count(); a-- > 1 && inside < of_machine;) inside *= m.size(a);
+            return inside == of_machine;
+        };
+        fits = together > 1 && algorithm::all_of(c.machines, [&](machine_group const& machines) {
+                   auto const of_machine = static_cast<std::size_t>(machines.devices);
+                   return of_machine % together == 0 ||
+                          (of_machine * static_cast<std::size_t>(machines.count) % together == 0 &&
+                           are_on_axes(of_machine));
+               });
+    }
+    if (!fits) {
         std::string expected;
-        for (auto const& other : all) expected += (expected.empty() ? "" : ", ") + to_string(other);
+        for (auto const& other : all) expected += (expected.empty() ? ": " : ", ") + to_string(other);
         throw input_error("mesh", "is " + to_string(m) +
                                       ", expected groups of a machine's devices on the inner axis, and as many as "
                                       "there are on the outer one" +
-                                      (all.empty() ? "" : ": " + expected));
+                                      expected +
+                                      "; or three axes, of which the inner two may be machines and their devices");
     }
-    return with_groups_of(c, static_cast<int>(m.size(1)));
+    return with_groups_of(c, static_cast<int>(together));
 }
 
 } // namespace heddle

@@ -10,33 +10,27 @@
 #include <heddle/theory/cut_space.hpp>
 
 #include <cstddef>
-#include <set>
 #include <utility>
 #include <vector>
 
 namespace heddle {
 
-/// A program on a mesh, and what one axis does in it: each form is made once.
-using mesh_instructions = std::vector<mesh_instruction>;
-[[nodiscard]] std::vector<instruction> on_axis(indexed_program const& p, mesh_instructions const& list,
-                                               axis_number axis);
-
 /// Return a number for an instruction of one axis, which sums to little for a program that cuts data, or parameters.
 [[nodiscard]] double but_for_cut_data(indexed_program const& p, instruction const& i);
 [[nodiscard]] double but_for_cut_tensors(indexed_program const& p, instruction const& i);
 
-/// The programs of one axis where the other's is given, as a layered graph, and their steps.
+/// The programs of one axis where the others' are given, as a layered graph, and their steps.
 class mesh_axis {
 public:
     /// Keeps at most `width` states per cut.
-    mesh_axis(searched_program const& searched, mesh const& m, axis_number axis, std::vector<instruction> const& other,
+    mesh_axis(searched_program const& searched, mesh const& m, axis_number axis, mesh_instructions const& others,
               instruction_filter const& allowed, training_options const& training, std::size_t width);
     mesh_axis(mesh_axis const&) = delete;
 
     [[nodiscard]] axis_program const& program() const { return program_; }
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
     [[nodiscard]] priced_graph price(cost_model const& model, share_vector shares) const;
-    /// Returns the program of a path on both axes.
+    /// Returns the program of a path on all axes.
     [[nodiscard]] mesh_instructions instructions_of(move_list const& path) const;
 
 private:
@@ -59,22 +53,6 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE std::vector<instruction> on_axis(indexed_program const& p, mesh_instructions const& list,
-                                               axis_number axis) {
-    std::vector<instruction> result;
-    std::set<formed_tensor> made;
-    for (auto const& i : list) {
-        auto const& mine = i.axes[axis];
-        if (is_keep(mine)) continue;
-        if (auto const* compute = mine.as<instruction::compute>())
-            for (std::size_t k = 0; k < compute->results.size(); ++k)
-                made.insert({p.operators[compute->op].results[k], compute->results[k]});
-        else if (auto const& change = *mine.change(); !made.insert({change.tensor, change.to}).second) continue;
-        result.push_back(mine);
-    }
-    return result;
-}
-
 HEDDLE_INLINE double but_for_cut_data(indexed_program const& p, instruction const& i) {
     auto const* const read = i.as<instruction::read>();
     if (!read) return !i.is<instruction::compute>() ? 1.0 : is_split(i) ? 0.0 : 0.1;
@@ -89,9 +67,9 @@ HEDDLE_INLINE double but_for_cut_tensors(indexed_program const& p, instruction c
 }
 
 HEDDLE_INLINE mesh_axis::mesh_axis(searched_program const& searched, mesh const& m, axis_number axis,
-                                   std::vector<instruction> const& other, instruction_filter const& allowed,
+                                   mesh_instructions const& others, instruction_filter const& allowed,
                                    training_options const& training, std::size_t width)
-    : mesh_(m), training_(training), program_(searched, axis, other), space_(program_.program(), program_.kinds()) {
+    : mesh_(m), training_(training), program_(searched, axis, others), space_(program_.program(), program_.kinds()) {
     space_.restrict_to(program_.filter(allowed));
     graph_ = search::explore(space_, width);
     steps_.resize(space_.instructions().size());

@@ -50,8 +50,8 @@ public:
     };
     /// Splits costs in a program that has what repeats once. All layers then have what one ends with.
     void draft(effort const& e);
-    /// Splits costs, and returns the best bound. Rounds end when that reaches `target`, less one part in `10'000`. Costs
-    /// are drafted first, if they were not split before or the bound is far from what two programs cost.
+    /// Splits costs, and returns the best bound. Rounds end when that reaches `target`, less one part in `10'000`.
+    /// Costs are drafted first, if they were not split before or the bound is far from what two programs cost.
     /// *Complexity.* Linear in the links of the graph, per round.
     [[nodiscard]] double improve(double target, effort const& e);
     using path = std::vector<cut_space::action>;
@@ -93,10 +93,11 @@ private:
     /// Makes rounds until a bound reaches the target, or has hardly risen in some of them, and returns the best.
     [[nodiscard]] double improve_at_hand(double target, effort const& e);
     void take_all_levels();
-    /// Returns the shortest path, and its length, if moves cost what `moves(place)` says, by place of the
-    /// level among those at hand.
-    template <class Moves>
-    [[nodiscard]] std::pair<double, path> shortest(Moves const& moves);
+    /// Returns the shortest path, and its length, if moves cost what `moves(place)` says, by place of the level among
+    /// those at hand. *Precondition:* places of one segment whose `alike(place)` is the same have the same moves and
+    /// costs.
+    template <class Moves, class Alike>
+    [[nodiscard]] std::pair<double, path> shortest(Moves const& moves, Alike const& alike);
 
     /// The rounds after which the bound is looked at.
     static constexpr int patience = 8;
@@ -121,6 +122,7 @@ private:
 
 #if HEDDLE_DEFINITIONS
 
+#include <heddle/search/numbering.hpp>
 #include <heddle/search/repeated_levels.hpp>
 
 namespace heddle {
@@ -300,7 +302,9 @@ HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
 }
 
 HEDDLE_INLINE mesh_bound::path mesh_bound::cheapest(axis_number axis) {
-    return shortest([&](std::size_t place) { return moves_at(levels_[place], axis); }).second;
+    return shortest([&](std::size_t place) { return moves_at(levels_[place], axis); },
+                    [](std::size_t place) { return place; })
+        .second;
 }
 
 HEDDLE_INLINE mesh_bound::pair_of_programs mesh_bound::in_turn(axis_number axis, path other) {
@@ -308,26 +312,39 @@ HEDDLE_INLINE mesh_bound::pair_of_programs mesh_bound::in_turn(axis_number axis,
     result.programs[1 - axis] = std::move(other);
     for (;; axis = 1 - axis) {
         auto const& given = result.programs[1 - axis];
-        auto [cost, best] = shortest([&](std::size_t n) { return moves_beside(levels_[n], axis, given[n]); });
+        auto [cost, best] = shortest([&](std::size_t n) { return moves_beside(levels_[n], axis, given[n]); },
+                                     [&](std::size_t n) { return given[n]; });
         if (cost >= result.cost * (1 - 1e-9)) return result;
         result.cost = cost;
         result.programs[axis] = std::move(best);
     }
 }
 
-template <class Moves>
-std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves) {
+template <class Moves, class Alike>
+std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves, Alike const& alike) {
     struct turn {
         std::uint32_t to = 0, bundle = 0;
     };
+    struct known_costs {
+        numbers moves, bundles;
+    };
     std::size_t const count = levels_.size();
     std::vector<std::vector<turn>> turns(count);
-    std::vector<numbers> costs(count);
+    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers_of_costs;
+    std::vector<known_costs> known;
+    std::vector<std::uint32_t> costs(count); // by place, their number
     numbers next(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
     for (std::size_t place = count; place-- > 0;) {
-        costs[place] = moves(place);
         auto const& links = segment(place);
-        auto const& least = of_bundles(links, costs[place]);
+        auto const [number, is_new] =
+            numbers_of_costs.insert(std::vector<std::uint64_t>{graph_.segment_of_level[levels_[place]], alike(place)});
+        costs[place] = number;
+        if (is_new) {
+            auto of_moves = moves(place);
+            auto of_bundle = of_bundles(links, of_moves);
+            known.push_back({std::move(of_moves), std::move(of_bundle)});
+        }
+        auto const& least = known[number].bundles;
         numbers here(links.size(), std::numeric_limits<double>::infinity());
         turns[place].resize(links.size());
         for (std::size_t n = 0; n < links.size(); ++n)
@@ -339,8 +356,9 @@ std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves) {
     }
     path result;
     for (std::size_t place = 0, at = 0; place < count; at = turns[place++][at].to)
-        result.push_back(*algorithm::min_element(graph_.bundle(turns[place][at].bundle), {},
-                                                 [&](cut_space::action a) { return costs[place][place_of_move_[a]]; }));
+        result.push_back(*algorithm::min_element(graph_.bundle(turns[place][at].bundle), {}, [&](cut_space::action a) {
+            return known[costs[place]].moves[place_of_move_[a]];
+        }));
     return {next[0], std::move(result)};
 }
 

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -37,11 +38,17 @@ struct mesh_prices {
     std::vector<double> const& memory;
     /// What each axis may do, outermost first; if there is none, all that the programs at hand do.
     std::array<instruction_filter, 2> const* allowed = nullptr;
+    /// An axis of a mesh of three that instructions leave out: they have there what is cheapest.
+    std::optional<axis_number> left_out{};
 
     [[nodiscard]] double operator()(mesh_instruction const& in_searched) const;
     [[nodiscard]] bool allows(axis_number axis, instruction const& in_searched) const {
         return !allowed || (*allowed)[axis](in_searched);
     }
+
+private:
+    /// Returns the price of an instruction of all axes.
+    [[nodiscard]] double of_all(mesh_instruction const& in_searched) const;
 };
 
 /// Alternatives at an operator, of which each axis takes one, by number; and what each pair costs at least. What cannot
@@ -87,12 +94,14 @@ struct mesh_choices {
 #if HEDDLE_DEFINITIONS
 
 #include <heddle/cost/mesh_step.hpp>
+#include <heddle/search/numbering.hpp>
 #include <heddle/theory/axis_program.hpp>
+#include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/theory.hpp>
 
 namespace heddle::detail {
 
-/// What bringing a tensor costs on both axes.
+/// What bringing a tensor costs on both axes, or one that is like it.
 class mesh_conversions {
 public:
     mesh_conversions(indexed_tensor const& tensor, tensor_id t, mesh_prices const& price);
@@ -106,18 +115,17 @@ public:
         bool has_several_uses = false;
         friend bool operator==(way const&, way const&) = default;
     };
-    /// Returns what two ways cost together at least: the least of any list of conversions, from whatever is held, that
-    /// has those of both. An axis may have made a form that it uses before, or convert once more to it.
-    [[nodiscard]] double cost(way const& outer, way const& inner) const;
-    /// Tells whether an axis may bring a tensor so.
-    [[nodiscard]] bool allows(axis_number axis, way const& w) const {
-        return (!w.read || price_.allows(axis, *w.read)) &&
-               algorithm::all_of(w.conversions, [&](instruction const& i) { return price_.allows(axis, i); });
-    }
+    /// Returns the number of a way, whichever of the tensors that are alike it brings.
+    [[nodiscard]] std::uint32_t number_of(way const& w);
+    /// Returns what two ways cost together at least, by their numbers: the least of any list of conversions, from
+    /// whatever is held, that has those of both. An axis may have made a form that it uses before, or convert once more
+    /// to it.
+    [[nodiscard]] double cost(std::uint32_t outer, std::uint32_t inner);
 
 private:
+    [[nodiscard]] double cost_of(way const& outer, way const& inner) const;
     /// Forms that can be reached, and what that costs at least; if it is empty, all are there for nothing.
-    using reached = boost::container::small_vector<std::pair<std::size_t, double>, 8>;
+    using reached = boost::container::small_vector<std::pair<std::size_t, double>, 16>;
 
     /// The sum over the conversions of a way on an axis, each where the other axis makes it cheapest.
     [[nodiscard]] double apart(way const& w, axis_number axis) const;
@@ -128,8 +136,8 @@ private:
     static constexpr std::size_t none = ~std::size_t{0};
     [[nodiscard]] double to(reached const& from, std::size_t n) const;
     [[nodiscard]] reached after(reached const& from, instruction const& conversion, axis_number axis) const;
-    [[nodiscard]] double finish(reached const& from, way const& outer, std::size_t done_outer, way const& inner,
-                                std::size_t done_inner) const;
+    /// The least cost of the conversions of two ways and any others, in whatever order, from what is reached.
+    [[nodiscard]] double finish(reached const& from, way const& outer, way const& inner) const;
 
     indexed_tensor const& tensor_;
     mesh_prices const& price_;
@@ -137,7 +145,39 @@ private:
     std::vector<std::size_t> number_;
     /// The cost of one conversion, and of any list of them, by the number of the forms.
     std::vector<std::vector<double>> one_, any_;
+    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers_;
+    std::vector<way> ways_;
+    /// The costs of two ways, by their numbers, where they are known.
+    static constexpr double unknown = -1;
+    std::vector<std::vector<double>> known_;
 };
+
+/// The conversions of tensors, once for all that are alike.
+class all_conversions {
+public:
+    all_conversions(loosened_space const& programs, mesh_prices const& price) : programs_(programs), price_(price) {}
+    /// Returns those of a tensor of the loosened program.
+    [[nodiscard]] mesh_conversions& of(tensor_id t);
+
+private:
+    loosened_space const& programs_;
+    mesh_prices const& price_;
+    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers_;
+    std::deque<mesh_conversions> list_;
+};
+
+HEDDLE_INLINE mesh_conversions& all_conversions::of(tensor_id t) {
+    auto const& program = programs_.space->program();
+    tensor_id const there = programs_.program.of(t);
+    std::vector<std::uint64_t> key{static_cast<std::uint64_t>(program.tensors[t].at_cuts)};
+    describe_tensor(program, t, true, key);
+    describe_tensor(price_.searched.program(), there, true, key);
+    key.push_back(
+        is_saved(price_.searched.given(), there)); // what is gathered for all micro-batches may be held anyway
+    auto const [number, is_new] = numbers_.insert(std::move(key));
+    if (is_new) list_.emplace_back(program.tensors[t], there, price_);
+    return list_[number];
+}
 
 HEDDLE_INLINE mesh_conversions::mesh_conversions(indexed_tensor const& tensor, tensor_id t, mesh_prices const& price)
     : tensor_(tensor), price_(price), codes_(3 + tensor.factors.size()), number_(codes_ * codes_, none) {
@@ -191,18 +231,22 @@ HEDDLE_INLINE mesh_conversions::reached mesh_conversions::after(reached const& f
     return result;
 }
 
-HEDDLE_INLINE double mesh_conversions::finish(reached const& from, way const& outer, std::size_t done_outer,
-                                              way const& inner, std::size_t done_inner) const {
-    double least = never;
-    if (done_outer < outer.conversions.size())
-        least = std::min(
-            least, finish(after(from, outer.conversions[done_outer], 0), outer, done_outer + 1, inner, done_inner));
-    if (done_inner < inner.conversions.size())
-        least = std::min(
-            least, finish(after(from, inner.conversions[done_inner], 1), outer, done_outer, inner, done_inner + 1));
-    if (done_outer < outer.conversions.size() || done_inner < inner.conversions.size()) return least;
+HEDDLE_INLINE double mesh_conversions::finish(reached const& from, way const& outer, way const& inner) const {
     auto const end = number(outer.use, inner.use);
-    return end != none ? to(from, end) : never;
+    if (end == none) return never;
+    // What so many conversions of both axes reach, in whatever order: the last was one of either axis.
+    std::vector<reached> by_inner;
+    by_inner.reserve(inner.conversions.size() + 1);
+    by_inner.push_back(from);
+    for (auto const& conversion : inner.conversions) by_inner.push_back(after(by_inner.back(), conversion, 1));
+    for (auto const& conversion : outer.conversions)
+        for (std::size_t n = 0; n < by_inner.size(); ++n) {
+            auto next = after(by_inner[n], conversion, 0);
+            if (n > 0)
+                for (auto const& there : after(by_inner[n - 1], inner.conversions[n - 1], 1)) next.push_back(there);
+            by_inner[n].swap(next);
+        }
+    return std::min(never, to(by_inner.back(), end));
 }
 
 HEDDLE_INLINE double mesh_conversions::apart(way const& w, axis_number axis) const {
@@ -215,25 +259,54 @@ HEDDLE_INLINE double mesh_conversions::apart(way const& w, axis_number axis) con
     return sum;
 }
 
-HEDDLE_INLINE double mesh_conversions::cost(way const& outer, way const& inner) const {
-    if (!allows(0, outer) || !allows(1, inner)) return never;
+HEDDLE_INLINE std::uint32_t mesh_conversions::number_of(way const& w) {
+    std::vector<std::uint64_t> key{w.use.code(), w.has_several_uses, w.read.has_value()};
+    auto const add = [&](instruction const& i) {
+        key.insert(key.end(), {static_cast<std::uint64_t>(i.type()), i.change()->from.code(), i.change()->to.code()});
+    };
+    if (w.read) add(*w.read);
+    for (auto const& i : w.conversions) add(i);
+    auto const [number, is_new] = numbers_.insert(std::move(key));
+    if (is_new) {
+        ways_.push_back(w);
+        known_.emplace_back();
+    }
+    return number;
+}
+
+HEDDLE_INLINE double mesh_conversions::cost(std::uint32_t outer, std::uint32_t inner) {
+    auto& beside = known_[outer];
+    if (beside.size() <= inner) beside.resize(ways_.size(), unknown);
+    if (beside[inner] == unknown) beside[inner] = cost_of(ways_[outer], ways_[inner]);
+    return beside[inner];
+}
+
+HEDDLE_INLINE double mesh_conversions::cost_of(way const& outer, way const& inner) const {
     double const several = outer.has_several_uses ? apart(outer, 0) + apart(inner, 1) : 0;
     if (!tensor_.is_read_once() || !outer.read || !inner.read)
-        return outer.has_several_uses ? several : finish({}, outer, 0, inner, 0);
+        return outer.has_several_uses ? several : finish({}, outer, inner);
     mesh_instruction const read({*outer.read, *inner.read});
     if (!is_read_together(tensor_, read)) return never;
     if (outer.has_several_uses) return price_(read) + several;
     auto const at = read.to();
-    return finish({{number(at[0], at[1]), price_(read)}}, outer, 0, inner, 0);
+    return finish({{number(at[0], at[1]), price_(read)}}, outer, inner);
 }
 
-[[nodiscard]] inline bool go_together(searched_program const& searched, instruction const& outer,
-                                      instruction const& inner) {
-    return goes_together(searched.program(), mesh_instruction({outer, inner})) &&
-           goes_together(searched.given(), mesh_instruction({searched.part_of(outer), searched.part_of(inner)}));
+/// Tells whether axes may compute so together, here and in the given program.
+[[nodiscard]] inline bool go_together(searched_program const& searched, mesh_instruction i) {
+    if (!goes_together(searched.program(), i)) return false;
+    for (auto& of_axis : i.axes) of_axis = searched.part_of(of_axis);
+    return goes_together(searched.given(), i);
 }
 
-HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const& price, mesh_choices& kind) {
+/// Tells whether an axis may bring a tensor so.
+[[nodiscard]] inline bool allows(mesh_prices const& price, axis_number axis, mesh_conversions::way const& w) {
+    return (!w.read || price.allows(axis, *w.read)) &&
+           algorithm::all_of(w.conversions, [&](instruction const& i) { return price.allows(axis, i); });
+}
+
+HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const& price, all_conversions& conversions,
+                               mesh_choices& kind) {
     auto const& space = *programs.space;
     auto const& program = space.program();
     auto const is_brought = [&](tensor_id t) { // not where it is there, or had for nothing
@@ -276,16 +349,23 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
         chosen.set_costs([&](std::size_t outer, std::size_t inner) {
             auto const &on_outer = computations[outer], &on_inner = computations[inner];
             bool const is_possible = price.allows(0, on_outer) && price.allows(1, on_inner) &&
-                                     go_together(price.searched, on_outer, on_inner);
+                                     go_together(price.searched, mesh_instruction({on_outer, on_inner}));
             return is_possible ? price(mesh_instruction({on_outer, on_inner})) : never;
         });
         kind.choices.push_back(std::move(chosen));
     }
     for (auto const& [t, list] : ways) {
         mesh_choice choice{items_of[t], {}, {}};
-        mesh_conversions const conversions(program.tensors[t], programs.program.of(t), price);
-        choice.set_costs(
-            [&](std::size_t outer, std::size_t inner) { return conversions.cost(list[outer], list[inner]); });
+        auto& of_tensor = conversions.of(t);
+        std::vector<std::uint32_t> numbers;
+        std::array<std::vector<bool>, 2> allowed;
+        for (auto const& way : list) {
+            numbers.push_back(of_tensor.number_of(way));
+            for (axis_number a = 0; a < 2; ++a) allowed[a].push_back(allows(price, a, way));
+        }
+        choice.set_costs([&](std::size_t outer, std::size_t inner) {
+            return allowed[0][outer] && allowed[1][inner] ? of_tensor.cost(numbers[outer], numbers[inner]) : never;
+        });
         kind.choices.push_back(std::move(choice));
     }
     kind.place_of_item.resize(kind.item_count);
@@ -304,6 +384,41 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
 namespace heddle {
 
 HEDDLE_INLINE double mesh_prices::operator()(mesh_instruction const& in_searched) const {
+    if (!left_out) return of_all(in_searched);
+    double least = never;
+    auto const& program = searched.program();
+    auto const try_with = [&](instruction i, auto const& is_possible) {
+        auto const all = in_searched.with_axis(*left_out, std::move(i));
+        if (is_possible(all)) least = std::min(least, of_all(all));
+    };
+    if (auto const* compute = in_searched.axes[0].as<instruction::compute>()) {
+        for (auto& i : computations(program, compute->op))
+            try_with(std::move(i), [&](mesh_instruction const& all) { return detail::go_together(searched, all); });
+        return least;
+    }
+    auto const t = in_searched.tensor();
+    auto const& tensor = program.tensors[t];
+    auto const acting = in_searched.acting();
+    for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code) {
+        auto const f = tensor_form::from_code(code);
+        if (acting) {
+            try_with(instruction::convert(t, f, f), [&](mesh_instruction const& all) {
+                auto const axis = *all.acting();
+                return find_conversion(all.from(), axis, all.to()[axis], tensor).has_value();
+            });
+            continue;
+        }
+        for (auto const to : {f, tensor_form::replicated(), tensor_form::mirrored()}) {
+            if (to != f && !f.is_shard()) continue;
+            instruction::read read(t, to);
+            read.from = f;
+            try_with(read, [&](mesh_instruction const& all) { return is_read_together(tensor, all); });
+        }
+    }
+    return least;
+}
+
+HEDDLE_INLINE double mesh_prices::of_all(mesh_instruction const& in_searched) const {
     mesh_instruction on = in_searched;
     for (auto& of_axis : on.axes) {
         auto const there = searched.in_given(of_axis);
@@ -318,7 +433,8 @@ HEDDLE_INLINE std::vector<mesh_choices> choices_of(loosened_space const& program
     auto const& space = *programs.space;
     std::vector<mesh_choices> kinds(space.level_count());
     for (cut_space::action a = 0; a < space.moves().size(); ++a) kinds[space.moves()[a].kind].moves.push_back(a);
-    for (auto& kind : kinds) detail::add_choices(programs, price, kind);
+    detail::all_conversions conversions(programs, price);
+    for (auto& kind : kinds) detail::add_choices(programs, price, conversions, kind);
     return kinds;
 }
 

@@ -18,7 +18,7 @@
 namespace heddle {
 
 /// Returns instructions of the given program for those of the searched one, with its constants: each is computed once
-/// before its first use, in the form in which all use it or else whole on both axes, and cut from that.
+/// before its first use, in the form in which all use it or else whole on all axes, and cut from that.
 [[nodiscard]] mesh_instructions in_given(searched_program const& searched, mesh_instructions const& list);
 
 } // namespace heddle
@@ -44,7 +44,7 @@ public:
 
 private:
     static constexpr operator_id none = ~operator_id{0};
-    /// A computation on both axes that makes the results in these forms; nothing if there is none.
+    /// A computation that makes the results in these forms; nothing if there is none.
     [[nodiscard]] std::optional<mesh_instruction> find(operator_id o,
                                                        std::vector<std::optional<product_form>> const& f) const;
 
@@ -57,7 +57,7 @@ private:
 
 HEDDLE_INLINE mesh_constants::mesh_constants(searched_program const& searched, mesh_instructions const& list)
     : given_(searched.given()), producer_(searched.program().tensors.size(), none) {
-    product_form const whole(2, tensor_form::replicated());
+    product_form const whole(list.empty() ? 1 : list.front().axes.size(), tensor_form::replicated());
     for (operator_id o = 0; o < given_.operators.size(); ++o)
         for (auto t : given_.operators[o].results)
             if (searched.program().tensors[t].at_cuts == tensor_at_cuts::free) producer_[t] = o;
@@ -90,11 +90,18 @@ HEDDLE_INLINE std::optional<mesh_instruction> mesh_constants::find(
             if (f[k] && i.results[k] != (*f[k])[axis]) return false;
         return algorithm::none_of(i.operands, [](tensor_form x) { return x == tensor_form::partial(); });
     };
-    for (auto const& outer : all)
-        for (auto const& inner : all)
-            if (fits(outer, 0) && fits(inner, 1))
-                if (mesh_instruction both({outer, inner}); goes_together(given_, both)) return both;
-    return std::nullopt;
+    std::size_t const axes = algorithm::find_if(f, [](auto const& form) { return form.has_value(); })->value().size();
+    mesh_instructions begun{mesh_instruction(std::vector<instruction>{})}; // of the outer axes
+    for (axis_number a = 0; a < axes; ++a) {
+        mesh_instructions longer;
+        for (auto const& outside : begun)
+            for (auto const& i : all)
+                if (fits(i, a))
+                    if (auto together = outside.with_axis(a, i); goes_together(given_, together))
+                        longer.push_back(std::move(together));
+        begun = std::move(longer);
+    }
+    return begun.empty() ? std::nullopt : std::optional(std::move(begun.front()));
 }
 
 HEDDLE_INLINE void mesh_constants::make(tensor_id t, product_form const& f, mesh_instructions& into) {

@@ -23,7 +23,7 @@ namespace heddle {
 
 struct mesh_search_options {
     training_options training{};
-    /// For the search of one axis at the other's fixed program.
+    /// For the search of one axis at the others' fixed programs.
     synthesis_options synthesis{.relaxation_rounds = 8, .search = {.limits = {.labels = 2'000}}};
     /// How many times an axis is planned anew from each start, and how many times shares and programs take turns.
     int turns = 8, rounds = 4;
@@ -45,7 +45,7 @@ struct mesh_search_options {
     std::optional<std::array<instruction_filter, 2>> strategy{};
     /// Whether planners price well-known strategies beside the plan.
     bool compares = true;
-    /// Programs of as many seconds are not wanted: nothing is searched where the bound at the
+    /// On two axes, programs of as many seconds are not wanted: nothing is searched where the bound at the
     /// first shares is no less, or by far, where memory binds, that at those at hand.
     double worth_below = std::numeric_limits<double>::infinity();
     search::limits limits{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The programs of one axis of a mesh, where what the other axis does is given.
+/// @brief The programs of one axis of a mesh, where what the other axes do is given.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -27,64 +27,67 @@ namespace heddle {
 /// in shards can be made from inside out.
 [[nodiscard]] bool is_read_together(indexed_tensor const& tensor, mesh_instruction const& read);
 
-/// A searched program on one axis of a mesh of two, as a program of its own.
+/// A program on a mesh.
+using mesh_instructions = std::vector<mesh_instruction>;
+
+/// Returns what all axes but one do in a program: each form is made once.
+[[nodiscard]] mesh_instructions without_axis(indexed_program const& p, mesh_instructions const& list, axis_number axis);
+
+/// A searched program on one axis of a mesh, as a program of its own.
 ///
-/// A tensor is one that the other axis holds in some form; so a tensor that it holds in two forms is two tensors. The
-/// other axis's conversions are operators, from one of these tensors to another: on this axis they are computed in any
+/// A tensor is one that the other axes hold in some form; so a tensor that they hold in two forms is two tensors. The
+/// other axes' conversions are operators, from one of these tensors to another: on this axis they are computed in any
 /// form in which the conversion may be made there. Operators are computed in the ways that go together with the other
-/// axis's. So its programs are the programs on the mesh of which the other axis's part is the given one.
+/// axes'. So its programs are the programs on the mesh of which the other axes' part is the given one.
 class axis_program {
 public:
-    /// `other` is a program of the searched program on the other axis: what is read, converted and computed, in the
+    /// `others` is a program of the searched program on the other axes: what is read, converted and computed, in the
     /// order of operators, each form made once. It unshards nothing.
-    axis_program(searched_program const& searched, axis_number axis, std::vector<instruction> const& other);
+    axis_program(searched_program const& searched, axis_number axis, mesh_instructions const& others);
 
     [[nodiscard]] axis_number axis() const { return axis_; }
     [[nodiscard]] searched_program const& searched() const { return searched_; }
     [[nodiscard]] indexed_program const& program() const { return program_; }
-    /// Returns for each operator the first of its kind: what both axes do with one they do with the other.
+    /// Returns for each operator the first of its kind: what all axes do with one they do with the other.
     [[nodiscard]] std::vector<operator_id> kinds() const;
     /// Returns what is allowed here, of what is allowed of the searched program.
     /// *Lifetime.* It refers to this.
     [[nodiscard]] instruction_filter filter(instruction_filter const& allowed) const;
 
-    /// Returns what both axes do by an instruction of this program, as instructions of the searched one.
+    /// Returns what all axes do by an instruction of this program, as instructions of the searched one.
     [[nodiscard]] mesh_instruction on_mesh(instruction const& i) const;
-    /// Returns the tensor of the searched program, and the form in which both axes hold it.
+    /// Returns the tensor of the searched program, and the form in which all axes hold it.
     [[nodiscard]] std::pair<tensor_id, product_form> on_mesh(tensor_id t, tensor_form f) const {
-        return {tensors_[t].first, both(f, tensors_[t].second)};
+        return {tensors_[t].first, tensors_[t].second.with_axis(axis_, f)};
     }
-    /// Returns what both axes do to compute an operator of the given program, of which an operator here is a part;
+    /// Returns what all axes do to compute an operator of the given program, of which an operator here is a part;
     /// nothing if it bears no costs.
     [[nodiscard]] std::optional<mesh_instruction> in_given(instruction const& i) const;
 
 private:
-    /// The forms of this axis and of the other.
-    [[nodiscard]] product_form both(tensor_form here, tensor_form other) const {
-        product_form f(axis_ == 0 ? here : other);
-        f.push_back(axis_ == 0 ? other : here);
-        return f;
+    /// A tensor of the searched program, and the form in which the other axes hold it.
+    using held_tensor = std::pair<tensor_id, product_form>;
+
+    tensor_id add_tensor(tensor_id t, product_form const& f);
+    void add_conversion(mesh_instruction const& i);
+    void add_computation(mesh_instruction const& i);
+    /// Returns the computations that go together with one of the other axes.
+    [[nodiscard]] std::vector<listed_computation> beside(mesh_instruction const& i) const;
+    /// The operator of the searched program that is computed at one here, if it is not a conversion.
+    [[nodiscard]] instruction::compute const* computed_at(operator_id o) const {
+        return others_[o].axes[0].as<instruction::compute>();
     }
-    [[nodiscard]] mesh_instruction both(instruction here, instruction other) const {
-        return axis_ == 0 ? mesh_instruction({std::move(here), std::move(other)})
-                          : mesh_instruction({std::move(other), std::move(here)});
-    }
-    tensor_id add_tensor(tensor_id t, tensor_form f);
-    void add_conversion(instruction::convert const& i);
-    void add_computation(instruction::compute const& i);
-    /// Returns the computations that go together with one of the other axis.
-    [[nodiscard]] std::vector<listed_computation> beside(instruction::compute const& i) const;
 
     searched_program const& searched_;
     axis_number axis_;
     indexed_program program_;
-    /// What the other axis does at each operator, and the tensor of the searched program and its form there by tensor.
-    std::vector<instruction> others_;
-    std::vector<formed_tensor> tensors_;
-    /// Where only the state is in shards on the other axis.
-    std::map<tensor_id, tensor_form> stored_;
-    std::map<formed_tensor, tensor_id> number_of_;
-    /// The computations that go together with one of the other axis, by kind of operator, loop and forms.
+    /// What the other axes do at each operator, and what they hold by tensor.
+    mesh_instructions others_;
+    std::vector<held_tensor> tensors_;
+    /// Where the state is in other shards on the other axes.
+    std::map<tensor_id, product_form> stored_;
+    std::map<held_tensor, tensor_id> number_of_;
+    /// The computations that go together with one of the other axes, by kind of operator, loops and forms.
     std::map<std::vector<std::uint32_t>, std::vector<listed_computation>> beside_;
 };
 
@@ -129,27 +132,57 @@ HEDDLE_INLINE bool is_read_together(indexed_tensor const& tensor, mesh_instructi
     return true;
 }
 
+namespace detail {
+
+/// Appends what tells a mesh's computations of one kind of operator apart.
+inline void append_choice(mesh_instruction const& i, auto& key) {
+    for (auto const& of_axis : i.axes) {
+        auto const& compute = *of_axis.as<instruction::compute>();
+        key.push_back(static_cast<std::uint32_t>(compute.loop + 1));
+        for (auto const* forms : {&compute.operands, &compute.results})
+            for (tensor_form f : *forms) key.push_back(f.code());
+    }
+}
+
+} // namespace detail
+
+HEDDLE_INLINE mesh_instructions without_axis(indexed_program const& p, mesh_instructions const& list,
+                                             axis_number axis) {
+    mesh_instructions result;
+    std::set<std::pair<tensor_id, product_form>> made;
+    for (auto const& i : list) {
+        if (i.acting() == axis) continue;
+        auto others = i.without_axis(axis);
+        if (auto const* compute = others.axes[0].as<instruction::compute>())
+            for (std::size_t k = 0; k < compute->results.size(); ++k)
+                made.insert({p.operators[compute->op].results[k], others.result(k)});
+        else if (!made.insert({others.tensor(), others.to()}).second) continue;
+        result.push_back(std::move(others));
+    }
+    return result;
+}
+
 HEDDLE_INLINE axis_program::axis_program(searched_program const& searched, axis_number axis,
-                                         std::vector<instruction> const& other)
+                                         mesh_instructions const& others)
     : searched_(searched), axis_(axis) {
     auto const& from = searched.program();
-    for (auto const& i : other) {
-        if (auto const* read = i.as<instruction::read>()) {
-            auto const t = add_tensor(read->tensor, read->to);
-            if (read->from != read->to) stored_.emplace(t, read->from);
-        } else if (auto const* convert = i.as<instruction::convert>()) {
-            add_conversion(*convert);
+    for (auto const& i : others) {
+        if (i.axes[0].is<instruction::compute>()) {
+            add_computation(i);
+        } else if (i.axes[0].is<instruction::read>()) {
+            auto const t = add_tensor(i.tensor(), i.to());
+            if (i.from() != i.to()) stored_.emplace(t, i.from());
         } else {
-            add_computation(*i.as<instruction::compute>());
+            add_conversion(i);
         }
     }
-    for (tensor_form f : {tensor_form::mirrored(), tensor_form::partial()})
-        if (auto const end = number_of_.find({from.loss, f}); end != number_of_.end()) program_.loss = end->second;
+    for (auto const& [held, t] : number_of_)
+        if (held.first == from.loss && is_end(held.second)) program_.loss = t;
     count_uses(program_);
     program_.counted_of_regions = searched_.program().counted_of_regions;
 }
 
-HEDDLE_INLINE tensor_id axis_program::add_tensor(tensor_id t, tensor_form f) {
+HEDDLE_INLINE tensor_id axis_program::add_tensor(tensor_id t, product_form const& f) {
     auto const [slot, is_new] = number_of_.try_emplace({t, f}, static_cast<tensor_id>(tensors_.size()));
     if (is_new) {
         tensors_.push_back({t, f});
@@ -158,43 +191,48 @@ HEDDLE_INLINE tensor_id axis_program::add_tensor(tensor_id t, tensor_form f) {
     return slot->second;
 }
 
-HEDDLE_INLINE void axis_program::add_conversion(instruction::convert const& i) {
-    auto const& tensor = searched_.program().tensors[i.tensor];
+HEDDLE_INLINE void axis_program::add_conversion(mesh_instruction const& i) {
+    auto const t = i.tensor();
+    auto const& tensor = searched_.program().tensors[t];
+    auto const from = i.from(), to = i.to();
     indexed_operator op;
     op.name = "convert";
     op.work.is_view = true;
-    op.operands = {add_tensor(i.tensor, i.from)};
-    op.results = {add_tensor(i.tensor, i.to)};
+    op.operands = {add_tensor(t, from)};
+    op.results = {add_tensor(t, to)};
     program_.tensors[op.results[0]].info.role = tensor_role::value;
-    axis_number const acting = 1 - axis_;
+    auto const acts = *i.acting();
+    axis_number const acting = acts < axis_ ? acts : acts + 1;
     for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
-        if (auto const f = tensor_form::from_code(code); find_conversion(both(f, i.from), acting, i.to, tensor))
+        if (auto const f = tensor_form::from_code(code);
+            find_conversion(from.with_axis(axis_, f), acting, to[acts], tensor))
             op.listed.push_back({{code}, {code}, -1});
     program_.operators.push_back(std::move(op));
     others_.push_back(i);
 }
 
-HEDDLE_INLINE void axis_program::add_computation(instruction::compute const& i) {
-    auto op = searched_.program().operators[i.op];
-    std::vector<std::uint32_t> key{searched_.kinds()[i.op], static_cast<std::uint32_t>(i.loop + 1)};
-    for (auto const* forms : {&i.operands, &i.results})
-        for (tensor_form f : *forms) key.push_back(f.code());
+HEDDLE_INLINE void axis_program::add_computation(mesh_instruction const& i) {
+    auto const o = i.axes[0].as<instruction::compute>()->op;
+    auto op = searched_.program().operators[o];
+    std::vector<std::uint32_t> key{searched_.kinds()[o]};
+    detail::append_choice(i, key);
     auto const [known, is_new] = beside_.try_emplace(std::move(key));
     if (is_new) known->second = beside(i);
     op.listed = known->second;
-    for (std::size_t k = 0; k < op.operands.size(); ++k) op.operands[k] = add_tensor(op.operands[k], i.operands[k]);
-    for (std::size_t k = 0; k < op.results.size(); ++k) op.results[k] = add_tensor(op.results[k], i.results[k]);
+    for (std::size_t k = 0; k < op.operands.size(); ++k) op.operands[k] = add_tensor(op.operands[k], i.operand(k));
+    for (std::size_t k = 0; k < op.results.size(); ++k) op.results[k] = add_tensor(op.results[k], i.result(k));
     program_.operators.push_back(std::move(op));
     others_.push_back(i);
 }
 
-HEDDLE_INLINE std::vector<listed_computation> axis_program::beside(instruction::compute const& i) const {
+HEDDLE_INLINE std::vector<listed_computation> axis_program::beside(mesh_instruction const& i) const {
     auto const& from = searched_.program();
     std::vector<listed_computation> result;
-    instruction const whole = searched_.part_of(i);
-    for (auto& here : computations(from, i.op)) {
-        if (!goes_together(from, both(here, i)) ||
-            !goes_together(searched_.given(), both(searched_.part_of(here), whole)))
+    auto whole = i;
+    for (auto& of_axis : whole.axes) of_axis = searched_.part_of(of_axis);
+    for (auto& here : computations(from, i.axes[0].as<instruction::compute>()->op)) {
+        if (!goes_together(from, i.with_axis(axis_, here)) ||
+            !goes_together(searched_.given(), whole.with_axis(axis_, searched_.part_of(here))))
             continue;
         listed_computation listed{{}, {}, here.loop};
         for (tensor_form f : here.operands) listed.operands.push_back(f.code());
@@ -211,16 +249,17 @@ HEDDLE_INLINE std::vector<operator_id> axis_program::kinds() const {
     std::vector<operator_id> first, result;
     for (operator_id o = 0; o < program_.operators.size(); ++o) {
         std::vector<std::uint64_t> key{alike[o]};
-        if (auto const* compute = others_[o].as<instruction::compute>()) {
-            key.insert(key.end(), {in_searched[compute->op], static_cast<std::uint64_t>(compute->loop + 1)});
-            for (auto const* forms : {&compute->operands, &compute->results})
-                for (tensor_form f : *forms) key.push_back(f.code());
+        if (auto const* compute = computed_at(o)) {
+            key.push_back(in_searched[compute->op]);
+            detail::append_choice(others_[o], key);
         } else {
-            key.insert(key.end(), {others_[o].change()->from.code(), others_[o].change()->to.code()});
+            for (auto const& of_axis : others_[o].axes)
+                key.insert(key.end(), {of_axis.change()->from.code(), of_axis.change()->to.code()});
         }
         for_each_tensor(program_.operators[o], [&](tensor_id t) {
-            auto const stored = stored_.find(t);
-            key.push_back(stored == stored_.end() ? 0 : std::uint64_t{stored->second.code()} + 1);
+            if (auto const stored = stored_.find(t); stored == stored_.end()) key.push_back(0);
+            else
+                for (tensor_form f : stored->second) key.push_back(std::uint64_t{f.code()} + 1);
             key.push_back(searched_.program().tensors[tensors_[t].first].uses);
         });
         auto const [number, is_new] = numbers.insert(std::move(key));
@@ -233,9 +272,10 @@ HEDDLE_INLINE std::vector<operator_id> axis_program::kinds() const {
 HEDDLE_INLINE instruction_filter axis_program::filter(instruction_filter const& allowed) const {
     auto const allows = [this, allowed](instruction const& i) {
         if (auto const* compute = i.as<instruction::compute>()) {
-            if (!others_[compute->op].is<instruction::compute>()) return true;
+            auto const* const computed = computed_at(compute->op);
+            if (!computed) return true;
             auto here = *compute;
-            here.op = others_[compute->op].as<instruction::compute>()->op;
+            here.op = computed->op;
             return allowed(here);
         }
         auto const& change = *i.change();
@@ -245,41 +285,40 @@ HEDDLE_INLINE instruction_filter axis_program::filter(instruction_filter const& 
         there.change()->tensor = t;
         if (!allowed(there)) return false;
         if (i.is<instruction::read>()) return is_read_together(tensor, on_mesh(i));
-        return find_conversion(both(change.from, other), axis_, change.to, tensor).has_value();
+        return find_conversion(other.with_axis(axis_, change.from), axis_, change.to, tensor).has_value();
     };
     if (!allowed.mark) return allows;
     search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
     std::vector<std::uint64_t> marks;
     for (tensor_id t = 0; t < tensors_.size(); ++t) {
         auto const& [there, other] = tensors_[t];
-        auto const stored = stored_.find(t);
-        marks.push_back(
-            numbers
-                .insert({allowed.mark(there), other.code(),
-                         stored == stored_.end() ? std::uint64_t{0} : std::uint64_t{stored->second.code()} + 1})
-                .first);
+        std::vector<std::uint64_t> key{allowed.mark(there)};
+        for (tensor_form f : other) key.push_back(f.code());
+        if (auto const stored = stored_.find(t); stored != stored_.end())
+            for (tensor_form f : stored->second) key.push_back(f.code());
+        marks.push_back(numbers.insert(std::move(key)).first);
     }
     return {allows, [marks = std::move(marks)](tensor_id t) { return marks[t]; }};
 }
 
 HEDDLE_INLINE mesh_instruction axis_program::on_mesh(instruction const& i) const {
     if (auto const* compute = i.as<instruction::compute>()) {
-        auto const& other = others_[compute->op];
-        if (other.is<instruction::compute>()) {
+        auto const& others = others_[compute->op];
+        if (auto const* const computed = computed_at(compute->op)) {
             auto here = *compute;
-            here.op = other.as<instruction::compute>()->op;
-            return both(std::move(here), other);
+            here.op = computed->op;
+            return others.with_axis(axis_, std::move(here));
         }
         tensor_form const f = compute->operands[0];
-        return both(instruction::convert(other.change()->tensor, f, f), other);
+        return others.with_axis(axis_, instruction::convert(others.tensor(), f, f));
     }
     auto here = i;
-    auto const [t, f] = tensors_[i.change()->tensor];
+    auto const& [t, f] = tensors_[i.change()->tensor];
     here.change()->tensor = t;
-    if (!i.is<instruction::read>()) return both(std::move(here), instruction::convert(t, f, f));
-    instruction::read other(t, f);
-    if (auto const stored = stored_.find(i.change()->tensor); stored != stored_.end()) other.from = stored->second;
-    return both(std::move(here), other);
+    if (!i.is<instruction::read>())
+        return mesh_instruction::on_axis(axis_, std::move(here), f.with_axis(axis_, i.change()->from));
+    auto const stored = stored_.find(i.change()->tensor);
+    return mesh_instruction::read(t, stored == stored_.end() ? f : stored->second, f).with_axis(axis_, std::move(here));
 }
 
 HEDDLE_INLINE std::optional<mesh_instruction> axis_program::in_given(instruction const& i) const {

@@ -50,6 +50,9 @@ struct mesh_instruction {
     [[nodiscard]] product_form from() const;
     [[nodiscard]] product_form to() const;
     [[nodiscard]] tensor_id tensor() const { return axes.front().change()->tensor; }
+    /// Returns this instruction with a further axis, which has that number then; and without an axis.
+    [[nodiscard]] mesh_instruction with_axis(axis_number axis, instruction i) const;
+    [[nodiscard]] mesh_instruction without_axis(axis_number axis) const;
     /// Returns the axis of a conversion, an unshard or a reshard; of anything else, or if there is none or more than
     /// one, nothing.
     [[nodiscard]] std::optional<axis_number> acting() const;
@@ -130,6 +133,22 @@ HEDDLE_INLINE product_form mesh_instruction::to() const {
     product_form f;
     for (auto const& i : axes) f.push_back(i.change()->to);
     return f;
+}
+
+HEDDLE_INLINE mesh_instruction mesh_instruction::with_axis(axis_number axis, instruction i) const {
+    mesh_instruction result;
+    result.axes.reserve(axes.size() + 1);
+    auto const at = axes.begin() + static_cast<std::ptrdiff_t>(axis);
+    result.axes.insert(result.axes.end(), axes.begin(), at);
+    result.axes.push_back(std::move(i));
+    result.axes.insert(result.axes.end(), at, axes.end());
+    return result;
+}
+
+HEDDLE_INLINE mesh_instruction mesh_instruction::without_axis(axis_number axis) const {
+    mesh_instruction result = *this;
+    result.axes.erase(result.axes.begin() + static_cast<std::ptrdiff_t>(axis));
+    return result;
 }
 
 HEDDLE_INLINE std::optional<axis_number> mesh_instruction::acting() const {

@@ -43,6 +43,10 @@ void for_each_tensor(indexed_operator const& op, Visit&& visit) {
     return from == to ? t : tensor_at(p.operators[to], position_of(p.operators[from], t));
 }
 
+/// Appends what tells tensors apart, as numbers: role, type, extents, factors, and whether they have a cotangent and
+/// other uses; see `operator_kinds`.
+void describe_tensor(indexed_program const& p, tensor_id t, bool by_use, std::vector<std::uint64_t>& description);
+
 /// Returns for each operator the first operator of its kind. Operators of a kind compute the same, have equal work and
 /// loops, and their tensors are equal, position by position, in role, type, extents, and in whether they have a
 /// cotangent or another use. Programs and prices of one are those of the other, with other tensors. Without `by_use`,
@@ -84,6 +88,31 @@ HEDDLE_INLINE std::size_t position_of(indexed_operator const& op, tensor_id t) {
     auto const operand = algorithm::find(op.operands, t);
     if (operand != op.operands.end()) return static_cast<std::size_t>(operand - op.operands.begin());
     return op.operands.size() + static_cast<std::size_t>(algorithm::find(op.results, t) - op.results.begin());
+}
+
+HEDDLE_INLINE void describe_tensor(indexed_program const& p, tensor_id t, bool by_use,
+                                   std::vector<std::uint64_t>& description) {
+    auto const add = [&](auto value) { description.push_back(static_cast<std::uint64_t>(value)); };
+    auto const add_list = [&](auto const& list) {
+        add(list.size());
+        for (auto v : list) add(v);
+    };
+    auto const& tensor = p.tensors[t];
+    add(by_use ? static_cast<int>(tensor.info.role) : tensor.is_parameter());
+    add(static_cast<int>(tensor.info.type));
+    add_list(tensor.info.shape);
+    add(tensor.info.trainable);
+    add(by_use && tensor.has_cotangent);
+    add(t == p.loss);
+    add(by_use ? tensor.uses : 0);
+    add_list(tensor.is_contiguous);
+    add(tensor.inside);
+    add(std::min<int>(tensor.region, 1)); // the last region need not run again
+    add(p.counted_of(tensor.region));
+    add(tensor.factors.size());
+    for (auto const& f : tensor.factors)
+        for (auto v : {static_cast<extent>(f.dimension), f.extent, f.stride, static_cast<extent>(f.segment)}) add(v);
+    for (auto const& f : tensor.factors) add_list(f.widths);
 }
 
 HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use) {
@@ -129,24 +158,8 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
         add(op.operands.size());
         for (std::size_t position = 0; position < op.operands.size() + op.results.size(); ++position) {
             tensor_id const t = tensor_at(op, position);
-            auto const& tensor = p.tensors[t];
             add(position_of(op, t));
-            add(by_use ? static_cast<int>(tensor.info.role) : tensor.is_parameter());
-            add(static_cast<int>(tensor.info.type));
-            add_list(tensor.info.shape);
-            add(tensor.info.trainable);
-            add(by_use && tensor.has_cotangent);
-            add(t == p.loss);
-            add(by_use ? tensor.uses : 0);
-            add_list(tensor.is_contiguous);
-            add(tensor.inside);
-            add(std::min<int>(tensor.region, 1)); // the last region need not run again
-            add(p.counted_of(tensor.region));
-            add(tensor.factors.size());
-            for (auto const& f : tensor.factors)
-                for (auto v : {static_cast<extent>(f.dimension), f.extent, f.stride, static_cast<extent>(f.segment)})
-                    add(v);
-            for (auto const& f : tensor.factors) add_list(f.widths);
+            describe_tensor(p, t, by_use, d);
         }
         auto const [kind, is_new] = kinds.insert(d);
         if (is_new) first.push_back(o);

@@ -48,6 +48,21 @@ public:
     }
     /// Appends the form of a further axis, inside the others. *Precondition:* `size() < most_axes`.
     constexpr void push_back(tensor_form f) { forms_[size_++] = f; }
+    /// Returns this form with a further axis, which has that number then. *Precondition:* `size() < most_axes`.
+    [[nodiscard]] constexpr product_form with_axis(axis_number axis, tensor_form f) const {
+        product_form result = *this;
+        std::copy_backward(forms_.begin() + axis, forms_.begin() + size_, result.forms_.begin() + size_ + 1);
+        result.forms_[axis] = f;
+        ++result.size_;
+        return result;
+    }
+    /// Returns this form without an axis.
+    [[nodiscard]] constexpr product_form without_axis(axis_number axis) const {
+        product_form result;
+        for (axis_number a = 0; a < size_; ++a)
+            if (a != axis) result.push_back(forms_[a]);
+        return result;
+    }
 
     /// As one number: a step of an iteration compares forms some twenty times.
     friend constexpr bool operator==(product_form const& f, product_form const& g) {

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The search of programs on a mesh of two axes, which are planned in turn and bounded together.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/synthesis/mesh_bound.hpp>
+#include <heddle/synthesis/mesh_search_options.hpp>
+#include <heddle/synthesis/mesh_turns.hpp>
+#include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/loosened_space.hpp>
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace heddle::detail {
+
+/// Searches a program on a mesh of two axes.
+class two_axes_searcher : public mesh_turns {
+public:
+    two_axes_searcher(timed_searches const& by, indexed_program const& program, cluster const& c, mesh const& m,
+                      mesh_search_options const& options, ratio_function const& solve);
+    [[nodiscard]] mesh_search_result run();
+    /// Programs of one axis that bound those that are searched, once it has run; nothing if cuts are too wide.
+    [[nodiscard]] loosened_space const* bounding() const { return is_narrow_ ? &bounding_ : nullptr; }
+
+private:
+    /// What one axis does, as instructions of the searched program.
+    using one_axis = mesh_instructions;
+
+    using number_of = std::function<double(instruction const&)>;
+    /// The programs of an axis.
+    struct own_programs {
+        explicit own_programs(searched_program const& searched) : space(searched.program(), searched.kinds()) {}
+        cut_space space;
+        cut_graph graph;
+    };
+    /// What an axis may do, as instructions of the given program.
+    [[nodiscard]] instruction_filter allowed_on(axis_number axis) const;
+    /// The programs of an axis that are kept.
+    [[nodiscard]] cut_space const& space(axis_number axis) const {
+        return own_.empty() ? *bounding_.space : own_[axis % own_.size()].space;
+    }
+    [[nodiscard]] cut_graph const& graph(axis_number axis) const {
+        return own_.empty() ? bounding_.graph : own_[axis % own_.size()].graph;
+    }
+    /// Returns a program of an axis with the least of a number that is summed over instructions; none if it has no
+    /// program.
+    [[nodiscard]] one_axis least(axis_number axis, number_of const& number) const;
+    [[nodiscard]] one_axis program_of(axis_number axis, std::vector<cut_space::action> const& path) const;
+    [[nodiscard]] number_of cuts_data() const {
+        return [this](instruction const& i) { return but_for_cut_data(searched_.program(), i); };
+    }
+    [[nodiscard]] number_of cuts_tensors() const {
+        return [this](instruction const& i) { return but_for_cut_tensors(searched_.program(), i); };
+    }
+    /// Bounds programs at the shares at hand, by the weights of classes and of their memory that suit the best program.
+    /// A draft is no bound.
+    void bound(bool is_draft) { bound(is_draft, options_.worth_below); }
+    /// As above, until the bound is `enough`, or as much as the best program takes.
+    void bound(bool is_draft, double enough);
+    /// What memory within the limits adds to the bound's costs at most.
+    [[nodiscard]] double credit() const;
+    [[nodiscard]] static bool is_tight(std::vector<double> const& memory) {
+        return algorithm::any_of(memory, [](double per_byte) { return per_byte > 0; });
+    }
+    /// Plans from the pairs of programs that are best as the bound has it. Returns what `begin_from` does.
+    bool begin_from_pairs();
+    /// Plans from pairs of programs that hold less and less, until those fit that are no dearer than the best.
+    void begin_with_less_memory();
+    /// Explores the programs of each axis that are kept; where some are loosened, those in the forms of such programs.
+    /// With `while_complete` they are left where a cut has more states than are kept.
+    void explore_own(bool while_complete = false);
+    [[nodiscard]] bool is_explored() const {
+        return algorithm::all_of(own_, [](own_programs const& own) { return own.graph.is_complete; });
+    }
+    void explore_in_forms_of(std::vector<mesh_bound::path> const& paths);
+    void keep_to_forms(form_table const& forms, std::function<bool(tensor_id)> const& is_kept);
+    /// Explores programs, bounds them, and plans from beginnings at the shares at hand.
+    void begin();
+    /// A program of one axis, and the other axis, which is to be planned first. With programs that are best beside each
+    /// other, as the bound has it, these cost so much at least.
+    struct beginning {
+        axis_number axis;
+        one_axis other;
+        double cost = 0;
+    };
+    /// The programs of least numbers, for each axis to be planned first.
+    [[nodiscard]] std::vector<beginning> beginnings(number_of const& number) const {
+        return {{0, least(1, number)}, {1, least(0, number)}};
+    }
+    /// A bounding program of least numbers.
+    [[nodiscard]] mesh_bound::path least_bounding(axis_number axis, number_of const& number) const;
+    /// Has a bounding program that cuts data, and one that cuts tensors, of each axis.
+    void find_few();
+    /// Pairs of bounding programs that are best beside each other, the cheapest first: those that are cheapest as the
+    /// bound splits costs, and those that cut data or tensors, are where axes begin to take turns.
+    [[nodiscard]] std::vector<mesh_bound::pair_of_programs> pairs_of_bound();
+    /// A bounding program, or that of the axis that agrees most with it.
+    [[nodiscard]] one_axis like(axis_number axis, mesh_bound::path const& bounding) const;
+    [[nodiscard]] std::vector<beginning> beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const;
+    /// Plans from each beginning that may be better, as long as the best program is not close to the bound.
+    /// Returns whether the last was no better than the best, though it fits.
+    bool begin_from(std::vector<beginning> list);
+
+    /// What each axis may do, where they are not to do alike; and what one of them may.
+    std::optional<std::array<instruction_filter, 2>> restricted_;
+    instruction_filter allowed_;
+    loosened_space bounding_;
+    bool is_narrow_ = false;    ///< whether those are narrow enough to be bounded
+    bool has_programs_ = false; ///< whether each axis has some
+    /// Bounding programs that cut data or tensors, and the best pair before shares were balanced.
+    std::vector<mesh_bound::path> few_;
+    std::optional<mesh_bound> bound_;
+    /// Seconds per byte that a class holds, as the bound counts them.
+    std::vector<double> memory_;
+    double lower_bound_ = 0; ///< at the shares at hand
+    std::vector<double> bounded_at_;
+    bool is_excluded_ = false;  ///< whether all take longer than is asked for
+    bool is_too_large_ = false; ///< whether programs were met that do not fit beside the one that they began with
+    /// Programs of each axis, or of both, where those that are bounded are not these.
+    std::deque<own_programs> own_;
+    form_table explored_forms_;
+    /// Whether programs keep to these forms in tensors that are loosened alone. Where that was too wide, they keep to them
+    /// in all, from then on, since forms are only added.
+    bool keeps_late_ = true;
+};
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+#include <heddle/theory/theory.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace heddle::detail {
+
+HEDDLE_INLINE two_axes_searcher::two_axes_searcher(timed_searches const& by, indexed_program const& program,
+                                                   cluster const& c, mesh const& m, mesh_search_options const& options,
+                                                   ratio_function const& solve)
+    : mesh_turns(by, program, c, m, options, solve), allowed_(kept_[0]), bounding_(searched_.program()) {
+    if (!options.strategy && pinned_tensors(options).empty()) return;
+    restricted_ = {searched_.as_searched(allowed_on(0)), searched_.as_searched(allowed_on(1))};
+    allowed_ = searched_.as_searched(either(allowed_on(0), allowed_on(1)));
+    kept_.assign(restricted_->begin(), restricted_->end());
+}
+
+HEDDLE_INLINE instruction_filter two_axes_searcher::allowed_on(axis_number axis) const {
+    auto pinned = options_.pinned[axis];
+    find_cuts(searched_.given(), pinned);
+    return with_pins(searched_.given(), pinned, options_.strategy ? (*options_.strategy)[axis] : gathered_once());
+}
+
+HEDDLE_INLINE auto two_axes_searcher::least(axis_number axis, number_of const& number) const -> one_axis {
+    if (!graph(axis).has_goal()) return {};
+    std::vector<double> numbers;
+    for (auto const& i : space(axis).instructions()) numbers.push_back(number(i));
+    auto const paths = search::paths_to_goal(graph(axis), [&](cut_space::action a) {
+        double sum = 0;
+        for (auto i : space(axis).moves()[a].instructions) sum += numbers[i];
+        return sum;
+    });
+    return program_of(axis, search::follow(graph(axis), paths));
+}
+
+HEDDLE_INLINE auto two_axes_searcher::program_of(axis_number axis, std::vector<cut_space::action> const& path) const
+    -> one_axis {
+    one_axis result;
+    auto const& programs = space(axis);
+    for (std::size_t level = 0; level < path.size(); ++level)
+        for (auto i : programs.moves()[path[level]].instructions)
+            result.push_back(programs.at(programs.operator_of(level, path[level]), programs.instructions()[i]));
+    return result;
+}
+
+HEDDLE_INLINE void two_axes_searcher::bound(bool is_draft, double enough) {
+    constexpr int drafted_rounds = 8;
+    std::size_t const classes = model_.class_count();
+    relaxation_weights const weights =
+        best_.weights ? best_.weights->time
+                      : relaxation_weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
+    uniform_shares const shares(ratios_);
+    if (best_.weights && is_tight(best_.weights->memory)) memory_ = best_.weights->memory;
+    mesh_prices const prices{searched_,         mesh_,   model_,  shares,
+                             options_.training, weights, memory_, restricted_ ? &*restricted_ : nullptr};
+    if (bound_) bound_->reprice(prices);
+    else bound_.emplace(bounding_, prices);
+    if (is_draft) {
+        bound_->draft({drafted_rounds, options_.gap, until_});
+        return;
+    }
+    double const target = std::min(best_.cost.added, enough), all = target + credit();
+    double const gap = std::isfinite(all) && all > 0 ? options_.gap * target / all : options_.gap;
+    double const found = bound_->improve(all, {options_.bound_rounds, gap, until_}) - credit();
+    if (by_.kind != relaxation_kind::clocks) return;
+    lower_bound_ = std::exchange(bounded_at_, ratios_) == ratios_ ? std::max(lower_bound_, found) : found;
+}
+
+HEDDLE_INLINE double two_axes_searcher::credit() const {
+    double sum = 0;
+    for (std::size_t k = 0; k < memory_.size(); ++k) sum += memory_[k] * model_.memory_limit(k);
+    return sum;
+}
+
+HEDDLE_INLINE void two_axes_searcher::explore_own(bool while_complete) {
+    for (std::size_t n = 0; n < kept_.size(); ++n) {
+        if (own_.size() == n) own_.emplace_back(searched_);
+        own_[n].space.restrict_to(kept_[n]);
+        own_[n].graph = search::explore(
+            own_[n].space, [&] { return options_.width; },
+            while_complete ? 0 : std::numeric_limits<std::size_t>::max());
+        if (while_complete && !own_[n].graph.is_complete) return;
+    }
+}
+
+HEDDLE_INLINE mesh_bound::path two_axes_searcher::least_bounding(axis_number axis, number_of const& number) const {
+    auto const& space = *bounding_.space;
+    auto const paths = search::paths_to_goal(bounding_.graph, [&](cut_space::action a) {
+        double sum = 0;
+        for (auto n : space.moves()[a].instructions)
+            if (auto const& i = space.instructions()[n]; !i.change() || !bounding_.program.is_late(i.change()->tensor))
+                sum += number(i) + (restricted_ && !(*restricted_)[axis](i) ? never : 0);
+        return sum;
+    });
+    return search::follow(bounding_.graph, paths);
+}
+
+HEDDLE_INLINE void two_axes_searcher::find_few() {
+    for (auto const& number : {cuts_data(), cuts_tensors()})
+        for (axis_number axis = 0; axis < kept_.size(); ++axis) few_.push_back(least_bounding(axis, number));
+}
+
+HEDDLE_INLINE std::vector<mesh_bound::pair_of_programs> two_axes_searcher::pairs_of_bound() {
+    std::vector<mesh_bound::pair_of_programs> pairs;
+    for (axis_number axis = 0; axis < 2; ++axis) {
+        pairs.push_back(bound_->in_turn(axis, bound_->cheapest(1 - axis)));
+        for (auto const& other : few_) pairs.push_back(bound_->in_turn(axis, other));
+    }
+    algorithm::sort(pairs, {}, [](auto const& pair) { return std::tie(pair.cost, pair.programs); });
+    auto const same = [](auto const& a, auto const& b) { return a.programs == b.programs; };
+    pairs.erase(std::unique(pairs.begin(), pairs.end(), same), pairs.end());
+    std::erase_if(pairs, [](auto const& pair) { return pair.cost >= never; });
+    for (auto& pair : pairs) pair.cost -= credit();
+    return pairs;
+}
+
+HEDDLE_INLINE void two_axes_searcher::explore_in_forms_of(std::vector<mesh_bound::path> const& paths) {
+    if (bounding_.program.loosened().empty()) return;
+    form_table forms(searched_.program().tensors.size());
+    for (auto const& path : paths) add_forms(bounding_, path, forms);
+    join_by_whole_copies(forms);
+    if (!own_.empty() && forms == explored_forms_) return;
+    explored_forms_ = std::move(forms);
+    for (; keeps_late_; keeps_late_ = false) {
+        keep_to_forms(explored_forms_, [&](tensor_id t) { return bounding_.program.late(t).has_value(); });
+        explore_own(true);
+        if (is_explored()) return;
+    }
+    keep_to_forms(explored_forms_, [](tensor_id) { return true; });
+    explore_own();
+}
+
+HEDDLE_INLINE void two_axes_searcher::keep_to_forms(form_table const& forms,
+                                                    std::function<bool(tensor_id)> const& is_kept) {
+    for (std::size_t n = 0; n < kept_.size(); ++n)
+        kept_[n] = in_forms(searched_.program(), restricted_ ? (*restricted_)[n] : allowed_, forms, is_kept);
+}
+
+HEDDLE_INLINE void two_axes_searcher::begin() {
+    if (options_.strategy) {
+        explore_own();
+        has_programs_ = graph(0).has_goal() && graph(1).has_goal();
+        if (!has_programs_) return;
+        for (auto const& number : {cuts_data(), cuts_tensors()})
+            for (auto const& from : beginnings(number)) take_turns(from.axis, from.other, options_.turns);
+        return;
+    }
+    is_narrow_ = loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_);
+    bool const is_loosened = !bounding_.program.loosened().empty();
+    if (!is_narrow_ || (!is_loosened && (restricted_ || !bounding_.space->is_complete()))) explore_own();
+    has_programs_ = !restricted_ || own_.empty() || (graph(0).has_goal() && graph(1).has_goal());
+    if (!has_programs_ || (is_narrow_ && !bounding_.graph.has_goal())) {
+        has_programs_ = false;
+        return;
+    }
+    if (!is_narrow_) {
+        begin_from(beginnings(cuts_data()));
+        return;
+    }
+    if (std::isfinite(options_.worth_below)) bound(false);
+    is_excluded_ = lower_bound_ >= options_.worth_below;
+    if (is_excluded_) return;
+    find_few();
+    if (types_.classes.size() > 1) { // the bound begins with the classes' weights, and shares, of some program
+        explore_in_forms_of(few_);
+        take_turns(0, least(1, cuts_data()), 2);
+        if (!best_.list.empty()) static_cast<void>(balance());
+        lower_bound_ = 0;
+    }
+    if (!bound_ || types_.classes.size() > 1) bound(types_.classes.size() > 1);
+    begin_from_pairs();
+    if (best_.list.empty()) begin_from(beginnings(cuts_data()));
+    if (best_.list.empty()) begin_from(beginnings(cuts_tensors()));
+    if (is_too_large_) begin_with_less_memory();
+}
+
+HEDDLE_INLINE bool two_axes_searcher::begin_from_pairs() {
+    auto const pairs = pairs_of_bound();
+    if (pairs.empty()) {
+        has_programs_ = !restricted_;
+        return true;
+    }
+    for (auto const& programs : pairs.front().programs) few_.push_back(programs);
+    explore_in_forms_of(few_);
+    return begin_from(beginnings_of(pairs));
+}
+
+HEDDLE_INLINE void two_axes_searcher::begin_with_less_memory() {
+    auto const pairs = pairs_of_bound();
+    if (pairs.empty()) return;
+    auto const price_memory = [&](double worth) { // of a full memory, in what the cheapest programs take
+        double const each = worth * pairs.front().cost / static_cast<double>(model_.class_count());
+        memory_.clear();
+        for (std::size_t k = 0; k < model_.class_count(); ++k) memory_.push_back(each / model_.memory_limit(k));
+    };
+    constexpr std::array worths{0.25, 1.0, 4.0, 16.0, 64.0};
+    constexpr double by_far = 1.5; // more than other shares of unlike devices spare
+    double const too_much = options_.worth_below * (types_.classes.size() > 1 ? by_far : 1);
+    bool const may_exclude = std::isfinite(too_much) && by_.kind == relaxation_kind::clocks;
+    for (double const worth : worths) {
+        if (!may_exclude || until_.is_over()) break;
+        price_memory(worth);
+        bound(false, 1.01 * too_much); // rounds end near it
+        is_excluded_ = lower_bound_ >= too_much;
+        if (is_excluded_) return;
+    }
+    for (double const worth : worths) {
+        if (!std::exchange(is_too_large_, false) || until_.is_over()) return;
+        price_memory(worth);
+        bound(true);
+        if (begin_from_pairs()) return; // more memory would be spared for nothing
+    }
+}
+
+HEDDLE_INLINE auto two_axes_searcher::like(axis_number axis, mesh_bound::path const& bounding) const -> one_axis {
+    if (own_.empty()) return program_of(axis, bounding);
+    auto const& program = searched_.program();
+    form_table forms(program.tensors.size());
+    add_forms(bounding_, bounding, forms);
+    auto const is_other = [&](tensor_id t, tensor_form f) { return forms[t].contains(f.code()) ? 0.0 : 1.0; };
+    return least(axis, [&](instruction const& i) {
+        if (auto const* change = i.change())
+            return is_other(change->tensor, change->to) + (i.is<instruction::convert>() ? 0.01 : 0);
+        auto const& compute = *i.as<instruction::compute>();
+        auto const& op = program.operators[compute.op];
+        double sum = 0;
+        for (std::size_t k = 0; k < op.operands.size(); ++k) sum += is_other(op.operands[k], compute.operands[k]);
+        for (std::size_t k = 0; k < op.results.size(); ++k) sum += is_other(op.results[k], compute.results[k]);
+        return sum;
+    });
+}
+
+HEDDLE_INLINE auto two_axes_searcher::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
+    -> std::vector<beginning> {
+    std::vector<beginning> list;
+    for (auto const& [cost, programs] : pairs) list.push_back({1, like(0, programs[0]), cost});
+    return list;
+}
+
+HEDDLE_INLINE bool two_axes_searcher::begin_from(std::vector<beginning> list) {
+    for (auto& [axis, other, cost] : list) {
+        double const before = best_.cost.seconds;
+        if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
+        if (other.empty()) continue;
+        double const found = take_turns(axis, std::move(other), options_.turns);
+        is_too_large_ = is_too_large_ || found == std::numeric_limits<double>::infinity();
+        if (found >= before && found < std::numeric_limits<double>::infinity())
+            return true; // later ones are dearer still
+    }
+    return false;
+}
+
+HEDDLE_INLINE mesh_search_result two_axes_searcher::run() {
+    mesh_search_result result;
+    begin();
+    if (is_excluded_) {
+        result.status = search::status::infeasible;
+        result.reason = "no program at the first shares takes less time than asked for";
+        return result;
+    }
+    result.space = "programs on a mesh of two axes, each of which keeps to the programs of one axis that are not "
+                   "slower for less memory" +
+                   std::string(pinned_tensors(options_).empty() ? "" : " and that keep the pins") + ", at these shares";
+    if (best_.list.empty()) {
+        has_programs_ = has_programs_ && (own_.empty() || (graph(0).has_goal() && graph(1).has_goal()));
+        return nothing(has_programs_       ? "no program that was met fits into memory"
+                       : options_.strategy ? "there is no program of this strategy"
+                                           : "no program keeps what is pinned or forbidden");
+    }
+    settle();
+    bool const has_bound = is_narrow_ && best_.weights && by_.kind == relaxation_kind::clocks;
+    while (has_bound && (types_.classes.size() > 1 || is_tight(best_.weights->memory))) {
+        // Costs split at the shares and the worth of memory that were found may have better programs, which may have
+        // others.
+        bound(false);
+        if (until_.is_over()) break;
+        double const before = best_.cost.seconds;
+        begin_from_pairs();
+        if (best_.cost.seconds >= before * (1 - 1e-7)) break;
+        settle();
+    }
+    auto const space = std::move(result.space);
+    result = found(has_bound ? lower_bound_ : 0);
+    result.space = space;
+    return result;
+}
+
+} // namespace heddle::detail
+
+#endif
