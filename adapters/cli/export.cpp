@@ -340,10 +340,12 @@ std::string megatron(told_plan const& t) {
         add("--recompute-method", "uniform");
         add("--recompute-num-layers", std::to_string((most + t.regions - 1) / t.regions));
     }
-    if (d.sharded == 1) add("--use-distributed-optimizer", "");
-    if (d.sharded > 1) {
+    if (d.sharded > 0) add("--use-distributed-optimizer", "");
+    if (d.sharded > 1) { // with what it asks for
         add("--use-megatron-fsdp", "");
         add("--data-parallel-sharding-strategy", d.sharded == 2 ? "optim_grads" : "optim_grads_params");
+        add("--no-gradient-accumulation-fusion", "");
+        add("--ckpt-format", "fsdp_dtensor");
     }
     return text;
 }

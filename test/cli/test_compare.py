@@ -3,10 +3,12 @@ heddle plan says beside a plan.
 
 Usage: test_compare.py HEDDLE, from the repository root.
 """
+import argparse
 import gzip
 import json
 import pathlib
 import re
+import shlex
 import unittest
 
 from command_line import CLUSTER, CommandLine, MODEL, run
@@ -293,7 +295,35 @@ class Compared(CommandLine):
     def megatron(self, plan):
         result = run("export", "--plan", plan, "--to", "megatron")
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        self.accepted_by_megatron(result.stdout)
         return dict((line.split(" ", 1) + [""])[:2] for line in result.stdout.splitlines())
+
+    def accepted_by_megatron(self, text):
+        """Read the options as Megatron-LM's megatron/training/arguments.py declares them (and its guides on pipeline
+        layouts and on Megatron-FSDP): names, numbers, choices, and what one option asks of others."""
+        parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+        for name in ("tensor-model-parallel-size", "pipeline-model-parallel-size", "expert-model-parallel-size", "micro-batch-size", "global-batch-size",
+                     "microbatch-group-size-per-virtual-pipeline-stage", "recompute-num-layers"):
+            parser.add_argument("--" + name, type=int, required=name.startswith(("tensor", "pipeline", "micro-batch", "global")))
+        for name in ("use-distributed-optimizer", "use-megatron-fsdp", "no-gradient-accumulation-fusion"):
+            parser.add_argument("--" + name, action="store_true")
+        parser.add_argument("--pipeline-model-parallel-layout")
+        parser.add_argument("--recompute-granularity", choices=["full", "selective"])
+        parser.add_argument("--recompute-method", choices=["uniform", "block"])
+        parser.add_argument("--data-parallel-sharding-strategy", choices=["no_shard", "optim", "optim_grads", "optim_grads_params"], default="no_shard")
+        parser.add_argument("--ckpt-format", choices=["torch", "torch_dist", "zarr", "torch_dcp", "fsdp_dtensor"], default="torch_dist")
+        read = parser.parse_args(shlex.split(text))
+        if read.pipeline_model_parallel_layout:  # stages by bars, as many as the ranks of the pipeline or a multiple: E, decoders, L
+            stages = read.pipeline_model_parallel_layout.split("|")
+            self.assertEqual(len(stages) % read.pipeline_model_parallel_size, 0, text)
+            self.assertRegex("".join(stages), r"^E(t(\*\d+)?)+L$")
+            self.assertNotIn("t*0", text)
+        self.assertEqual(read.recompute_granularity == "full", read.recompute_method is not None)
+        self.assertEqual(read.recompute_method is not None, read.recompute_num_layers is not None)
+        if read.use_megatron_fsdp:  # what its guide requires
+            self.assertTrue(read.use_distributed_optimizer and read.no_gradient_accumulation_fusion)
+            self.assertEqual(read.ckpt_format, "fsdp_dtensor")
+        self.assertEqual(read.use_megatron_fsdp, read.data_parallel_sharding_strategy != "no_shard")
 
     def torchtitan(self, plan):
         result = run("export", "--plan", plan, "--to", "torchtitan")
@@ -486,6 +516,7 @@ y {sdy.sharding = #sdy.sharding<@stage0, [{"axis0"}]>}
                                  "--pipeline-degree", pipeline, "--data-degree", data, "--tensor-degrees", tensor)
             plan = json.loads(strategy.read_text())
             told = {framework: run("export", "--plan", strategy, "--to", framework, *model).stdout for framework in ("megatron", "torchtitan")}
+            self.accepted_by_megatron(told["megatron"])
             batch = 2048 // int(data) // plan["micro_batches"]
             self.assertTrue(told["megatron"].startswith(f"--tensor-model-parallel-size {tensor}\n--pipeline-model-parallel-size {pipeline}\n--micro-batch-size {batch}\n--global-batch-size 2048\n"), told)
             for field, value in (("data_parallel_replicate_degree", data), ("data_parallel_shard_degree", "1"), ("tensor_parallel_degree", tensor), ("pipeline_parallel_degree", pipeline)):
