@@ -126,8 +126,8 @@ private:
     /// Programs of each axis, or of both, where those that are bounded are not these.
     std::deque<own_programs> own_;
     form_table explored_forms_;
-    /// Whether programs keep to these forms in tensors that are loosened alone. Where that was too wide, they keep to them
-    /// in all, from then on, since forms are only added.
+    /// Whether programs keep to these forms in tensors that are loosened alone. Where that was too wide, they keep to
+    /// them in all, from then on, since forms are only added.
     bool keeps_late_ = true;
 };
 

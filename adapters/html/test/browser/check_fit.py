@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Opens the page of a fit in a headless Chromium: no script error, and what is shown are the fit's numbers.
+"""Opens the page of a fit in a headless Chromium: no script error, what is shown are the fit's numbers, and the mark nearest
+to mouse or finger is told of.
 
     check_fit.py HEDDLE FOLDER
 
@@ -9,14 +10,13 @@ import html
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
+
+import chromium
 
 heddle, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if not browser:
+if not chromium.path:
     print("skipped: there is no Chromium")
     sys.exit(77)
 
@@ -25,16 +25,51 @@ folder.mkdir(parents=True, exist_ok=True)
 page = folder / "fit.html"
 ran = subprocess.run([heddle, "fit", "--samples", SAMPLES, "--html", page, "--json"], stdout=subprocess.PIPE, check=True)
 found = json.loads(ran.stdout)
-with tempfile.TemporaryDirectory() as profile:
-    opened = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={profile}",
-         "--virtual-time-budget=5000", "--window-size=1200,2000", "--dump-dom", page.resolve().as_uri()],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
-assert opened.returncode == 0, opened.stderr
-complaints = [line for line in opened.stderr.splitlines() if "CONSOLE" in line]
-assert not complaints, complaints
-assert 'data-shown="yes"' in opened.stdout, "the script did not come to its end"
-elements = opened.stdout[:opened.stdout.index("<script")]
+carried = json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])["fits"]
+
+
+def check_marks(browser):
+    """The mark that is nearest to mouse or finger is told of, in the chart of all and in that of a fit, and nothing off a chart."""
+    def told(figure):
+        return browser.ask(f"document.querySelectorAll('figure')[{figure}].querySelector('figcaption').textContent")
+
+    def chart(figure):
+        """The places of a chart's marks on the screen."""
+        return browser.ask(f"(f => (f.scrollIntoView(), [...f.querySelectorAll('circle.operator, circle.collective')].map(c => (r => [r.x + r.width / 2, r.y + r.height / 2])(c.getBoundingClientRect()))))(document.querySelectorAll('figure')[{figure}])")
+
+    for width in (1280, 390):
+        browser.show(width)
+        names = {fit["name"] for fit in carried}
+        of_all = {next(name for name in names if told_of.startswith(name + ", ")) for told_of in pointed(browser, chart(0), lambda: told(0), width)}
+        assert of_all == names, of_all
+        several = [fit for fit in carried if len(fit["points"]) > 1]
+        for number, fit in enumerate(several, 1):
+            seen = set(pointed(browser, chart(number), lambda: told(number), width))
+            assert all(words.startswith(fit["name"]) for words in seen), seen
+            assert 1 < len(seen) <= len(fit["points"]), (fit["name"], seen)
+    browser.show(1280)
+    (x, y), *_ = chart(0)
+    browser.mouse("mouseMoved", x, y)
+    assert told(0)
+    browser.mouse("mouseMoved", 1, 1)
+    assert not told(0), told(0)
+
+
+def pointed(browser, places, told, width):
+    """What is told at each of some places, by a mouse or, on narrow screens, a finger."""
+    for x, y in places:
+        browser.mouse("mouseMoved", x, y) if width > 600 else browser.tap(x, y)
+        yield told()
+
+
+with chromium.Chromium() as browser:
+    browser.show(1280)
+    browser.open(page)
+    assert browser.ask("document.documentElement.dataset.shown || document.body.dataset.shown") == "yes", "the script did not come to its end"
+    elements = browser.ask("document.documentElement.outerHTML")
+    elements = elements[:elements.index("<script")]
+    check_marks(browser)
+    assert not browser.complaints, browser.complaints
 text = html.unescape(re.sub("<[^>]*>", " ", elements))
 fits = found["collectives"] + found["operators"]
 for fit in fits:
@@ -45,7 +80,6 @@ for warning in found["warnings"]:
     assert warning in text, f"{warning} is not shown"
 
 # Every size is a mark of the chart of all and, of fits of several, of one of its own; what was held out has a ring.
-carried = json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])["fits"]
 assert [len(fit["points"]) for fit in carried] == [fit["sizes"] for fit in fits]
 marks, rings = len(re.findall('<circle class="(?:operator|collective)"', elements)), elements.count('<circle class="ring"')
 sizes = [(fit["sizes"], fit["sizes"] if fit["held_out"] else 0) for fit in fits]
