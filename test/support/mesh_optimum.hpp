@@ -120,8 +120,8 @@ private:
 
     /// Calls `visit(tuple)` for every way of taking one of a list for each axis.
     template <class Element, class Visit>
-    void for_each_tuple(std::vector<Element> const& list, Visit const& visit) const {
-        for_each_tuple_of(std::vector(mesh_.axis_count(), list), visit);
+    void for_each_tuple(std::vector<Element> const& choices, Visit const& visit) const {
+        for_each_tuple_of(std::vector(mesh_.axis_count(), choices), visit);
     }
     /// As above, of a list for each axis.
     template <class Element, class Visit>

@@ -64,7 +64,7 @@ TEST_CASE("a trace has an event for every event of the timeline") {
             last[d] = start + duration;
             sum[d] += duration;
             expected[d] += t.duration;
-            std::string const category = t.transfer                                ? "communication"
+            std::string const category = t.communicates()                          ? "communication"
                                          : t.when == timeline_event::phase::update ? "update"
                                                                                    : "compute";
             CHECK(e.at("cat") == category);
@@ -74,6 +74,32 @@ TEST_CASE("a trace has an event for every event of the timeline") {
             CHECK(std::abs(static_cast<double>(sum[d]) - expected[d] * 1e9) <= static_cast<double>(trace.size()));
         CHECK(std::abs(static_cast<double>(std::ranges::max(last)) - events.total * 1e9) <= 1);
     }
+}
+
+TEST_CASE("what the devices of a slice communicate is told apart from what they compute") {
+    auto const p = test::mesh_plan();
+    auto c = test::two_devices();
+    c.machines = {{0, 2, 2, true}};
+    c.intra = c.inter = network_link{bytes_per_second(1e9), seconds(1e-5)};
+    auto const run = run_serial(p, c);
+    auto const model = cost_model(c, {{0, 1, 2}, {0, 1, 2}});
+    std::vector<double> told(2), expected(2);
+    for (auto const& e : run.events)
+        if (e.is_inside) told[e.device] += e.duration;
+    for (auto const& s : p.steps)
+        for (auto const* list : {&s.step.inside_forward, &s.step.inside_backward, &s.step.inside_update})
+            for (std::size_t d = 0; d < 2; ++d)
+                expected[d] += model.time(*list, d, s.step.share.is_split() ? static_cast<double>(d + 1) / 3 : 1);
+    for (std::size_t d = 0; d < 2; ++d) {
+        CHECK(told[d] > 0);
+        CHECK(told[d] == doctest::Approx(expected[d]).epsilon(1e-9));
+    }
+    std::set<std::string> names;
+    for (auto const& e : complete_events(json::write_trace(p, run)))
+        if (e.at("cat") == "communication") names.insert(e.at("name").get<std::string>());
+    CHECK(names ==
+          std::set<std::string>{"all_gather w", "all_reduce inside: convert loss", "reduce_scatter gradient of w"});
+    CHECK(overlap_of(run, 0).communication >= told[0]);
 }
 
 TEST_CASE("events are named for people") {

@@ -28,6 +28,9 @@ struct timeline_event {
     double start = 0, duration = 0;
     /// The micro-batch, if micro-batches take turns. What is done once for all of them has the number of the first.
     int micro_batch = 0;
+    /// The device's slice, or group, communicates inside: it does not compute.
+    bool is_inside = false;
+    [[nodiscard]] bool communicates() const { return transfer || is_inside; }
 };
 
 struct timeline {
@@ -49,17 +52,29 @@ struct overlap {
 /// Deferred collectives follow the backward pass or, if gradients overlap, queue on a channel of their own when their
 /// step's adjoint is done, and pause for the others. `model` has one class per device. `gradients` says for each step
 /// the seconds of the gradients' collective that is sent after it; if it is empty, each gradient has its own. The total
-/// is that of `serial` or `overlapped` up to rounding.
+/// is that of `serial` or `overlapped` up to rounding. What slices or groups communicate inside follows their work.
 template <class Shares>
 [[nodiscard]] timeline run_serial(std::span<step_work const> steps, cost_model const& model, Shares const& shares,
                                   bool overlaps_gradients = false, std::span<double const> gradients = {}) {
     using phase = timeline_event::phase;
     timeline result;
     std::vector<double> clock(model.class_count(), 0.0);
+    auto const seconds_inside = [&](step_work const& s, phase when, std::size_t d) {
+        if (model.classes()[d].group_size == 1) return 0.0;
+        double const share = s.share.is_split() ? shares(s.share)[d] : 1;
+        if (when == phase::update) return model.time(s.inside_update, d, share) * model.part_of_update();
+        double const forward = model.time(s.inside_forward, d, share);
+        if (when == phase::forward) return forward;
+        return model.time(s.inside_backward, d, share) + (s.runs_again ? forward : 0);
+    };
     auto const work = [&](std::size_t number, phase when, per_class const& durations) {
+        constexpr double rounding = 1e-12;
         for (std::size_t d = 0; d < clock.size(); ++d) {
             if (durations[d] <= 0) continue;
-            result.events.push_back({number, d, when, {}, clock[d], durations[d]});
+            double const inside = seconds_inside(steps[number], when, d), own = durations[d] - inside;
+            if (own > rounding * durations[d]) result.events.push_back({number, d, when, {}, clock[d], own});
+            if (inside > 0)
+                result.events.push_back({number, d, when, {}, clock[d] + std::max(own, 0.0), inside, 0, true});
             clock[d] += durations[d];
         }
     };
@@ -130,7 +145,7 @@ HEDDLE_INLINE overlap overlap_of(timeline const& t, std::size_t device) {
     std::vector<std::pair<double, int>> moments; // 1 and -1: computation begins and ends; 2 and -2: communication
     for (auto const& e : t.events) {
         if (e.device != device) continue;
-        int const kind = e.transfer ? 2 : 1;
+        int const kind = e.communicates() ? 2 : 1;
         moments.push_back({e.start, kind});
         moments.push_back({e.start + e.duration, -kind});
     }

@@ -320,7 +320,7 @@ private:
                 if (e.device != device) continue;
                 auto const& label = names.of(e);
                 using phase = timeline_event::phase;
-                char const* const category = e.transfer                 ? "communication"
+                char const* const category = e.communicates()           ? "communication"
                                              : e.when == phase::update  ? "update"
                                              : e.when == phase::forward ? "forward"
                                                                         : "backward";

@@ -42,7 +42,7 @@ public:
 
     /// Labels are made once per step, phase, kind of work and micro-batch; references stay.
     event_label const& of(timeline_event const& e) {
-        auto& label = labels_[{e.step, e.when, e.transfer, e.micro_batch}];
+        auto& label = labels_[{e.step, e.when, e.transfer, e.micro_batch, e.is_inside}];
         if (label.category.empty()) label = make_label(e);
         return label;
     }
@@ -76,6 +76,10 @@ private:
             name = compute ? subject : local_work(i) + " " + subject;
             if (e.when != phase::forward) name += " backward";
         }
+        if (e.is_inside) {
+            category = "communication";
+            name = inside_steps(s.step, e.when) + " inside: " + name;
+        }
         if (compute) {
             arguments["operands"] = forms(compute->operands.size(), [&](std::size_t k) { return s.operand(k); });
             arguments["results"] = forms(compute->results.size(), [&](std::size_t k) { return s.result(k); });
@@ -87,6 +91,23 @@ private:
                 arguments.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
     }
 
+    /// The kinds of what is communicated inside, each once.
+    static std::string inside_steps(step_work const& s, timeline_event::phase when) {
+        std::string text;
+        std::vector<inside_step> told;
+        auto const add = [&](inside_list const& list) {
+            for (auto const& t : list) {
+                if (algorithm::find(told, t.kind) != told.end()) continue;
+                told.push_back(t.kind);
+                text += (text.empty() ? "" : ", ") + std::string(heddle::name(t.kind));
+            }
+        };
+        if (when == timeline_event::phase::update) add(s.inside_update);
+        if (when == timeline_event::phase::backward) add(s.inside_backward);
+        if (when == timeline_event::phase::forward || (when == timeline_event::phase::backward && s.runs_again))
+            add(s.inside_forward);
+        return text;
+    }
     static std::string local_work(instruction const& i) {
         auto const& [t, from, to] = *i.change();
         if (i.is<instruction::read>()) return to == tensor_form::partial() ? "mask" : "read";
@@ -105,7 +126,8 @@ private:
     plan const& plan_;
     /// The buckets of several gradients, by the step after which each is sent.
     std::map<std::size_t, gradient_bucket> buckets_;
-    std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>, int>, event_label> labels_;
+    std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>, int, bool>, event_label>
+        labels_;
 };
 
 /// What a plan is called: its model and its cluster.
