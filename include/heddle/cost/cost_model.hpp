@@ -344,8 +344,6 @@ private:
         std::array<std::map<operator_pass, roofline>, element_type_count> by_operator{};
     };
 
-    /// Returns the link of a ring around a group, which leaves every machine once.
-    [[nodiscard]] network_link link_around(int group_size) const;
     /// Returns the link that each line of a transfer inside a group has.
     [[nodiscard]] network_link link_inside(inside_transfer const& t, std::size_t k) const;
     [[nodiscard]] class_speeds const& speeds(std::size_t k) const { return speeds_[speed_of_[k]]; }
@@ -435,8 +433,9 @@ HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class>
                               std::string("has none for ") + heddle::name(main) +
                                   ", which the program computes in, expected one");
         auto& mine = speeds_.emplace_back();
+        // Around joined machines every hop counts as one between them.
         for (std::size_t s = 0; s < inside_step_count && k.group_size > 1; ++s)
-            mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, link_around(k.group_size));
+            mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, joined_ > 1 ? inter_ : intra_);
         mine.bandwidth = type.bandwidth.value;
         mine.memory = type.memory.value;
         for (std::size_t e = 0; e < element_type_count; ++e) {
@@ -548,14 +547,6 @@ HEDDLE_INLINE holding cost_model::on_member(holding h, std::size_t k, std::optio
     h.whole -= h.whole_inside * (1 - h.samples.largest_part(n));
     h.split -= h.split_inside * (1 - part_of_split(h.samples, k, share));
     return h;
-}
-
-HEDDLE_INLINE network_link cost_model::link_around(int group_size) const {
-    if (joined_ == 1) return intra_;
-    double const inside = group_size > joined_ ? intra_.latency.value : inter_.latency.value;
-    double const around = joined_ * inter_.latency.value + (group_size - joined_) * inside -
-                          std::min(inside, inter_.latency.value); // all links but one
-    return {inter_.bandwidth, seconds(around / (group_size - 1))};
 }
 
 HEDDLE_INLINE network_link cost_model::link_inside(inside_transfer const& t, std::size_t k) const {
