@@ -59,22 +59,11 @@ template <class Shares>
     using phase = timeline_event::phase;
     timeline result;
     std::vector<double> clock(model.class_count(), 0.0);
-    auto const seconds_inside = [&](step_work const& s, phase when, std::size_t d) {
-        if (model.classes()[d].group_size == 1) return 0.0;
-        double const share = s.share.is_split() ? shares(s.share)[d] : 1;
-        if (when == phase::update) return model.time(s.inside_update, d, share) * model.part_of_update();
-        double const forward = model.time(s.inside_forward, d, share);
-        if (when == phase::forward) return forward;
-        return model.time(s.inside_backward, d, share) + (s.runs_again ? forward : 0);
-    };
-    auto const work = [&](std::size_t number, phase when, per_class const& durations) {
-        constexpr double rounding = 1e-12;
+    auto const work = [&](std::size_t number, phase when, per_class const& durations, per_class const& own) {
         for (std::size_t d = 0; d < clock.size(); ++d) {
-            if (durations[d] <= 0) continue;
-            double const inside = seconds_inside(steps[number], when, d), own = durations[d] - inside;
-            if (own > rounding * durations[d]) result.events.push_back({number, d, when, {}, clock[d], own});
-            if (inside > 0)
-                result.events.push_back({number, d, when, {}, clock[d] + std::max(own, 0.0), inside, 0, true});
+            double const inside = durations[d] - own[d];
+            if (own[d] > 0) result.events.push_back({number, d, when, {}, clock[d], own[d]});
+            if (inside > 0) result.events.push_back({number, d, when, {}, clock[d] + own[d], inside, 0, true});
             clock[d] += durations[d];
         }
     };
@@ -102,14 +91,17 @@ template <class Shares>
                 result.events.push_back({number, d, when, which, start, duration});
         }
     };
-    std::vector<step_cost> costs;
-    for (auto const& s : steps) costs.push_back(model.price(s, shares));
+    std::vector<step_cost> costs, own; // with and without what is communicated inside
+    for (auto const& s : steps) {
+        costs.push_back(model.price(s, shares));
+        own.push_back(communicates_inside(s) ? model.price(without_inside(s), shares) : costs.back());
+    }
     for (std::size_t n = 0; n < steps.size(); ++n) {
         communicate(n, phase::forward, steps[n].forward_transfers);
-        work(n, phase::forward, costs[n].forward);
+        work(n, phase::forward, costs[n].forward, own[n].forward);
     }
     for (std::size_t n = steps.size(); n-- > 0;) {
-        work(n, phase::backward, costs[n].backward);
+        work(n, phase::backward, costs[n].backward, own[n].backward);
         communicate(n, phase::backward, steps[n].backward_transfers);
         if (overlaps_gradients) communicate(n, phase::gradient, steps[n].deferred_transfers);
     }
@@ -129,7 +121,7 @@ template <class Shares>
     algorithm::fill(clock, std::max(channel, algorithm::max(clock)));
     if (!overlaps_gradients)
         for (std::size_t n = steps.size(); n-- > 0;) communicate(n, phase::gradient, steps[n].deferred_transfers);
-    for (std::size_t n = 0; n < steps.size(); ++n) work(n, phase::update, costs[n].update);
+    for (std::size_t n = 0; n < steps.size(); ++n) work(n, phase::update, costs[n].update, own[n].update);
     for (std::size_t n = 0; n < steps.size(); ++n) communicate(n, phase::update, steps[n].update_transfers);
     result.total = algorithm::max(clock);
     return result;

@@ -149,6 +149,17 @@ struct step_work {
     friend bool operator==(step_work const&, step_work const&) = default;
 };
 
+/// Tells whether devices inside an axis communicate for a step, other than for a collective across the axis.
+[[nodiscard]] inline bool communicates_inside(step_work const& s) {
+    return !s.inside_forward.empty() || !s.inside_backward.empty() || !s.inside_update.empty();
+}
+
+/// Returns a step as if they need not.
+[[nodiscard]] inline step_work without_inside(step_work s) {
+    s.inside_forward.clear(), s.inside_backward.clear(), s.inside_update.clear();
+    return s;
+}
+
 /// Returns what groups cut of a tensor in some form, if they cut it.
 template <class Tensor>
 [[nodiscard]] std::optional<samples_inside> samples_of(Tensor const& tensor, tensor_form f) {

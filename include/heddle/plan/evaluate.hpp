@@ -97,11 +97,6 @@ template <time_accumulator Accumulator>
 [[nodiscard]] time_terms time_by(training_options const& training, std::size_t class_count,
                                  std::span<step_cost const> steps, std::span<std::size_t const> stages);
 
-/// Tells whether devices inside an axis communicate for a step, other than for a collective across the axis.
-[[nodiscard]] bool communicates_inside(step_work const& s);
-/// Returns a step as if they need not.
-[[nodiscard]] step_work without_inside(step_work s);
-
 /// Returns what steps cost in the forward pass.
 [[nodiscard]] std::vector<step_cost> forward_passes(std::vector<step_cost> steps);
 
@@ -273,15 +268,6 @@ HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const>
     return time;
 }
 
-HEDDLE_INLINE bool communicates_inside(step_work const& s) {
-    return !s.inside_forward.empty() || !s.inside_backward.empty() || !s.inside_update.empty();
-}
-
-HEDDLE_INLINE step_work without_inside(step_work s) {
-    s.inside_forward.clear(), s.inside_backward.clear(), s.inside_update.clear();
-    return s;
-}
-
 HEDDLE_INLINE std::vector<step_cost> forward_passes(std::vector<step_cost> steps) {
     for (auto& s : steps) {
         s.backward_transfer = s.deferred = s.refresh = 0;
@@ -378,14 +364,13 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     momentary_memory momentary;
     detail::region_memory regions(p.steps.size(), model.class_count());
     auto const mesh = p.mesh();
-    bool const is_inside =
-        algorithm::any_of(p.steps, [](plan_step const& s) { return detail::communicates_inside(s.step); });
+    bool const is_inside = algorithm::any_of(p.steps, [](plan_step const& s) { return communicates_inside(s.step); });
     for (auto const& s : p.steps) {
         auto const& price = prices.emplace_back(model.price(s.step, shares));
         regions.next(s);
         if (is_inside)
-            without_inside.push_back(
-                detail::communicates_inside(s.step) ? model.price(detail::without_inside(s.step), shares) : price);
+            without_inside.push_back(communicates_inside(s.step) ? model.price(heddle::without_inside(s.step), shares)
+                                                                 : price);
         momentary.add(s.acting().type(), price);
         share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
         for (std::size_t k = 0; k < model.class_count(); ++k) {
