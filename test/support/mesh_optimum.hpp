@@ -75,7 +75,7 @@ public:
     optimum(indexed_program const& p, cluster const& c, mesh const& m, training_options const& training, bool all,
             std::function<bool(mesh_instruction const&)> keeps = {})
         : p_(p), mesh_(m), training_(training), all_(all), keeps_(std::move(keeps)),
-          model_(c, {{0, static_cast<int>(m.size(0)), static_cast<int>(m.device_count() / m.size(0))}}),
+          model_(c, {{0, static_cast<int>(m.size(0)), static_cast<int>(m.devices_inside(0))}}),
           shares_({1.0 / static_cast<double>(m.size(0))}) {}
 
     [[nodiscard]] double price(mesh_instruction const& i) const {
@@ -142,7 +142,7 @@ private:
         for (auto x : of_axes) f.push_back(x);
         return f;
     }
-    [[nodiscard]] std::vector<product_form> const& forms(tensor_id t) const {
+    [[nodiscard]] std::vector<product_form> const& forms(tensor_id t) {
         auto [slot, is_new] = forms_.try_emplace(t);
         if (!is_new) return slot->second;
         std::vector<tensor_form> of_axis;
@@ -298,7 +298,7 @@ private:
     std::function<bool(mesh_instruction const&)> keeps_;
     cost_model model_;
     uniform_shares shares_;
-    mutable std::map<tensor_id, std::vector<product_form>> forms_;
+    std::map<tensor_id, std::vector<product_form>> forms_;
     /// By tensor, the costs between its forms, by their places.
     std::map<tensor_id, std::vector<std::vector<double>>> ways_;
     std::map<std::pair<tensor_id, product_form>, double> read_;

@@ -40,6 +40,11 @@ public:
     [[nodiscard]] std::size_t device_count() const {
         return std::accumulate(sizes_.begin(), sizes_.end(), std::size_t{1}, std::multiplies<>{});
     }
+    /// Returns how many devices share a place on an axis, and on those outside it.
+    [[nodiscard]] std::size_t devices_inside(axis_number axis) const {
+        return std::accumulate(sizes_.begin() + static_cast<std::ptrdiff_t>(axis) + 1, sizes_.end(), std::size_t{1},
+                               std::multiplies<>{});
+    }
     [[nodiscard]] coordinates place_of(std::size_t device) const;
     [[nodiscard]] std::size_t device_at(coordinates const& place) const;
     /// Returns the devices that differ from this one along an axis alone, by their place on it; this one is among them.

@@ -71,13 +71,7 @@ private:
     /// Adds communication along an axis inside, of so many bytes, or of the outermost axis's share of them.
     void add(inside_list& list, inside_step kind, axis_number axis, bytes size, bool split) const {
         list.push_back({kind, split ? bytes(0) : size, split ? size : bytes(0), static_cast<int>(mesh_.size(axis)),
-                        lines_inside(axis)});
-    }
-    /// Returns how many lines along an axis the devices of one of its places are in.
-    [[nodiscard]] int lines_inside(axis_number axis) const {
-        int lines = 1;
-        for (axis_number a = axis + 1; a < mesh_.axis_count(); ++a) lines *= static_cast<int>(mesh_.size(a));
-        return lines;
+                        static_cast<int>(mesh_.devices_inside(axis))});
     }
 
     indexed_program const& p_;
@@ -106,7 +100,7 @@ HEDDLE_INLINE step_work mesh_step::made() {
         change(axis);
     }
     double const part = computes ? 1 : part_inside(i_.to(), mesh_); // for what micro-batches add to a source
-    int const lines = lines_inside(0);
+    int const lines = static_cast<int>(mesh_.devices_inside(0));
     for_each_transfer(s_, [&](transfer& t) { t.lines = lines; });
     run_again(p_, i_.axes[0], options_, s_);
     if (options_.interleaves()) interleave(p_, i_.axes[0], options_.micro_batches, part, s_);

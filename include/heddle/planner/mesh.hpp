@@ -270,9 +270,9 @@ HEDDLE_INLINE cluster machines_of(cluster const& c, mesh const& m) {
         fits = algorithm::find(all, m) != all.end();
     } else if (fits) {
         auto const are_on_axes = [&](std::size_t of_machine) { // the machine's devices are those of the innermost axes
-            std::size_t inside = 1;
-            for (axis_number a = m.axis_count(); a-- > 1 && inside < of_machine;) inside *= m.size(a);
-            return inside == of_machine;
+            axis_number a = 1;
+            while (a + 1 < m.axis_count() && m.devices_inside(a) != of_machine) ++a;
+            return m.devices_inside(a) == of_machine;
         };
         fits = together > 1 && algorithm::all_of(c.machines, [&](machine_group const& machines) {
                    auto const of_machine = static_cast<std::size_t>(machines.devices);

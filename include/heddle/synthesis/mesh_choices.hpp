@@ -292,13 +292,6 @@ HEDDLE_INLINE double mesh_conversions::cost_of(way const& outer, way const& inne
     return finish({{number(at[0], at[1]), price_(read)}}, outer, inner);
 }
 
-/// Tells whether axes may compute so together, here and in the given program.
-[[nodiscard]] inline bool go_together(searched_program const& searched, mesh_instruction i) {
-    if (!goes_together(searched.program(), i)) return false;
-    for (auto& of_axis : i.axes) of_axis = searched.part_of(of_axis);
-    return goes_together(searched.given(), i);
-}
-
 /// Tells whether an axis may bring a tensor so.
 [[nodiscard]] inline bool allows(mesh_prices const& price, axis_number axis, mesh_conversions::way const& w) {
     return (!w.read || price.allows(axis, *w.read)) &&
@@ -349,7 +342,7 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
         chosen.set_costs([&](std::size_t outer, std::size_t inner) {
             auto const &on_outer = computations[outer], &on_inner = computations[inner];
             bool const is_possible = price.allows(0, on_outer) && price.allows(1, on_inner) &&
-                                     go_together(price.searched, mesh_instruction({on_outer, on_inner}));
+                                     goes_together(price.searched, mesh_instruction({on_outer, on_inner}));
             return is_possible ? price(mesh_instruction({on_outer, on_inner})) : never;
         });
         kind.choices.push_back(std::move(chosen));
@@ -393,7 +386,7 @@ HEDDLE_INLINE double mesh_prices::operator()(mesh_instruction const& in_searched
     };
     if (auto const* compute = in_searched.axes[0].as<instruction::compute>()) {
         for (auto& i : computations(program, compute->op))
-            try_with(std::move(i), [&](mesh_instruction const& all) { return detail::go_together(searched, all); });
+            try_with(std::move(i), [&](mesh_instruction const& all) { return goes_together(searched, all); });
         return least;
     }
     auto const t = in_searched.tensor();

@@ -117,7 +117,7 @@ HEDDLE_INLINE mesh_turns::mesh_turns(timed_searches const& by, indexed_program c
       preferred_(compute_proportional(model_, main_type(searched_.given()))) {
     bool const fits = m.axis_count() >= 2 && cluster_.devices().size() == m.size(0) &&
                       algorithm::all_of(cluster_.group_sizes(), [&](int size) {
-                          return static_cast<std::size_t>(size) * m.size(0) == m.device_count();
+                          return static_cast<std::size_t>(size) == m.devices_inside(0);
                       });
     if (!fits)
         throw input_error("mesh", "is " + to_string(m) +

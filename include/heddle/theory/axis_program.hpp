@@ -22,6 +22,8 @@ namespace heddle {
 /// Tells whether the axes of a mesh may compute an operator in these ways together: all forms exist, and no axis cuts
 /// the places to which another sends rows.
 [[nodiscard]] bool goes_together(indexed_program const& p, mesh_instruction const& i);
+/// As above, of the searched program and of the given one, whose operators these are parts of.
+[[nodiscard]] bool goes_together(searched_program const& searched, mesh_instruction i);
 
 /// Tells whether the axes of a mesh may read a tensor in these forms together: they exist, and whole copies of what is
 /// in shards can be made from inside out.
@@ -122,6 +124,12 @@ HEDDLE_INLINE bool goes_together(indexed_program const& p, mesh_instruction cons
                 return false;
     }
     return true;
+}
+
+HEDDLE_INLINE bool goes_together(searched_program const& searched, mesh_instruction i) {
+    if (!goes_together(searched.program(), i)) return false;
+    for (auto& of_axis : i.axes) of_axis = searched.part_of(of_axis);
+    return goes_together(searched.given(), i);
 }
 
 HEDDLE_INLINE bool is_read_together(indexed_tensor const& tensor, mesh_instruction const& read) {
@@ -228,12 +236,8 @@ HEDDLE_INLINE void axis_program::add_computation(mesh_instruction const& i) {
 HEDDLE_INLINE std::vector<listed_computation> axis_program::beside(mesh_instruction const& i) const {
     auto const& from = searched_.program();
     std::vector<listed_computation> result;
-    auto whole = i;
-    for (auto& of_axis : whole.axes) of_axis = searched_.part_of(of_axis);
     for (auto& here : computations(from, i.axes[0].as<instruction::compute>()->op)) {
-        if (!goes_together(from, i.with_axis(axis_, here)) ||
-            !goes_together(searched_.given(), whole.with_axis(axis_, searched_.part_of(here))))
-            continue;
+        if (!goes_together(searched_, i.with_axis(axis_, here))) continue;
         listed_computation listed{{}, {}, here.loop};
         for (tensor_form f : here.operands) listed.operands.push_back(f.code());
         for (tensor_form f : here.results) listed.results.push_back(f.code());

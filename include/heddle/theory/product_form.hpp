@@ -56,13 +56,6 @@ public:
         ++result.size_;
         return result;
     }
-    /// Returns this form without an axis.
-    [[nodiscard]] constexpr product_form without_axis(axis_number axis) const {
-        product_form result;
-        for (axis_number a = 0; a < size_; ++a)
-            if (a != axis) result.push_back(forms_[a]);
-        return result;
-    }
 
     /// As one number: a step of an iteration compares forms some twenty times.
     friend constexpr bool operator==(product_form const& f, product_form const& g) {
