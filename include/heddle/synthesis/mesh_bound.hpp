@@ -56,7 +56,7 @@ public:
     [[nodiscard]] double improve(double target, effort const& e);
     using path = std::vector<cut_space::action>;
     /// Returns the cheapest of an axis's programs as costs are split.
-    [[nodiscard]] path cheapest(axis_number axis);
+    [[nodiscard]] path cheapest(axis_number axis) { return shortest_as_split(axis).second; }
     /// Two programs, the outer axis's first, and what both cost at least.
     struct pair_of_programs {
         double cost;
@@ -93,6 +93,7 @@ private:
     /// Makes rounds until a bound reaches the target, or has hardly risen in some of them, and returns the best.
     [[nodiscard]] double improve_at_hand(double target, effort const& e);
     void take_all_levels();
+    [[nodiscard]] std::pair<double, path> shortest_as_split(axis_number axis);
     /// Returns the shortest path, and its length, if moves cost what `moves(place)` says, by place of the level among
     /// those at hand. *Precondition:* places of one segment whose `alike(place)` is the same have the same moves and
     /// costs.
@@ -296,15 +297,20 @@ HEDDLE_INLINE void mesh_bound::draft(effort const& e) {
 HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
     double best = is_split_ ? improve_at_hand(target, {patience, e.gap, e.until}) : 0;
     if (best >= target * (1 - hardly)) return best;
-    if (best < in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) draft(e);
     is_split_ = true;
+    if (best < in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) {
+        draft(e);
+        auto const [outer, on_outer] = shortest_as_split(0);
+        auto const [inner, on_inner] = shortest_as_split(1);
+        best = std::max(best, outer + inner);
+        if (best >= in_turn(0, on_inner).cost * (1 - e.gap / 5)) return best;
+    }
     return std::max(best, improve_at_hand(target, e));
 }
 
-HEDDLE_INLINE mesh_bound::path mesh_bound::cheapest(axis_number axis) {
+HEDDLE_INLINE std::pair<double, mesh_bound::path> mesh_bound::shortest_as_split(axis_number axis) {
     return shortest([&](std::size_t place) { return moves_at(levels_[place], axis); },
-                    [](std::size_t place) { return place; })
-        .second;
+                    [](std::size_t place) { return place; });
 }
 
 HEDDLE_INLINE mesh_bound::pair_of_programs mesh_bound::in_turn(axis_number axis, path other) {
@@ -322,18 +328,15 @@ HEDDLE_INLINE mesh_bound::pair_of_programs mesh_bound::in_turn(axis_number axis,
 
 template <class Moves, class Alike>
 std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves, Alike const& alike) {
-    struct turn {
-        std::uint32_t to = 0, bundle = 0;
-    };
     struct known_costs {
         numbers moves, bundles;
     };
     std::size_t const count = levels_.size();
-    std::vector<std::vector<turn>> turns(count);
     search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers_of_costs;
     std::vector<known_costs> known;
     std::vector<std::uint32_t> costs(count); // by place, their number
-    numbers next(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
+    std::vector<numbers> to_end(count + 1);  // by place and position
+    to_end[count].assign(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
     for (std::size_t place = count; place-- > 0;) {
         auto const& links = segment(place);
         auto const [number, is_new] =
@@ -345,21 +348,23 @@ std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves, Ali
             known.push_back({std::move(of_moves), std::move(of_bundle)});
         }
         auto const& least = known[number].bundles;
-        numbers here(links.size(), std::numeric_limits<double>::infinity());
-        turns[place].resize(links.size());
+        auto const& next = to_end[place + 1];
+        auto& here = to_end[place];
+        here.assign(links.size(), std::numeric_limits<double>::infinity());
         for (std::size_t n = 0; n < links.size(); ++n)
-            for (auto const& l : links.out(n)) {
-                double const through = least[l.bundle] + next[l.to];
-                if (through < here[n]) here[n] = through, turns[place][n] = {l.to, links.bundles[l.bundle]};
-            }
-        next = std::move(here);
+            for (auto const& l : links.out(n)) here[n] = std::min(here[n], least[l.bundle] + next[l.to]);
     }
     path result;
-    for (std::size_t place = 0, at = 0; place < count; at = turns[place++][at].to)
-        result.push_back(*algorithm::min_element(graph_.bundle(turns[place][at].bundle), {}, [&](cut_space::action a) {
-            return known[costs[place]].moves[place_of_move_[a]];
-        }));
-    return {next[0], std::move(result)};
+    for (std::size_t place = 0, at = 0; place < count; ++place) {
+        auto const& links = segment(place);
+        auto const& [of_moves, of_bundles] = known[costs[place]];
+        auto const turn = *algorithm::min_element(
+            links.out(at), {}, [&](auto const& l) { return of_bundles[l.bundle] + to_end[place + 1][l.to]; });
+        result.push_back(*algorithm::min_element(graph_.bundle(links.bundles[turn.bundle]), {},
+                                                 [&](cut_space::action a) { return of_moves[place_of_move_[a]]; }));
+        at = turn.to;
+    }
+    return {to_end[0][0], std::move(result)};
 }
 
 } // namespace heddle

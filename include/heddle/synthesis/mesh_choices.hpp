@@ -20,6 +20,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
@@ -105,6 +106,7 @@ namespace heddle::detail {
 class mesh_conversions {
 public:
     mesh_conversions(indexed_tensor const& tensor, tensor_id t, mesh_prices const& price);
+    mesh_conversions(mesh_conversions const&) = delete;
 
     /// How an axis brings a tensor: it reads it, or has it; converts it; and uses it in a form.
     struct way {
@@ -113,7 +115,6 @@ public:
         tensor_form use{};
         /// The operator has it in several places, maybe in several forms.
         bool has_several_uses = false;
-        friend bool operator==(way const&, way const&) = default;
     };
     /// Returns the number of a way, whichever of the tensors that are alike it brings.
     [[nodiscard]] std::uint32_t number_of(way const& w);
@@ -123,12 +124,17 @@ public:
     [[nodiscard]] double cost(std::uint32_t outer, std::uint32_t inner);
 
 private:
-    [[nodiscard]] double cost_of(way const& outer, way const& inner) const;
-    /// Forms that can be reached, and what that costs at least; if it is empty, all are there for nothing.
-    using reached = boost::container::small_vector<std::pair<std::size_t, double>, 16>;
+    [[nodiscard]] double cost_of(std::uint32_t outer, std::uint32_t inner) const;
+    /// Forms that can be reached, and what that costs at least; or, by form, what it costs with any conversions to it.
+    struct reached {
+        boost::container::small_vector<std::pair<std::size_t, double>, 24> forms{};
+        std::vector<double> const* of_all = nullptr;
+    };
 
     /// The sum over the conversions of a way on an axis, each where the other axis makes it cheapest.
     [[nodiscard]] double apart(way const& w, axis_number axis) const;
+    /// What the conversions of a way on an axis reach one after another, from what is reached before them.
+    [[nodiscard]] std::vector<reached> alone(reached const& from, way const& w, axis_number axis) const;
     /// The number of a form, or `none`.
     [[nodiscard]] std::size_t number(tensor_form outer, tensor_form inner) const {
         return number_[outer.code() * codes_ + inner.code()];
@@ -136,17 +142,23 @@ private:
     static constexpr std::size_t none = ~std::size_t{0};
     [[nodiscard]] double to(reached const& from, std::size_t n) const;
     [[nodiscard]] reached after(reached const& from, instruction const& conversion, axis_number axis) const;
-    /// The least cost of the conversions of two ways and any others, in whatever order, from what is reached.
-    [[nodiscard]] double finish(reached const& from, way const& outer, way const& inner) const;
+    /// The least cost of the conversions of two ways and any others, in whatever order, where it is known what those of
+    /// each axis reach alone.
+    [[nodiscard]] double finish(way const& outer, way const& inner, std::vector<reached> const& by_outer,
+                                std::vector<reached> by_inner) const;
 
     indexed_tensor const& tensor_;
     mesh_prices const& price_;
     std::size_t codes_; ///< of the forms of one axis
     std::vector<std::size_t> number_;
-    /// The cost of one conversion, and of any list of them, by the number of the forms.
-    std::vector<std::vector<double>> one_, any_;
+    /// The cost of one conversion, and of any list of them, by the numbers of the form before and after.
+    std::size_t forms_ = 0;
+    std::vector<double> one_, any_;
     search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers_;
     std::vector<way> ways_;
+    /// By axis and way: what its conversions reach if all forms are there for nothing. Costs are kept where they are.
+    std::array<std::vector<std::vector<reached>>, 2> alone_;
+    std::deque<std::vector<double>> costs_;
     /// The costs of two ways, by their numbers, where they are known.
     static constexpr double unknown = -1;
     std::vector<std::vector<double>> known_;
@@ -190,29 +202,33 @@ HEDDLE_INLINE mesh_conversions::mesh_conversions(indexed_tensor const& tensor, t
             number_[outer * codes_ + inner] = forms.size();
             forms.push_back(f);
         }
-    one_.assign(forms.size(), std::vector<double>(forms.size(), never));
+    forms_ = forms.size();
+    one_.assign(forms_ * forms_, never);
+    costs_.emplace_back(forms_, 0.0); // all are there for nothing
     for (std::size_t n = 0; n < forms.size(); ++n)
         for (axis_number a = 0; a < 2; ++a)
             for (std::uint16_t code = 0; code < codes_; ++code) {
                 auto const g = tensor_form::from_code(code);
                 if (!find_conversion(forms[n], a, g, tensor)) continue;
                 auto const to = forms[n].with(a, g);
-                one_[n][number(to[0], to[1])] = price(mesh_instruction::convert(t, forms[n], a, g));
+                one_[n * forms_ + number(to[0], to[1])] = price(mesh_instruction::convert(t, forms[n], a, g));
             }
     any_ = one_;
-    for (std::size_t n = 0; n < forms.size(); ++n) any_[n][n] = 0;
-    for (std::size_t via = 0; via < forms.size(); ++via)
-        for (std::size_t n = 0; n < forms.size(); ++n) {
-            if (any_[n][via] >= never) continue;
-            for (std::size_t m = 0; m < forms.size(); ++m)
-                any_[n][m] = std::min(any_[n][m], any_[n][via] + any_[via][m]);
+    auto const from = [&](std::size_t n) { return any_.begin() + static_cast<std::ptrdiff_t>(n * forms_); };
+    for (std::size_t n = 0; n < forms_; ++n) from(n)[n] = 0;
+    for (std::size_t via = 0; via < forms_; ++via)
+        for (std::size_t n = 0; n < forms_; ++n) {
+            double const first = from(n)[via];
+            if (first >= never) continue;
+            std::transform(from(n), from(n + 1), from(via), from(n),
+                           [&](double cost, double then) { return std::min(cost, first + then); });
         }
 }
 
 HEDDLE_INLINE double mesh_conversions::to(reached const& from, std::size_t n) const {
-    if (from.empty()) return 0;
+    if (from.of_all) return (*from.of_all)[n];
     double least = never;
-    for (auto const& [at, cost] : from) least = std::min(least, cost + any_[at][n]);
+    for (auto const& [at, cost] : from.forms) least = std::min(least, cost + any_[at * forms_ + n]);
     return least;
 }
 
@@ -224,28 +240,33 @@ HEDDLE_INLINE mesh_conversions::reached mesh_conversions::after(reached const& f
         auto const other = tensor_form::from_code(code);
         auto const before = axis == 0 ? number(change.from, other) : number(other, change.from),
                    then = axis == 0 ? number(change.to, other) : number(other, change.to);
-        if (before != none && then != none && one_[before][then] < never)
-            result.push_back({then, to(from, before) + one_[before][then]});
+        if (before != none && then != none && one_[before * forms_ + then] < never)
+            result.forms.push_back({then, to(from, before) + one_[before * forms_ + then]});
     }
-    if (result.empty()) result.push_back({0, never});
     return result;
 }
 
-HEDDLE_INLINE double mesh_conversions::finish(reached const& from, way const& outer, way const& inner) const {
+HEDDLE_INLINE auto mesh_conversions::alone(reached const& from, way const& w, axis_number axis) const
+    -> std::vector<reached> {
+    std::vector<reached> result{from};
+    for (auto const& conversion : w.conversions) result.push_back(after(result.back(), conversion, axis));
+    return result;
+}
+
+HEDDLE_INLINE double mesh_conversions::finish(way const& outer, way const& inner, std::vector<reached> const& by_outer,
+                                              std::vector<reached> by_inner) const {
     auto const end = number(outer.use, inner.use);
     if (end == none) return never;
     // What so many conversions of both axes reach, in whatever order: the last was one of either axis.
-    std::vector<reached> by_inner;
-    by_inner.reserve(inner.conversions.size() + 1);
-    by_inner.push_back(from);
-    for (auto const& conversion : inner.conversions) by_inner.push_back(after(by_inner.back(), conversion, 1));
-    for (auto const& conversion : outer.conversions)
-        for (std::size_t n = 0; n < by_inner.size(); ++n) {
-            auto next = after(by_inner[n], conversion, 0);
-            if (n > 0)
-                for (auto const& there : after(by_inner[n - 1], inner.conversions[n - 1], 1)) next.push_back(there);
-            by_inner[n].swap(next);
+    for (std::size_t m = 1; m < by_outer.size(); ++m) {
+        by_inner[0] = by_outer[m];
+        for (std::size_t n = 1; n < by_inner.size(); ++n) {
+            auto next = after(by_inner[n], outer.conversions[m - 1], 0);
+            for (auto const& there : after(by_inner[n - 1], inner.conversions[n - 1], 1).forms)
+                next.forms.push_back(there);
+            by_inner[n] = std::move(next);
         }
+    }
     return std::min(never, to(by_inner.back(), end));
 }
 
@@ -253,7 +274,8 @@ HEDDLE_INLINE double mesh_conversions::apart(way const& w, axis_number axis) con
     double sum = 0;
     for (auto const& conversion : w.conversions) {
         double least = never;
-        for (auto const& [n, cost] : after({}, conversion, axis)) least = std::min(least, cost);
+        for (auto const& [n, cost] : after({{}, &costs_.front()}, conversion, axis).forms)
+            least = std::min(least, cost);
         sum += least;
     }
     return sum;
@@ -267,9 +289,16 @@ HEDDLE_INLINE std::uint32_t mesh_conversions::number_of(way const& w) {
     if (w.read) add(*w.read);
     for (auto const& i : w.conversions) add(i);
     auto const [number, is_new] = numbers_.insert(std::move(key));
-    if (is_new) {
-        ways_.push_back(w);
-        known_.emplace_back();
+    if (!is_new) return number;
+    ways_.push_back(w);
+    known_.emplace_back();
+    for (axis_number axis = 0; axis < 2; ++axis) {
+        auto& list = alone_[axis].emplace_back(alone({{}, &costs_.front()}, w, axis));
+        for (auto& there : list | std::views::drop(1)) {
+            auto& costs = costs_.emplace_back(forms_);
+            for (std::size_t n = 0; n < forms_; ++n) costs[n] = to(there, n);
+            there = {{}, &costs};
+        }
     }
     return number;
 }
@@ -277,19 +306,21 @@ HEDDLE_INLINE std::uint32_t mesh_conversions::number_of(way const& w) {
 HEDDLE_INLINE double mesh_conversions::cost(std::uint32_t outer, std::uint32_t inner) {
     auto& beside = known_[outer];
     if (beside.size() <= inner) beside.resize(ways_.size(), unknown);
-    if (beside[inner] == unknown) beside[inner] = cost_of(ways_[outer], ways_[inner]);
+    if (beside[inner] == unknown) beside[inner] = cost_of(outer, inner);
     return beside[inner];
 }
 
-HEDDLE_INLINE double mesh_conversions::cost_of(way const& outer, way const& inner) const {
+HEDDLE_INLINE double mesh_conversions::cost_of(std::uint32_t of_outer, std::uint32_t of_inner) const {
+    auto const &outer = ways_[of_outer], &inner = ways_[of_inner];
     double const several = outer.has_several_uses ? apart(outer, 0) + apart(inner, 1) : 0;
     if (!tensor_.is_read_once() || !outer.read || !inner.read)
-        return outer.has_several_uses ? several : finish({}, outer, inner);
+        return outer.has_several_uses ? several : finish(outer, inner, alone_[0][of_outer], alone_[1][of_inner]);
     mesh_instruction const read({*outer.read, *inner.read});
     if (!is_read_together(tensor_, read)) return never;
     if (outer.has_several_uses) return price_(read) + several;
     auto const at = read.to();
-    return finish({{number(at[0], at[1]), price_(read)}}, outer, inner);
+    reached const there{{{number(at[0], at[1]), price_(read)}}};
+    return finish(outer, inner, alone(there, outer, 0), alone(there, inner, 1));
 }
 
 /// Tells whether an axis may bring a tensor so.
@@ -307,16 +338,23 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
         return at_cuts == tensor_at_cuts::held || at_cuts == tensor_at_cuts::restored;
     };
     std::vector<instruction> computations;
-    std::map<tensor_id, std::vector<mesh_conversions::way>> ways;
-    std::map<tensor_id, std::vector<std::uint32_t>> items_of;
     mesh_choice chosen;
-    auto const number_in = [&](auto& list, auto const& what, std::vector<std::uint32_t>& items) {
+    struct choice_of_ways {
+        mesh_conversions& conversions;
+        std::vector<std::uint32_t> numbers{}; ///< of the ways, there
+        std::array<std::vector<bool>, 2> allowed{};
+        mesh_choice choice{};
+    };
+    std::map<tensor_id, choice_of_ways> ways;
+    // Tells the item that stands for something, and whether it is new.
+    auto const find_item = [&](auto& list, auto const& what, mesh_choice& choice) {
         auto const found = static_cast<std::size_t>(algorithm::find(list, what) - list.begin());
-        if (found == list.size()) {
+        bool const is_new = found == list.size();
+        if (is_new) {
             list.push_back(what);
-            items.push_back(kind.item_count++);
+            choice.items.push_back(kind.item_count++);
         }
-        return items[found];
+        return std::pair(choice.items[found], is_new);
     };
     for (auto a : kind.moves) {
         auto& items = kind.items.emplace_back();
@@ -324,7 +362,7 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
         for (auto n : space.moves()[a].instructions) {
             auto const& i = space.instructions()[n];
             if (auto const* compute = i.as<instruction::compute>()) {
-                items.push_back(number_in(computations, i, chosen.items));
+                items.push_back(find_item(computations, i, chosen).first);
                 auto const& op = program.operators[compute->op];
                 for (std::size_t k = 0; k < op.operands.size(); ++k)
                     if (is_brought(op.operands[k])) brought[op.operands[k]].use = compute->operands[k];
@@ -336,7 +374,16 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
                     programs.program.of(t);
             }
         }
-        for (auto const& [t, way] : brought) items.push_back(number_in(ways[t], way, items_of[t]));
+        for (auto const& [t, way] : brought) {
+            auto at = ways.find(t);
+            if (at == ways.end()) at = ways.try_emplace(t, conversions.of(t)).first;
+            auto& of_tensor = at->second;
+            auto const [item, is_new] =
+                find_item(of_tensor.numbers, of_tensor.conversions.number_of(way), of_tensor.choice);
+            for (axis_number axis = 0; is_new && axis < 2; ++axis)
+                of_tensor.allowed[axis].push_back(allows(price, axis, way));
+            items.push_back(item);
+        }
     }
     if (!computations.empty()) {
         chosen.set_costs([&](std::size_t outer, std::size_t inner) {
@@ -347,17 +394,10 @@ HEDDLE_INLINE void add_choices(loosened_space const& programs, mesh_prices const
         });
         kind.choices.push_back(std::move(chosen));
     }
-    for (auto const& [t, list] : ways) {
-        mesh_choice choice{items_of[t], {}, {}};
-        auto& of_tensor = conversions.of(t);
-        std::vector<std::uint32_t> numbers;
-        std::array<std::vector<bool>, 2> allowed;
-        for (auto const& way : list) {
-            numbers.push_back(of_tensor.number_of(way));
-            for (axis_number a = 0; a < 2; ++a) allowed[a].push_back(allows(price, a, way));
-        }
+    for (auto& [t, of_tensor] : ways) {
+        auto& [of_ways, numbers, allowed, choice] = of_tensor;
         choice.set_costs([&](std::size_t outer, std::size_t inner) {
-            return allowed[0][outer] && allowed[1][inner] ? of_tensor.cost(numbers[outer], numbers[inner]) : never;
+            return allowed[0][outer] && allowed[1][inner] ? of_ways.cost(numbers[outer], numbers[inner]) : never;
         });
         kind.choices.push_back(std::move(choice));
     }

@@ -239,6 +239,8 @@ HEDDLE_INLINE mesh_bound::path two_axes_searcher::least_bounding(axis_number axi
 HEDDLE_INLINE void two_axes_searcher::find_few() {
     for (auto const& number : {cuts_data(), cuts_tensors()})
         for (axis_number axis = 0; axis < kept_.size(); ++axis) few_.push_back(least_bounding(axis, number));
+    algorithm::sort(few_);
+    few_.erase(std::unique(few_.begin(), few_.end()), few_.end());
 }
 
 HEDDLE_INLINE std::vector<mesh_bound::pair_of_programs> two_axes_searcher::pairs_of_bound() {

@@ -119,8 +119,15 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
     using description = std::vector<std::uint64_t>;
     search::numbering<description, search::list_hash<std::uint64_t>> kinds;
     search::numbering<std::string> names;
+    search::numbering<description, search::list_hash<std::uint64_t>> tensors;
+    std::vector<std::uint32_t> tensor_kinds;
     std::vector<operator_id> first, result;
     description d;
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
+        d.clear();
+        describe_tensor(p, t, by_use, d);
+        tensor_kinds.push_back(tensors.insert(d).first);
+    }
     auto const add = [&](auto value) {
         if constexpr (std::is_floating_point_v<decltype(value)>)
             d.push_back(std::bit_cast<std::uint64_t>(double{value}));
@@ -159,7 +166,7 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
         for (std::size_t position = 0; position < op.operands.size() + op.results.size(); ++position) {
             tensor_id const t = tensor_at(op, position);
             add(position_of(op, t));
-            describe_tensor(p, t, by_use, d);
+            add(tensor_kinds[t]);
         }
         auto const [kind, is_new] = kinds.insert(d);
         if (is_new) first.push_back(o);

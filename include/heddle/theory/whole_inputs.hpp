@@ -26,6 +26,7 @@ namespace heddle {
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -55,10 +56,10 @@ HEDDLE_INLINE program with_whole_inputs(program p) {
     if (!obstacles_to_micro_batches(indexed).operation) return p;
     auto const uses = detail::whole_uses(indexed);
     if (uses.empty()) return p;
-    program separate = p;
-    for (auto const& [t, operators] : uses) separate = separate.with_whole_input(t, operators);
-    bool const helps = !obstacles_to_micro_batches(index_program(separate)).operation;
-    return helps ? std::move(separate) : std::move(p);
+    std::optional<program> separate;
+    for (auto const& [t, operators] : uses) separate = (separate ? *separate : p).with_whole_input(t, operators);
+    bool const helps = !obstacles_to_micro_batches(index_program(*separate)).operation;
+    return helps ? *std::move(separate) : std::move(p);
 }
 
 } // namespace heddle

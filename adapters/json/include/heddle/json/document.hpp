@@ -261,6 +261,10 @@ namespace detail {
 /// Refuses a text or number so long that the parser would need a multiple of a file's size.
 HEDDLE_INLINE void check_tokens(std::string const& file, std::string_view text) {
     constexpr std::size_t longest = std::size_t{1} << 20;
+    constexpr auto ends_token = [](char c) {
+        return c == ',' || c == ':' || c == '{' || c == '}' || c == '[' || c == ']' || c == ' ' || c == '\n' ||
+               c == '\r' || c == '\t';
+    };
     bool in_text = false;
     for (std::size_t begin = 0, i = 0; i < text.size(); ++i) {
         if (i - begin > longest)
@@ -273,7 +277,7 @@ HEDDLE_INLINE void check_tokens(std::string const& file, std::string_view text) 
         } else if (c == '"') {
             in_text = !in_text;
             begin = i + 1;
-        } else if (!in_text && std::string_view(" \t\r\n,:[]{}").find(c) != std::string_view::npos) {
+        } else if (!in_text && ends_token(c)) {
             begin = i + 1;
         }
     }
