@@ -76,7 +76,8 @@ public:
             std::function<bool(mesh_instruction const&)> keeps = {})
         : p_(p), mesh_(m), training_(training), all_(all), keeps_(std::move(keeps)),
           model_(c, {{0, static_cast<int>(m.size(0)), static_cast<int>(m.devices_inside(0))}}),
-          shares_({1.0 / static_cast<double>(m.size(0))}) {}
+          shares_(integral_shares(p, std::vector<double>(m.size(0), 1.0 / static_cast<double>(m.size(0)))),
+                  std::vector<std::size_t>(m.size(0), 0)) {}
 
     [[nodiscard]] double price(mesh_instruction const& i) const {
         return relaxation_weights{{1.0}}.price(model_.price(make_step(p_, i, mesh_, training_), shares_), 0);
@@ -297,7 +298,7 @@ private:
     bool all_;
     std::function<bool(mesh_instruction const&)> keeps_;
     cost_model model_;
-    uniform_shares shares_;
+    largest_shares shares_;
     std::map<tensor_id, std::vector<product_form>> forms_;
     /// By tensor, the costs between its forms, by their places.
     std::map<tensor_id, std::vector<std::vector<double>>> ways_;

@@ -350,9 +350,9 @@ TEST_CASE("what is wrong with a plan is said, and where") {
     REQUIRE(message_after(good, "/meta", 1) == "");
     // Tensors: 0 x, 1 first weight, 4 second weight, 10 head's weight, 11 scores, 12 target, 13 loss.
     std::vector<plan_change> const changes{
-        {"/format", "heddle.model", "p.json: format: is \"heddle.model\", expected heddle.plan up to version 3"},
+        {"/format", "heddle.model", "p.json: format: is \"heddle.model\", expected heddle.plan up to version 5"},
         {"/version", 2, "p.json: version: is 2, expected 1 without a mesh"},
-        {"/version", 4, "heddle.plan version 4"},
+        {"/version", 6, "heddle.plan version 6"},
         {"/version", removed, "'format' but no 'version'"},
         {"/status", "fine", "status: is \"fine\", expected one of optimal, feasible, limit, infeasible"},
         {"/status", removed, "lacks the field 'status'"},

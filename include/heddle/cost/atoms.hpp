@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -82,14 +83,24 @@ public:
     [[nodiscard]] share_vector const& operator()(share_ref ref) const;
 
 private:
-    share_vector const& alone(cut_factor f) const;
-    static share_vector fractions(std::span<extent const> counts, extent atoms);
+    [[nodiscard]] factor const& cut_by(share_ref ref) const {
+        return program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)];
+    }
+    share_vector const& alone(share_ref ref) const;
+    share_vector const& of_class(std::size_t number, extent inside) const;
+    static share_vector fractions(std::span<extent const> counts, extent atoms, extent inside);
 
     indexed_program const* program_ = nullptr;
     ratio_table ratios_;
-    std::vector<share_vector> of_class_;
+    struct divided_atoms {
+        extent atoms;
+        std::vector<extent> counts;
+        bool is_cut_inside;
+    };
+    std::vector<divided_atoms> classes_;
     std::map<cut_factor, std::size_t> cut_;
-    mutable std::map<std::pair<segment_number, extent>, share_vector> alone_;
+    mutable std::map<std::pair<std::size_t, extent>, share_vector> of_class_;
+    mutable std::map<std::tuple<segment_number, extent, extent>, share_vector> alone_;
 };
 
 /// Returns whole shares of one class of devices that are all alike: the largest share at even ratios.
@@ -105,7 +116,7 @@ public:
 private:
     indexed_program const* program_;
     extent devices_;
-    mutable std::map<extent, share_vector> by_extent_;
+    mutable std::map<std::pair<extent, extent>, share_vector> by_extent_;
 };
 
 /// Returns shares as fractions, by segment and class of devices.
@@ -240,8 +251,8 @@ HEDDLE_INLINE void apportion(std::vector<atom_class>& classes, ratio_table const
 HEDDLE_INLINE integral_shares::integral_shares(ratio_table ratios, std::span<atom_class const> classes)
     : ratios_(std::move(ratios)) {
     for (auto const& c : classes) {
-        of_class_.push_back(fractions(c.counts, c.atoms));
-        for (auto const& m : c.members) cut_[m] = of_class_.size() - 1;
+        for (auto const& m : c.members) cut_[m] = classes_.size();
+        classes_.push_back({c.atoms, c.counts, !c.inside.empty()});
     }
 }
 
@@ -249,34 +260,48 @@ HEDDLE_INLINE integral_shares::integral_shares(indexed_program const& program, r
                                                std::span<atom_class const> classes)
     : integral_shares(std::move(ratios), classes) {
     program_ = &program;
-    std::erase_if(cut_, [&](auto const& cut) { return alone(cut.first) == of_class_[cut.second]; });
+    std::erase_if(cut_, [&](auto const& cut) {
+        auto const& [of, number] = cut;
+        auto const& [atoms, counts, is_cut_inside] = classes_[number];
+        if (is_cut_inside && atoms != cut_by({of.tensor, of.factor}).extent) return false;
+        return alone({of.tensor, of.factor}) == of_class(number, 1);
+    });
 }
 
 HEDDLE_INLINE share_vector const& integral_shares::operator()(share_ref ref) const {
-    if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return of_class_[found->second];
+    if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end())
+        return of_class(found->second, ref.inside);
     if (!program_)
         throw input_error("tensor " + std::to_string(ref.tensor),
                           "no cut says how its factor " + std::to_string(ref.factor) + " is sharded");
-    return alone({ref.tensor, ref.factor});
+    return alone(ref);
 }
 
-HEDDLE_INLINE share_vector const& integral_shares::alone(cut_factor f) const {
-    factor const& cut = program_->tensors[f.tensor].factors[static_cast<std::size_t>(f.factor)];
-    auto const [slot, is_new] = alone_.try_emplace({cut.segment, cut.extent});
-    if (is_new) slot->second = fractions(apportion(cut.extent, ratios_.at(cut.segment)), cut.extent);
+HEDDLE_INLINE share_vector const& integral_shares::alone(share_ref ref) const {
+    factor const& cut = cut_by(ref);
+    auto const [slot, is_new] = alone_.try_emplace({cut.segment, cut.extent, ref.inside});
+    if (is_new) slot->second = fractions(apportion(cut.extent, ratios_.at(cut.segment)), cut.extent, ref.inside);
     return slot->second;
 }
 
-HEDDLE_INLINE share_vector integral_shares::fractions(std::span<extent const> counts, extent atoms) {
+HEDDLE_INLINE share_vector const& integral_shares::of_class(std::size_t number, extent inside) const {
+    auto const [slot, is_new] = of_class_.try_emplace({number, inside});
+    if (is_new) slot->second = fractions(classes_[number].counts, classes_[number].atoms, inside);
+    return slot->second;
+}
+
+HEDDLE_INLINE share_vector integral_shares::fractions(std::span<extent const> counts, extent atoms, extent inside) {
     share_vector shares;
-    for (extent count : counts) shares.push_back(static_cast<double>(count) / static_cast<double>(atoms));
+    for (extent count : counts)
+        shares.push_back(static_cast<double>(most_atoms(count, inside) * inside) / static_cast<double>(atoms));
     return shares;
 }
 
 HEDDLE_INLINE share_vector const& most_even_shares::operator()(share_ref ref) const {
     extent const all = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
-    auto& share = by_extent_[all];
-    if (share.empty()) share.push_back(static_cast<double>((all + devices_ - 1) / devices_) / static_cast<double>(all));
+    auto& share = by_extent_[{all, ref.inside}];
+    extent const each = most_atoms(most_atoms(all, devices_), ref.inside);
+    if (share.empty()) share.push_back(static_cast<double>(each * ref.inside) / static_cast<double>(all));
     return share;
 }
 

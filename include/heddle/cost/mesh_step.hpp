@@ -10,23 +10,36 @@
 #include <heddle/cost/step.hpp>
 #include <heddle/theory/mesh_instruction.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <map>
 #include <optional>
+#include <span>
 
 namespace heddle {
 
-/// Returns the part of a slice's tensor that each device of the slice has, if the axes inside the outermost one cut
-/// evenly. `but_for` is an axis that is passed over.
-[[nodiscard]] double part_inside(product_form const& f, mesh const& m, std::optional<axis_number> but_for = {});
+/// Returns into how many parts the axes inside cut what the outermost axis cuts; 1 if it cuts nothing.
+[[nodiscard]] extent cuts_inside(product_form const& f, mesh const& m);
+
+/// Returns the share of a tensor that a slice has, where its devices cut it as well.
+[[nodiscard]] inline share_ref share_of(tensor_id t, product_form const& f, mesh const& m) {
+    return f[0].is_shard() ? share_ref{t, f[0].factor(), cuts_inside(f, m)} : share_ref{};
+}
+
+/// Returns the largest part of a slice's tensor that a device of the slice has, if the axes inside the outermost one cut
+/// its factors into whole parts as even as can be. What the outermost axis cuts as well is cut evenly: how whole the
+/// parts are is told by the share. `but_for` is an axis that is passed over.
+[[nodiscard]] double part_inside(std::span<factor const> factors, product_form const& f, mesh const& m,
+                                 std::optional<axis_number> but_for = {});
 
 /// Returns what a device holds of a tensor: all of it or, along the factor that the outermost axis cuts, a part; and of
 /// that what the axes inside leave to it.
 [[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, product_form const& f, mesh const& m) {
-    return part_inside(f, m) * held_bytes(tensor, f[0]);
+    return part_inside(tensor.factors, f, m) * held_bytes(tensor, f[0]);
 }
 [[nodiscard]] inline holding saved_bytes(indexed_program const& p, tensor_id t, product_form const& f, mesh const& m,
                                          int micro_batches) {
-    return part_inside(f, m) * saved_bytes(p, t, f[0], micro_batches);
+    return part_inside(p.tensors[t].factors, f, m) * saved_bytes(p, t, f[0], micro_batches);
 }
 
 /// Returns the costs of an instruction of a mesh program for the classes of the outermost axis; each stands for the
@@ -41,6 +54,12 @@ namespace heddle {
                                   training_options const& options);
 
 namespace detail {
+
+/// Returns the largest of so many parts of a slice's atoms; if the outermost axis cuts them too, an even one.
+[[nodiscard]] inline double largest_part(extent atoms, extent parts, bool is_cut_outside) {
+    return is_cut_outside ? 1.0 / static_cast<double>(parts)
+                          : static_cast<double>(most_atoms(atoms, parts)) / static_cast<double>(atoms);
+}
 
 /// Makes the step of a mesh instruction: that of the outermost axis on what the axes inside leave of it, and what each
 /// axis inside adds.
@@ -57,6 +76,18 @@ private:
     void change(axis_number axis);
 
     [[nodiscard]] inner_parts parts() const;
+    [[nodiscard]] double part(tensor_id t, product_form const& f, std::optional<axis_number> but_for = {}) const {
+        return part_inside(p_.tensors[t].factors, f, mesh_, but_for);
+    }
+    /// Returns how many times more than evenly is cut the largest part has that an axis inside makes of a tensor.
+    [[nodiscard]] double unevenness(tensor_id t, product_form const& f, axis_number axis) const {
+        return part(t, f) / part(t, f, axis) * (f[axis].is_shard() ? static_cast<double>(mesh_.size(axis)) : 1.0);
+    }
+    /// Returns the largest part of a loop that the axes inside make which `counts(axis)`.
+    template <class Counts>
+    [[nodiscard]] double part_of_loops(Counts const& counts) const;
+    /// Has shares say into how many parts the axes inside cut a slice's.
+    void cut_shares_inside();
     [[nodiscard]] split_loop const* loop_of(axis_number axis) const;
     /// Tells whether an axis cuts the rows that statistics are of.
     [[nodiscard]] bool cuts_rows(axis_number axis) const {
@@ -99,13 +130,43 @@ HEDDLE_INLINE step_work mesh_step::made() {
         is_for_use = i_.axes[axis].is<instruction::unshard>() || i_.axes[axis].is<instruction::reshard>();
         change(axis);
     }
-    double const part = computes ? 1 : part_inside(i_.to(), mesh_); // for what micro-batches add to a source
+    double const part = computes ? 1 : this->part(i_.tensor(), i_.to()); // for what micro-batches add to a source
     int const lines = static_cast<int>(mesh_.devices_inside(0));
     for_each_transfer(s_, [&](transfer& t) { t.lines = lines; });
     run_again(p_, i_.axes[0], options_, s_);
     if (options_.interleaves()) interleave(p_, i_.axes[0], options_.micro_batches, part, s_);
     if (!is_for_use) accumulate(p_, i_.axes[0], options_, part, s_);
+    cut_shares_inside();
     return std::move(s_);
+}
+
+template <class Counts>
+double mesh_step::part_of_loops(Counts const& counts) const {
+    std::map<split_loop const*, extent> cuts;
+    for (axis_number a = 1; a < mesh_.axis_count(); ++a)
+        if (auto const* const loop = loop_of(a); loop && counts(a))
+            cuts.try_emplace(loop, 1).first->second *= static_cast<extent>(mesh_.size(a));
+    double part = 1;
+    for (auto const& [loop, parts] : cuts) part *= largest_part(loop->extent, parts, loop == loop_of(0));
+    return part;
+}
+
+HEDDLE_INLINE void mesh_step::cut_shares_inside() {
+    auto const cut = [&](share_ref& ref) {
+        auto const by = [&](product_form const& f) {
+            if (f[0] == tensor_form::shard(ref.factor)) ref.inside = std::max(ref.inside, cuts_inside(f, mesh_));
+        };
+        if (!ref.is_split()) return;
+        auto const* const compute = i_.axes[0].as<instruction::compute>();
+        if (!compute) return by(i_.from()), by(i_.to());
+        auto const& op = p_.operators[compute->op];
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            if (op.operands[k] == ref.tensor) by(i_.operand(k));
+        for (std::size_t k = 0; k < op.results.size(); ++k)
+            if (op.results[k] == ref.tensor) by(i_.result(k));
+    };
+    cut(s_.share);
+    for_each_transfer(s_, [&](transfer& t) { cut(t.from), cut(t.to); });
 }
 
 HEDDLE_INLINE split_loop const* mesh_step::loop_of(axis_number axis) const {
@@ -114,14 +175,12 @@ HEDDLE_INLINE split_loop const* mesh_step::loop_of(axis_number axis) const {
 }
 
 HEDDLE_INLINE inner_parts mesh_step::parts() const {
-    inner_parts inner(p_.operators[i_.axes[0].as<instruction::compute>()->op]);
-    for (std::size_t k = 0; k < inner.operands.size(); ++k) inner.operands[k] = part_inside(i_.operand(k), mesh_);
-    for (std::size_t k = 0; k < inner.results.size(); ++k) inner.results[k] = part_inside(i_.result(k), mesh_);
-    for (axis_number a = 1; a < mesh_.axis_count(); ++a) {
-        double const size = static_cast<double>(mesh_.size(a));
-        if (loop_of(a)) inner.operations /= size;
-        if (cuts_rows(a)) inner.rows /= size;
-    }
+    auto const& op = p_.operators[i_.axes[0].as<instruction::compute>()->op];
+    inner_parts inner(op);
+    for (std::size_t k = 0; k < inner.operands.size(); ++k) inner.operands[k] = part(op.operands[k], i_.operand(k));
+    for (std::size_t k = 0; k < inner.results.size(); ++k) inner.results[k] = part(op.results[k], i_.result(k));
+    inner.operations = part_of_loops([](axis_number) { return true; });
+    inner.rows = part_of_loops([&](axis_number a) { return cuts_rows(a); });
     return inner;
 }
 
@@ -142,9 +201,7 @@ HEDDLE_INLINE void mesh_step::compute() {
 }
 
 HEDDLE_INLINE void mesh_step::add_statistics(axis_number axis, split_loop const& loop, bool differentiated) {
-    double rows = 1;
-    for (axis_number a = 1; a < mesh_.axis_count(); ++a)
-        if (a != axis && cuts_rows(a)) rows /= static_cast<double>(mesh_.size(a));
+    double const rows = part_of_loops([&](axis_number a) { return a != axis && cuts_rows(a); });
     auto const add_all = [&](inside_list& list, int count) {
         for (int n = 0; n < count; ++n)
             add(list, inside_step::all_reduce, axis, loop.statistic * rows, cuts_rows(0) && s_.share.is_split());
@@ -175,7 +232,7 @@ HEDDLE_INLINE void mesh_step::gather_factors(axis_number axis) {
     double const members = static_cast<double>(mesh_.size(axis));
     auto const gather = [&](tensor_id t, product_form const& f) {
         if (!f[axis].is_shard()) return;
-        bytes const all = p_.tensors[t].info.size() * part_inside(f, mesh_, axis);
+        bytes const all = p_.tensors[t].info.size() * (part(t, f, axis) * unevenness(t, f, axis));
         add(s_.inside_backward, inside_step::all_gather, axis, all, f[0].is_shard());
         (f[0].is_shard() ? s_.backward.split : s_.backward.whole) += all * (1 - 1 / members);
     };
@@ -192,7 +249,7 @@ HEDDLE_INLINE void mesh_step::read() {
     tensor_id const t = i_.tensor();
     auto const& tensor = p_.tensors[t];
     auto const from = i_.from(), to = i_.to();
-    read_parts inner{part_inside(to, mesh_), part_inside(from, mesh_), 1, false};
+    read_parts inner{part(t, to), part(t, from), 1, false};
     for (axis_number a = 1; a < mesh_.axis_count(); ++a)
         inner.reduces = inner.reduces || to[a] == tensor_form::replicated();
     // Axes that scatter the gradient do so from outside in; then others add up what is left.
@@ -202,8 +259,9 @@ HEDDLE_INLINE void mesh_step::read() {
     s_ = step_of(p_, outside, inner, options_);
     leave_groups(s_);
     if (!tensor.has_cotangent) return;
-    auto const cut_in = [&](product_form const& f, axis_number axis) {
-        return tensor.info.size() * part_inside(f, mesh_, axis);
+    auto const cut_in = [&](product_form const& f, axis_number axis) { return tensor.info.size() * part(t, f, axis); };
+    auto const padded = [&](product_form const& f, axis_number axis) {
+        return cut_in(f, axis) * unevenness(t, f, axis);
     };
     product_form form = to.with(0, from[0]);
     for (axis_number a = 1; a < mesh_.axis_count(); ++a) {
@@ -216,14 +274,16 @@ HEDDLE_INLINE void mesh_step::read() {
         if (from[a] == to[a]) continue;
         // The gradient is scattered from outside in.
         if (to[a] == tensor_form::replicated())
-            add(s_.inside_backward, inside_step::reduce_scatter, a, cut_in(form, a), form[0].is_shard());
+            add(s_.inside_backward, inside_step::reduce_scatter, a, padded(form.with(a, from[a]), a),
+                form[0].is_shard());
         form = form.with(a, from[a]);
     }
     for (axis_number a = 1; a < mesh_.axis_count(); ++a)
         if (from[a] == tensor_form::replicated())
             add(s_.inside_backward, inside_step::all_reduce, a, cut_in(from, a), from[0].is_shard());
     for (axis_number a = mesh_.axis_count(); a-- > 1;) { // whole copies are brought up to date from inside out
-        if (from[a] != to[a]) add(s_.inside_update, inside_step::all_gather, a, cut_in(form, a), from[0].is_shard());
+        if (from[a] != to[a])
+            add(s_.inside_update, inside_step::all_gather, a, padded(form.with(a, from[a]), a), from[0].is_shard());
         form = form.with(a, to[a]);
     }
 }
@@ -234,13 +294,15 @@ HEDDLE_INLINE void mesh_step::change(axis_number axis) {
                              [&](auto const& what) { return step_of(p_, what); });
     leave_groups(s_);
     auto const f = i_.from();
-    double const part = part_inside(f, mesh_, axis), members = static_cast<double>(mesh_.size(axis));
+    auto const tensor = i_.tensor();
+    double const part = this->part(tensor, f, axis);
     bool const split = axis > 0 && f[0].is_shard();
-    // Of an axis inside every device has an equal share.
+    double const unevenness = std::max(this->unevenness(tensor, f, axis), this->unevenness(tensor, i_.to(), axis));
+    double const on_one = unevenness / static_cast<double>(mesh_.size(axis)); // of an axis inside
     auto const on_device = [&](bytes& whole, bytes& share) {
         whole = whole * part, share = share * part;
         if (axis == 0) return;
-        bytes const all = whole + share * (1 / members);
+        bytes const all = whole + share * on_one;
         whole = split ? bytes(0) : all;
         share = split ? all : bytes(0);
     };
@@ -252,10 +314,12 @@ HEDDLE_INLINE void mesh_step::change(axis_number axis) {
     s_.transient *= part;
     for_each_transfer(s_, [&](transfer& t) { t.size *= part; });
     if (axis == 0) return;
-    s_.share = split ? share_ref{i_.tensor(), f[0].factor()} : share_ref{};
+    s_.share = split ? share_ref{tensor, f[0].factor()} : share_ref{};
     auto const inside = [&](transfer_list& transfers, inside_list& list) {
         for (auto const& t : transfers) // even parts of one factor are cut at the same points
-            if (!t.redistributes) add(list, inside_step_of(t.kind), axis, t.size, split);
+            if (!t.redistributes)
+                add(list, inside_step_of(t.kind), axis, t.kind == collective::all_reduce ? t.size : t.size * unevenness,
+                    split);
         transfers.clear();
     };
     inside(s_.forward_transfers, s_.inside_forward);
@@ -267,10 +331,28 @@ HEDDLE_INLINE void mesh_step::change(axis_number axis) {
 
 namespace heddle {
 
-HEDDLE_INLINE double part_inside(product_form const& f, mesh const& m, std::optional<axis_number> but_for) {
-    double part = 1;
+HEDDLE_INLINE extent cuts_inside(product_form const& f, mesh const& m) {
+    extent parts = 1;
     for (axis_number a = 1; a < f.size(); ++a)
-        if (f[a].is_shard() && but_for != a) part /= static_cast<double>(m.size(a));
+        if (f[0].is_shard() && f[a] == f[0]) parts *= static_cast<extent>(m.size(a));
+    return parts;
+}
+
+HEDDLE_INLINE double part_inside(std::span<factor const> factors, product_form const& f, mesh const& m,
+                                 std::optional<axis_number> but_for) {
+    double part = 1;
+    for (axis_number a = 1; a < f.size(); ++a) {
+        if (!f[a].is_shard()) continue;
+        extent parts = 1; // of its factor, by all axes inside
+        bool is_counted = false;
+        for (axis_number b = 1; b < f.size(); ++b) {
+            if (f[b] != f[a]) continue;
+            is_counted = is_counted || b < a;
+            if (but_for != b) parts *= static_cast<extent>(m.size(b));
+        }
+        if (is_counted) continue;
+        part *= detail::largest_part(factors[static_cast<std::size_t>(f[a].factor())].extent, parts, f[a] == f[0]);
+    }
     return part;
 }
 

@@ -307,7 +307,7 @@ private:
         auto& most_bytes = most_bytes_.emplace_back();
         std::vector<double> in_move;
         auto const here = [&](share_ref ref) -> decltype(auto) {
-            return shares(share_ref{space_.at(op, ref.tensor), ref.factor});
+            return shares(share_ref{space_.at(op, ref.tensor), ref.factor, ref.inside});
         };
         // Parameters that are unsharded to run again, and resharded after it, stay until their region is through.
         auto const& program = space_.program();

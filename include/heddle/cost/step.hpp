@@ -41,6 +41,13 @@ void for_each_transfer(Step& s, Visit&& visit) {
         for (auto& t : *list) visit(t);
 }
 
+/// Tells whether axes inside the outermost one cut what is split.
+[[nodiscard]] inline bool is_cut_inside(step_work const& s) {
+    bool result = s.share.inside > 1;
+    for_each_transfer(s, [&](transfer const& t) { result = result || t.from.inside > 1 || t.to.inside > 1; });
+    return result;
+}
+
 struct step_cost;
 struct training_options;
 

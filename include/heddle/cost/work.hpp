@@ -22,9 +22,15 @@ struct share_ref {
     static constexpr tensor_id none = ~tensor_id{0};
     tensor_id tensor = none;
     factor_number factor = no_factor;
+    /// Into how many parts the axes inside cut what a slice of the outermost axis has. No device gets a part of an
+    /// atom, so a share is as many times that of the device that has most.
+    extent inside = 1;
     [[nodiscard]] bool is_split() const { return tensor != none; }
     friend bool operator==(share_ref, share_ref) = default;
 };
+
+/// Returns how many atoms the largest has of so many parts that are as even as can be.
+[[nodiscard]] constexpr extent most_atoms(extent atoms, extent parts) { return (atoms + parts - 1) / parts; }
 
 /// The samples that device groups cut among their devices, none of whom gets a part of one.
 struct samples_inside {

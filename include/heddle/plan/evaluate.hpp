@@ -379,7 +379,8 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
             if (auto const* read = s.instruction.as<instruction::read>()) {
                 auto const& tensor = p.tensors[read->tensor];
                 holding const held = held_bytes(tensor.size(), read->to, samples_of(tensor, read->to));
-                double const value = cost_model::at(model.on_member(part_inside(s.to(), mesh) * held, k, share), share);
+                double const value =
+                    cost_model::at(model.on_member(part_inside(tensor.factors, s.to(), mesh) * held, k, share), share);
                 double const stored = cost_model::at(model.on_member(s.step.stored, k, share), share);
                 (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) +=
                     tensor.role == tensor_role::parameter ? value : stored;
@@ -400,8 +401,9 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
             for (auto const& [t, form] : s.saved) {
                 tensor_form const f = form[0];
                 auto const& tensor = p.tensors[t];
-                double const part = f.is_shard() ? shares({t, f.factor()})[k] : 1;
-                holding const held = part_inside(form, mesh) * held_bytes(tensor.size(), f, samples_of(tensor, f));
+                double const part = f.is_shard() ? shares(share_of(t, form, mesh))[k] : 1;
+                holding const held =
+                    part_inside(tensor.factors, form, mesh) * held_bytes(tensor.size(), f, samples_of(tensor, f));
                 double const bytes_held = cost_model::at(model.on_member(held, k, part), part);
                 if (tensor.role == tensor_role::parameter) memory.parameters += bytes_held;
                 else if (tensor.region != no_region)

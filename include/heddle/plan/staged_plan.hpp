@@ -221,7 +221,7 @@ HEDDLE_INLINE stage_end end_of(plan const& p, bool enters) {
         if (!enters) name.resize(name.size() - cotangent_suffix.size());
         auto const form = s.to();
         auto const turns = p.provenance.training.micro_batches;
-        tensor_at_end at{turns * tensor.size(), turns, {}, {}, {}, part_inside(form, mesh)};
+        tensor_at_end at{turns * tensor.size(), turns, {}, {}, {}, part_inside(tensor.factors, form, mesh)};
         if (form[0].is_shard()) at.cut = tensor.factors[static_cast<std::size_t>(form[0].factor())];
         double next = 0;
         for (std::size_t d = 0; d < p.devices.size(); ++d) {

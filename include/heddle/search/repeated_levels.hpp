@@ -18,22 +18,25 @@ struct shortened_list {
     std::vector<std::size_t> like;
 };
 
-/// Keeps of equal parts in a row the first, beginning with the row where that leaves out most, until there is none. So
-/// what comes before a place in the list has the key of what comes before it among those kept; and so has the end.
-/// *Complexity.* Quadratic in what is kept, per row.
+/// Keeps of equal parts in a row so many, beginning with the row where that leaves out most, until there is none with
+/// more. Those left out follow the middle one of those kept and are like it. So what comes before a place in the list
+/// has the key of what comes before it among those kept; and so has the end.
+/// *Precondition:* `most > 0`. *Complexity.* Quadratic in what is kept, per row.
 template <class Key>
-[[nodiscard]] shortened_list without_repetitions(std::vector<Key> const& keys) {
+[[nodiscard]] shortened_list without_repetitions(std::vector<Key> const& keys, std::size_t most = 1) {
     shortened_list result;
+    std::size_t const before = (most - 1) / 2; // how many come before the middle one
     for (std::size_t n = 0; n < keys.size(); ++n) result.kept.push_back(n), result.like.push_back(n);
     for (auto& kept = result.kept;;) {
-        std::size_t first = 0, length = 0, saved = 0; // of the parts that are left out, and of one part
+        std::size_t first = 0, length = 0, saved = 0; // of what is left out, and of one part
         for (std::size_t period = 1; 2 * period <= kept.size(); ++period)
             for (std::size_t n = 0, same = 0; n + period < kept.size(); ++n) {
                 same = keys[kept[n]] == keys[kept[n + period]] ? same + 1 : 0;
-                if (std::size_t const repeated = same - same % period; repeated > saved) {
-                    saved = repeated;
+                std::size_t const repeated = same - same % period, others = (most - 1) * period;
+                if (repeated > others + saved) {
+                    saved = repeated - others;
                     length = period;
-                    first = n + period + 1 - repeated;
+                    first = n + period + 1 - repeated + before * period;
                 }
             }
         if (saved == 0) break;

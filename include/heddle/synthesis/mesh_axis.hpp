@@ -29,12 +29,15 @@ public:
 
     [[nodiscard]] axis_program const& program() const { return program_; }
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
-    [[nodiscard]] priced_graph price(cost_model const& model, share_vector shares) const;
+    /// Prices programs at shares of the given program's factors, which are equal where extents are.
+    [[nodiscard]] priced_graph price(cost_model const& model, largest_shares const& shares) const;
     /// Returns the program of a path on all axes.
     [[nodiscard]] mesh_instructions instructions_of(move_list const& path) const;
 
 private:
-    [[nodiscard]] step_work step_of(std::uint32_t number, std::size_t op) const;
+    [[nodiscard]] step_work step_of(std::uint32_t number, std::size_t op);
+    /// Returns a share in place of one of the given program: of a tensor here, and with the number of the cut as factor.
+    [[nodiscard]] share_ref stand_in(share_ref given, tensor_id here);
 
     mesh mesh_;
     training_options training_;
@@ -42,6 +45,10 @@ private:
     cut_space space_;
     cut_graph graph_;
     std::vector<step_work> steps_;
+    /// Cuts of the given program's factors: those of equal extent are one, if they are cut alike inside.
+    std::vector<share_ref> cuts_;
+    /// What is saved, with its share, by what a move saves.
+    std::map<std::pair<tensor_id, tensor_form>, std::pair<holding, share_ref>> saved_;
 };
 
 } // namespace heddle
@@ -74,36 +81,60 @@ HEDDLE_INLINE mesh_axis::mesh_axis(searched_program const& searched, mesh const&
     graph_ = search::explore(space_, width);
     steps_.resize(space_.instructions().size());
     std::vector<bool> is_made(steps_.size());
-    for (auto const& move : space_.moves())
+    for (auto const& move : space_.moves()) {
+        for (auto const& [t, f] : move.saved) {
+            auto const [there, form] = program_.on_mesh(t, f);
+            saved_.try_emplace({t, f}, saved_bytes(searched.given(), there, form, mesh_, training_.held()),
+                               stand_in(share_of(there, form, mesh_), t));
+        }
         for (auto i : move.instructions) {
             if (is_made[i]) continue;
             is_made[i] = true;
             steps_[i] = step_of(i, move.kind);
         }
+    }
 }
 
-HEDDLE_INLINE step_work mesh_axis::step_of(std::uint32_t number, std::size_t op) const {
+HEDDLE_INLINE share_ref mesh_axis::stand_in(share_ref given, tensor_id here) {
+    if (!given.is_split()) return given;
+    auto const& tensors = program_.searched().given().tensors;
+    auto const extent_of = [&](share_ref ref) {
+        return tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
+    };
+    auto const found = algorithm::find_if(
+        cuts_, [&](share_ref cut) { return extent_of(cut) == extent_of(given) && cut.inside == given.inside; });
+    auto const number = static_cast<factor_number>(found - cuts_.begin());
+    if (found == cuts_.end()) cuts_.push_back(given);
+    return {here, number};
+}
+
+HEDDLE_INLINE step_work mesh_axis::step_of(std::uint32_t number, std::size_t op) {
     auto const& i = space_.instructions()[number];
     auto const there = program_.in_given(i);
     if (!there) return {};
     auto s = make_step(program_.searched().given(), *there, mesh_, training_);
-    // Shares are equal everywhere, so that any tensor of the operator will do.
     auto const t = i.change() ? i.change()->tensor : program_.program().operators[op].results[0];
-    auto const place = [&](share_ref& ref) {
-        if (ref.is_split()) ref = {t, 0};
-    };
+    auto const place = [&](share_ref& ref) { ref = stand_in(ref, t); };
     place(s.share);
     for_each_transfer(s, [&](transfer& x) { place(x.from), place(x.to); });
     return s;
 }
 
-HEDDLE_INLINE priced_graph mesh_axis::price(cost_model const& model, share_vector shares) const {
-    auto const held = [this](tensor_id t, tensor_form f) {
-        auto const [there, form] = program_.on_mesh(t, f);
-        return std::pair(saved_bytes(program_.searched().given(), there, form, mesh_, training_.held()),
-                         form[0].is_shard() ? share_ref{t, 0} : share_ref{});
-    };
-    return {space_, graph_, steps_, model, uniform_shares(std::move(shares)), training_, held};
+namespace detail {
+
+/// Shares of cuts, by their number in place of a factor.
+struct shares_of_cuts {
+    std::vector<share_ref> const& cuts;
+    largest_shares const& shares;
+    [[nodiscard]] static bool is_by_extent() { return true; }
+    share_vector const& operator()(share_ref ref) const { return shares(cuts[static_cast<std::size_t>(ref.factor)]); }
+};
+
+} // namespace detail
+
+HEDDLE_INLINE priced_graph mesh_axis::price(cost_model const& model, largest_shares const& shares) const {
+    auto const held = [this](tensor_id t, tensor_form f) { return saved_.at({t, f}); };
+    return {space_, graph_, steps_, model, detail::shares_of_cuts{cuts_, shares}, training_, held};
 }
 
 HEDDLE_INLINE mesh_instructions mesh_axis::instructions_of(move_list const& path) const {

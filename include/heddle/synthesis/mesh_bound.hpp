@@ -48,7 +48,8 @@ public:
         double gap;
         search::deadline const& until;
     };
-    /// Splits costs in a program that has what repeats once. All layers then have what one ends with.
+    /// Splits costs in a program that has what repeats once, then in one that has it three times, if that is much
+    /// shorter. All layers then have what one ends with.
     void draft(effort const& e);
     /// Splits costs, and returns the best bound. Rounds end when that reaches `target`, less one part in `10'000`.
     /// Costs are drafted first, if they were not split before or the bound is far from what two programs cost.
@@ -265,13 +266,15 @@ HEDDLE_INLINE double mesh_bound::round() {
 }
 
 HEDDLE_INLINE double mesh_bound::improve_at_hand(double target, effort const& e) {
+    bool const is_draft = levels_.size() < numbers_.size();
     double best = 0, before = 0, of_pair = std::numeric_limits<double>::infinity();
     for (int n = 1; n <= e.rounds && best < target * (1 - hardly) && (n == 1 || !e.until.is_over()); ++n) {
         best = std::max(best, round());
         if ((n & (n - 1)) == 0) of_pair = std::min(of_pair, in_turn(0, cheapest(1)).cost);
         if (best >= of_pair * (1 - e.gap / 5)) break;
         if (n % patience != 0) continue;
-        if (best < before * (1 + e.gap / 20)) break;
+        double const little = is_draft ? 0 : (of_pair - best) / 4; // many more would be needed to meet the pair
+        if (best - before < std::max(best * e.gap / 20, little)) break;
         before = best;
     }
     return best;
@@ -286,11 +289,15 @@ HEDDLE_INLINE void mesh_bound::draft(effort const& e) {
     std::vector<std::pair<std::uint32_t, operator_id>> keys;
     for (std::size_t level = 0; level < numbers_.size(); ++level)
         keys.push_back({graph_.segment_of_level[level], space_.kind(level)});
-    auto const shorter = search::without_repetitions(keys);
-    levels_ = shorter.kept;
-    // Its rounds are cheap, and what they leave undone, many rounds of the whole program would have to do.
-    static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), {e.rounds, e.gap / 5, e.until}));
-    for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
+    // Of three that repeat the middle one has neighbours like most have.
+    for (auto const& [most, gap] : {std::pair(1, e.gap / 5), {3, e.gap / 2}}) {
+        auto const shorter = search::without_repetitions(keys, static_cast<std::size_t>(most));
+        if (most > 1 && shorter.kept.size() > keys.size() / 3) break;
+        levels_ = shorter.kept;
+        // Its rounds are cheap, and what they leave undone, many rounds of the whole program would have to do.
+        static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), {e.rounds, gap, e.until}));
+        for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
+    }
     take_all_levels();
 }
 
@@ -303,7 +310,7 @@ HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
         auto const [outer, on_outer] = shortest_as_split(0);
         auto const [inner, on_inner] = shortest_as_split(1);
         best = std::max(best, outer + inner);
-        if (best >= in_turn(0, on_inner).cost * (1 - e.gap / 5)) return best;
+        if (best >= in_turn(0, on_inner).cost * (1 - e.gap / 2)) return best;
     }
     return std::max(best, improve_at_hand(target, e));
 }

@@ -32,7 +32,7 @@ struct mesh_prices {
     searched_program const& searched;
     heddle::mesh const& mesh;
     cost_model const& model;
-    uniform_shares const& shares;
+    largest_shares const& shares;
     training_options const& training;
     relaxation_weights const& weights;
     /// Seconds per byte that a class holds.

@@ -56,6 +56,8 @@ protected:
     [[nodiscard]] bool balance();
     /// Balances shares and plans in turn, until nothing changes.
     void settle();
+    /// Returns the shares that slices have at some ratios of classes, in whole atoms.
+    [[nodiscard]] largest_shares whole_shares(share_vector const& ratios) const;
     [[nodiscard]] program_steps steps_of(mesh_instructions const& given) const;
     /// Returns that there is no program, and why, unless time was over.
     [[nodiscard]] mesh_search_result nothing(std::string why) const;
@@ -74,6 +76,7 @@ protected:
     cost_model model_;
     std::vector<double> ratios_, preferred_, best_ratios_;
     found_program best_;
+    bool has_none_ = false; ///< whether nothing at all goes together with what was last planned beside
     search::statistics statistics_;
 };
 
@@ -129,11 +132,12 @@ HEDDLE_INLINE mesh_turns::mesh_turns(timed_searches const& by, indexed_program c
 HEDDLE_INLINE auto mesh_turns::plan(axis_number axis, mesh_instructions const& others) -> found_program {
     mesh_axis const programs(searched_, mesh_, axis, others, kept_[axis % kept_.size()], options_.training,
                              options_.width);
-    if (!programs.graph().has_goal()) return {};
+    has_none_ = !programs.graph().has_goal();
+    if (has_none_) return {};
     auto asked = options_.synthesis;
     asked.weights = best_.weights;
     asked.search.limits = until_.rest(asked.search.limits);
-    auto found = by_.synthesise(programs.price(model_, ratios_), asked);
+    auto found = by_.synthesise(programs.price(model_, whole_shares(ratios_)), asked);
     statistics_ += found.statistics;
     if (!found.path) return {};
     return {programs.instructions_of(*found.path), std::move(found.cost), std::move(found.weights)};
@@ -167,6 +171,12 @@ HEDDLE_INLINE double mesh_turns::take_turns(axis_number axis, mesh_instructions 
     return before;
 }
 
+HEDDLE_INLINE largest_shares mesh_turns::whole_shares(share_vector const& ratios) const {
+    std::vector<double> of_device;
+    for (auto const k : types_.of_device) of_device.push_back(ratios[k]);
+    return {integral_shares(searched_.given(), of_device), types_.of_device};
+}
+
 HEDDLE_INLINE program_steps mesh_turns::steps_of(mesh_instructions const& given) const {
     program_steps result;
     auto const& p = searched_.given();
@@ -174,8 +184,7 @@ HEDDLE_INLINE program_steps mesh_turns::steps_of(mesh_instructions const& given)
     for (auto const& i : given) {
         result.steps.push_back(make_step(p, i, mesh_, options_.training));
         for (auto const& [t, f] : saved.by(i))
-            result.saved.push_back({saved_bytes(p, t, f, mesh_, options_.training.held()),
-                                    f[0].is_shard() ? share_ref{t, f[0].factor()} : share_ref{}});
+            result.saved.push_back({saved_bytes(p, t, f, mesh_, options_.training.held()), share_of(t, f, mesh_)});
     }
     return result;
 }
@@ -183,7 +192,7 @@ HEDDLE_INLINE program_steps mesh_turns::steps_of(mesh_instructions const& given)
 HEDDLE_INLINE bool mesh_turns::balance() {
     if (options_.ratios || types_.classes.size() == 1) return false;
     auto program = steps_of(in_given(searched_, best_.list));
-    uniform_shares const shares(best_ratios_);
+    auto const shares = whole_shares(best_ratios_);
     for (auto& s : program.steps) s = model_.decided(std::move(s), shares);
     auto const found = solve_(make_ratio_problem(program, model_, preferred_));
     if (!found) return false;

@@ -96,7 +96,7 @@ HEDDLE_INLINE std::vector<relaxation_weights> three_axes_searcher::weights() con
 HEDDLE_INLINE double three_axes_searcher::bound() const {
     auto const* const programs = two_axes_.front().bounding();
     if (!programs || !best_.weights || by_.kind != relaxation_kind::clocks) return 0;
-    uniform_shares const shares(best_ratios_);
+    auto const shares = whole_shares(best_ratios_);
     axis_number const left_out = fastest_axis();
     std::vector<double> const no_memory;
     double most = 0;

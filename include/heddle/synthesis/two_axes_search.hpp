@@ -81,6 +81,7 @@ private:
     }
     void explore_in_forms_of(std::vector<mesh_bound::path> const& paths);
     void keep_to_forms(form_table const& forms, std::function<bool(tensor_id)> const& is_kept);
+    static constexpr int most_misses = 2;
     /// Explores programs, bounds them, and plans from beginnings at the shares at hand.
     void begin();
     /// A program of one axis, and the other axis, which is to be planned first. With programs that are best beside each
@@ -89,6 +90,8 @@ private:
         axis_number axis;
         one_axis other;
         double cost = 0;
+        /// The other program, beside which the other axis is planned, if nothing goes together with this one.
+        std::function<one_axis()> instead{};
     };
     /// The programs of least numbers, for each axis to be planned first.
     [[nodiscard]] std::vector<beginning> beginnings(number_of const& number) const {
@@ -120,6 +123,8 @@ private:
     /// Seconds per byte that a class holds, as the bound counts them.
     std::vector<double> memory_;
     double lower_bound_ = 0; ///< at the shares at hand
+    double least_pair_ =
+        0; ///< what the best pair of programs cost at first, where memory had no price if it was not full
     std::vector<double> bounded_at_;
     bool is_excluded_ = false;  ///< whether all take longer than is asked for
     bool is_too_large_ = false; ///< whether programs were met that do not fit beside the one that they began with
@@ -190,7 +195,7 @@ HEDDLE_INLINE void two_axes_searcher::bound(bool is_draft, double enough) {
     relaxation_weights const weights =
         best_.weights ? best_.weights->time
                       : relaxation_weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
-    uniform_shares const shares(ratios_);
+    auto const shares = whole_shares(ratios_);
     if (best_.weights && is_tight(best_.weights->memory)) memory_ = best_.weights->memory;
     mesh_prices const prices{searched_,         mesh_,   model_,  shares,
                              options_.training, weights, memory_, restricted_ ? &*restricted_ : nullptr};
@@ -323,16 +328,15 @@ HEDDLE_INLINE bool two_axes_searcher::begin_from_pairs() {
         has_programs_ = !restricted_;
         return true;
     }
+    if (memory_.empty() || least_pair_ == 0) least_pair_ = pairs.front().cost;
     for (auto const& programs : pairs.front().programs) few_.push_back(programs);
     explore_in_forms_of(few_);
     return begin_from(beginnings_of(pairs));
 }
 
 HEDDLE_INLINE void two_axes_searcher::begin_with_less_memory() {
-    auto const pairs = pairs_of_bound();
-    if (pairs.empty()) return;
     auto const price_memory = [&](double worth) { // of a full memory, in what the cheapest programs take
-        double const each = worth * pairs.front().cost / static_cast<double>(model_.class_count());
+        double const each = worth * least_pair_ / static_cast<double>(model_.class_count());
         memory_.clear();
         for (std::size_t k = 0; k < model_.class_count(); ++k) memory_.push_back(each / model_.memory_limit(k));
     };
@@ -376,19 +380,27 @@ HEDDLE_INLINE auto two_axes_searcher::like(axis_number axis, mesh_bound::path co
 HEDDLE_INLINE auto two_axes_searcher::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
     -> std::vector<beginning> {
     std::vector<beginning> list;
-    for (auto const& [cost, programs] : pairs) list.push_back({1, like(0, programs[0]), cost});
+    for (auto const& pair : pairs)
+        list.push_back({1, like(0, pair.programs[0]), pair.cost, [&] { return like(1, pair.programs[1]); }});
     return list;
 }
 
 HEDDLE_INLINE bool two_axes_searcher::begin_from(std::vector<beginning> list) {
-    for (auto& [axis, other, cost] : list) {
+    int misses = 0; // that do not fit
+    for (auto& [axis, other, cost, instead] : list) {
         double const before = best_.cost.seconds;
         if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
         if (other.empty()) continue;
-        double const found = take_turns(axis, std::move(other), options_.turns);
-        is_too_large_ = is_too_large_ || found == std::numeric_limits<double>::infinity();
-        if (found >= before && found < std::numeric_limits<double>::infinity())
+        double found = take_turns(axis, std::move(other), options_.turns);
+        if (has_none_ && instead) found = take_turns(1 - axis, instead(), options_.turns);
+        if (has_none_) continue;
+        if (found == std::numeric_limits<double>::infinity()) {
+            is_too_large_ = true;
+            if (++misses == most_misses && best_.list.empty())
+                return false; // others are better where memory has a price
+        } else if (found >= before) {
             return true; // later ones are dearer still
+        }
     }
     return false;
 }

@@ -50,7 +50,7 @@ HEDDLE_INLINE std::string plan_summary(plan const& p, write_options const& optio
 }
 
 HEDDLE_INLINE plan parse_plan(std::string_view text, std::string const& name) {
-    auto p = detail::guarded(name, [&] { return detail::plan_reader(document(name, text, "plan", 3)).read(); });
+    auto p = detail::guarded(name, [&] { return detail::plan_reader(document(name, text, "plan", 5)).read(); });
     auto const& training = p.provenance.training;
     if (training.accumulated != 1 || training.in_flight != 1)
         throw input_error(name, "is of one stage of a pipeline, expected a plan that is whole");

@@ -219,11 +219,11 @@ HEDDLE_INLINE std::string plan_summary(staged_plan const& p, write_options const
 }
 
 HEDDLE_INLINE bool has_stages(std::string_view text, std::string const& name) {
-    return detail::guarded(name, [&] { return document(name, text, "plan", 4).root().find("pipeline").has_value(); });
+    return detail::guarded(name, [&] { return document(name, text, "plan", 5).root().find("pipeline").has_value(); });
 }
 
 HEDDLE_INLINE staged_plan parse_staged_plan(std::string_view text, std::string const& name) {
-    return detail::guarded(name, [&] { return detail::staged_plan_reader(document(name, text, "plan", 4)).read(); });
+    return detail::guarded(name, [&] { return detail::staged_plan_reader(document(name, text, "plan", 5)).read(); });
 }
 
 } // namespace heddle::json

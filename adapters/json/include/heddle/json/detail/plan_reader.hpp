@@ -34,8 +34,8 @@ public:
         if (auto const stages = root_.find("pipeline")) stages->fail("is there, but this is not a plan of one stage");
         if (auto const version = root_.find("version")) {
             int const needed = root_.find("mesh") ? 2 : 1;
-            auto const given = version->integer(1, 3);
-            has_regions_ = given == 3;
+            auto const given = version->integer(1, 5);
+            has_regions_ = given >= 3;
             if (!has_regions_ && given != needed)
                 version->expected(std::to_string(needed) +
                                   (needed == 2 ? ", since there is a mesh" : " without a mesh"));
@@ -326,6 +326,9 @@ private:
     /// A pair of tensor and factor.
     cut_factor read_factor(element const& e) const {
         exactly(e, 2, "a tensor and one of its factors");
+        return read_first_two(e);
+    }
+    [[nodiscard]] cut_factor read_first_two(element const& e) const {
         tensor_id const t = read_tensor(e.item(0));
         auto const count = static_cast<std::int64_t>(plan_.tensors[t].factors.size());
         if (count == 0) e.fail("names a factor of a tensor that has none");
@@ -395,9 +398,11 @@ private:
                    ", which is in no cut");
     }
     share_ref read_share(element const& e) const {
-        cut_factor const f = read_factor(e);
+        bool const is_cut_inside = plan_.is_on_mesh() && e.size() == 3;
+        cut_factor const f = is_cut_inside ? read_first_two(e) : read_factor(e);
         check_cut(e, f);
-        return {f.tensor, f.factor};
+        if (!is_cut_inside) return {f.tensor, f.factor};
+        return {f.tensor, f.factor, e.item(2).integer(2, static_cast<extent>(plan_.mesh().devices_inside(0)))};
     }
 
     static tensor_form parse_form(element const& e, std::size_t factors) {

@@ -106,6 +106,7 @@ public:
 
     /// Returns the first version whose readers understand all of a plan.
     [[nodiscard]] static int version_of(plan const& p) {
+        if (algorithm::any_of(p.steps, [](plan_step const& s) { return is_cut_inside(s.step); })) return 5;
         if (p.provenance.training.recomputes != recomputation::none) return 3;
         return p.is_on_mesh() ? 2 : 1;
     }
@@ -179,7 +180,11 @@ private:
         return result;
     }
 
-    static value write_share(share_ref s) { return value::array({s.tensor, s.factor}); }
+    static value write_share(share_ref s) {
+        auto result = value::array({s.tensor, s.factor});
+        if (s.inside > 1) result.push_back(s.inside);
+        return result;
+    }
     static value write_forms(form_list const& forms) {
         return list(forms, [](tensor_form f) { return value(to_string(f)); });
     }
