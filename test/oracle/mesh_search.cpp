@@ -263,7 +263,7 @@ TEST_CASE("of the plans on a cluster's meshes the cheapest is returned, beside w
     CHECK(meshes_of(c).empty());
 }
 
-TEST_CASE("a program that does not fit once its shares are whole is planned again with less memory") {
+TEST_CASE("a program that does not fit once its atoms are whole is planned again with less memory") {
     int over = 0, again = 0, compared = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(150u); ++seed) {
         test::random_source random(seed);
@@ -281,7 +281,7 @@ TEST_CASE("a program that does not fit once its shares are whole is planned agai
         auto const rounded = most(plan_mesh(model, c, m, no_solver{}, alone));
         double const before = std::ranges::max(free.memory);
         if (rounded < before * 1.01) continue;
-        ++over; // what was found fits as it is, and not when it is whole
+        ++over; // what was found fits in parts of factors, and not in atoms, which are of several of them
         for (auto& type : c.types) type.memory = bytes(std::max(before, 0.99 * rounded));
         auto const p = plan_mesh(model, c, m, no_solver{}, alone);
         if (!p.exists()) continue;
@@ -295,6 +295,6 @@ TEST_CASE("a program that does not fit once its shares are whole is planned agai
         compared += smaller.exists() && p.lower_bound > free.lower_bound * (1 + 1e-9);
     }
     MESSAGE(again << " of " << over << " fit, " << compared << " bounds that memory raises");
-    CHECK(over >= test::cases(30));
-    CHECK(3 * again >= over);
+    CHECK(over >= test::cases(3));
+    CHECK(2 * again >= over);
 }

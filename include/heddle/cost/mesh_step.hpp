@@ -27,10 +27,11 @@ namespace heddle {
 }
 
 /// Returns the largest part of a slice's tensor that a device of the slice has, if the axes inside the outermost one cut
-/// its factors into whole parts as even as can be. What the outermost axis cuts as well is cut evenly: how whole the
-/// parts are is told by the share. `but_for` is an axis that is passed over.
+/// its factors into whole parts as even as can be. `but_for` is an axis that is passed over. What the outermost axis
+/// cuts as well counts as cut evenly into `by_share` parts, by default all, since its share tells how whole these are;
+/// what is cut further, as in a slice of even shares.
 [[nodiscard]] double part_inside(std::span<factor const> factors, product_form const& f, mesh const& m,
-                                 std::optional<axis_number> but_for = {});
+                                 std::optional<axis_number> but_for = {}, std::optional<extent> by_share = {});
 
 /// Returns what a device holds of a tensor: all of it or, along the factor that the outermost axis cuts, a part; and of
 /// that what the axes inside leave to it.
@@ -55,10 +56,9 @@ namespace heddle {
 
 namespace detail {
 
-/// Returns the largest of so many parts of a slice's atoms; if the outermost axis cuts them too, an even one.
-[[nodiscard]] inline double largest_part(extent atoms, extent parts, bool is_cut_outside) {
-    return is_cut_outside ? 1.0 / static_cast<double>(parts)
-                          : static_cast<double>(most_atoms(atoms, parts)) / static_cast<double>(atoms);
+/// Returns the largest of so many parts of some atoms, relative to all.
+[[nodiscard]] inline double largest_part(extent atoms, extent parts) {
+    return static_cast<double>(most_atoms(atoms, parts)) / static_cast<double>(atoms);
 }
 
 /// Makes the step of a mesh instruction: that of the outermost axis on what the axes inside leave of it, and what each
@@ -77,8 +77,11 @@ private:
 
     [[nodiscard]] inner_parts parts() const;
     [[nodiscard]] double part(tensor_id t, product_form const& f, std::optional<axis_number> but_for = {}) const {
-        return part_inside(p_.tensors[t].factors, f, mesh_, but_for);
+        return part_inside(p_.tensors[t].factors, f, mesh_, but_for, cuts_by_share(f));
     }
+    /// Returns into how many parts the share of a form of this tensor, or of this computation, counts it as cut inside:
+    /// as what is cut least of all that has this share.
+    [[nodiscard]] extent cuts_by_share(product_form const& f) const;
     /// Returns how many times more than evenly is cut the largest part has that an axis inside makes of a tensor.
     [[nodiscard]] double unevenness(tensor_id t, product_form const& f, axis_number axis) const {
         return part(t, f) / part(t, f, axis) * (f[axis].is_shard() ? static_cast<double>(mesh_.size(axis)) : 1.0);
@@ -147,14 +150,23 @@ double mesh_step::part_of_loops(Counts const& counts) const {
         if (auto const* const loop = loop_of(a); loop && counts(a))
             cuts.try_emplace(loop, 1).first->second *= static_cast<extent>(mesh_.size(a));
     double part = 1;
-    for (auto const& [loop, parts] : cuts) part *= largest_part(loop->extent, parts, loop == loop_of(0));
+    for (auto const& [loop, parts] : cuts)
+        part *= loop == loop_of(0) ? 1.0 / static_cast<double>(parts) : largest_part(loop->extent, parts);
     return part;
+}
+
+HEDDLE_INLINE extent mesh_step::cuts_by_share(product_form const& f) const {
+    extent least = cuts_inside(f, mesh_);
+    if (i_.axes[0].is<instruction::compute>()) return least;
+    for (auto const& other : {i_.from(), i_.to()})
+        if (other[0] == f[0]) least = std::min(least, cuts_inside(other, mesh_));
+    return least;
 }
 
 HEDDLE_INLINE void mesh_step::cut_shares_inside() {
     auto const cut = [&](share_ref& ref) {
         auto const by = [&](product_form const& f) {
-            if (f[0] == tensor_form::shard(ref.factor)) ref.inside = std::max(ref.inside, cuts_inside(f, mesh_));
+            if (f[0] == tensor_form::shard(ref.factor)) ref.inside = cuts_by_share(f);
         };
         if (!ref.is_split()) return;
         auto const* const compute = i_.axes[0].as<instruction::compute>();
@@ -166,7 +178,12 @@ HEDDLE_INLINE void mesh_step::cut_shares_inside() {
             if (op.results[k] == ref.tensor) by(i_.result(k));
     };
     cut(s_.share);
-    for_each_transfer(s_, [&](transfer& t) { cut(t.from), cut(t.to); });
+    bool const reads = i_.axes[0].is<instruction::read>(); // axes inside gather before and scatter after the outermost
+    for_each_transfer(s_, [&](transfer& t) {
+        for (auto* ref : {&t.from, &t.to})
+            if (!reads) cut(*ref);
+            else if (ref->is_split()) ref->inside = cuts_inside(i_.to().with(0, i_.from()[0]), mesh_);
+    });
 }
 
 HEDDLE_INLINE split_loop const* mesh_step::loop_of(axis_number axis) const {
@@ -298,7 +315,8 @@ HEDDLE_INLINE void mesh_step::change(axis_number axis) {
     double const part = this->part(tensor, f, axis);
     bool const split = axis > 0 && f[0].is_shard();
     double const unevenness = std::max(this->unevenness(tensor, f, axis), this->unevenness(tensor, i_.to(), axis));
-    double const on_one = unevenness / static_cast<double>(mesh_.size(axis)); // of an axis inside
+    auto const& cut = i_.to()[axis].is_shard() ? i_.to() : f; // as work and memory are
+    double const on_one = this->unevenness(tensor, cut, axis) / static_cast<double>(mesh_.size(axis));
     auto const on_device = [&](bytes& whole, bytes& share) {
         whole = whole * part, share = share * part;
         if (axis == 0) return;
@@ -339,7 +357,7 @@ HEDDLE_INLINE extent cuts_inside(product_form const& f, mesh const& m) {
 }
 
 HEDDLE_INLINE double part_inside(std::span<factor const> factors, product_form const& f, mesh const& m,
-                                 std::optional<axis_number> but_for) {
+                                 std::optional<axis_number> but_for, std::optional<extent> by_share) {
     double part = 1;
     for (axis_number a = 1; a < f.size(); ++a) {
         if (!f[a].is_shard()) continue;
@@ -351,7 +369,14 @@ HEDDLE_INLINE double part_inside(std::span<factor const> factors, product_form c
             if (but_for != b) parts *= static_cast<extent>(m.size(b));
         }
         if (is_counted) continue;
-        part *= detail::largest_part(factors[static_cast<std::size_t>(f[a].factor())].extent, parts, f[a] == f[0]);
+        extent atoms = factors[static_cast<std::size_t>(f[a].factor())].extent;
+        if (f[a] == f[0]) {
+            extent const even = std::min(parts, by_share.value_or(parts));
+            part /= static_cast<double>(even);
+            atoms = most_atoms(atoms, static_cast<extent>(m.size(0)) * even);
+            parts /= even;
+        }
+        part *= detail::largest_part(atoms, parts);
     }
     return part;
 }

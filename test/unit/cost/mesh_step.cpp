@@ -66,29 +66,46 @@ void check_equal(step_cost const& a, step_cost const& b) {
 
 constexpr std::uint64_t cases = 150;
 
-/// Counts what a device does from the forms of an instruction alone, at the shares that it has on each axis.
+/// Counts what a device does from the forms of an instruction alone: the one that has most, where every axis cuts whole
+/// atoms as evenly as can be.
 struct device_count {
     indexed_program const& p;
     mesh const& m;
-    std::vector<double> share; ///< by axis
 
-    [[nodiscard]] double part(product_form const& f, axis_number but_for = most_axes) const {
+    /// Returns the part that is left of what axes cut one after another: `cut(a)` is the number of what an axis cuts, or
+    /// negative, and `extent_of(number)` of how many atoms that is.
+    template <class Cut, class Extent>
+    [[nodiscard]] double left(Cut const& cut, Extent const& extent_of, axis_number but_for = most_axes) const {
+        std::map<int, extent> atoms;
+        for (axis_number a = 0; a < m.axis_count(); ++a) {
+            if (cut(a) < 0 || a == but_for) continue;
+            auto& here = atoms.try_emplace(cut(a), extent_of(cut(a))).first->second;
+            auto const size = static_cast<extent>(m.size(a));
+            here = here / size + (here % size > 0);
+        }
         double result = 1;
-        for (axis_number a = 0; a < f.size(); ++a)
-            if (f[a].is_shard() && a != but_for) result *= share[a];
+        for (auto const& [what, here] : atoms)
+            result *= static_cast<double>(here) / static_cast<double>(extent_of(what));
         return result;
     }
+    [[nodiscard]] double part(tensor_id t, product_form const& f, axis_number but_for = most_axes) const {
+        return left([&](axis_number a) { return f[a].is_shard() ? f[a].factor() : -1; },
+                    [&](int factor) { return p.tensors[t].factors[static_cast<std::size_t>(factor)].extent; }, but_for);
+    }
     [[nodiscard]] double size(tensor_id t) const { return p.tensors[t].info.size().value; }
+    /// Returns the bytes of all shards along an axis, if all are as large as the largest.
+    [[nodiscard]] double padded(tensor_id t, product_form const& f, axis_number a) const {
+        return size(t) * (f[a].is_shard() ? part(t, f) * static_cast<double>(m.size(a)) : part(t, f, a));
+    }
     [[nodiscard]] double operations(mesh_instruction const& i) const {
-        double result = p.operators[i.axes[0].as<instruction::compute>()->op].work.forward.value;
-        for (axis_number a = 0; a < share.size(); ++a)
-            if (i.axes[a].as<instruction::compute>()->loop >= 0) result *= share[a];
-        return result;
+        auto const& op = p.operators[i.axes[0].as<instruction::compute>()->op];
+        return op.work.forward.value * left([&](axis_number a) { return i.axes[a].as<instruction::compute>()->loop; },
+                                            [&](int loop) { return op.loops[static_cast<std::size_t>(loop)].extent; });
     }
     [[nodiscard]] double stored(tensor_id t, product_form const& from, product_form const& to) const {
         auto const& tensor = p.tensors[t];
-        if (!tensor.has_cotangent) return size(t) * part(to);
-        return size(t) * (2 * part(to) + 2 * part(from)); // value and gradient; Adam's two moments
+        if (!tensor.has_cotangent) return size(t) * part(t, to);
+        return size(t) * (2 * part(t, to) + 2 * part(t, from)); // value and gradient; Adam's two moments
     }
     /// Bytes of what the devices of the device's lines have in all, by axis and kind of collective.
     using sent = std::map<std::pair<axis_number, collective>, double>;
@@ -99,7 +116,10 @@ struct device_count {
         auto const& half = backward ? how->backward : how->forward;
         bool const has_adjoint = p.tensors[i.tensor()].has_cotangent;
         if (half.collective && (!backward || has_adjoint))
-            result[{a, *half.collective}] += size(i.tensor()) * part(i.from(), a);
+            result[{a, *half.collective}] +=
+                *half.collective == collective::all_reduce
+                    ? size(i.tensor()) * part(i.tensor(), i.from(), a)
+                    : std::max(padded(i.tensor(), i.from(), a), padded(i.tensor(), i.to(), a));
         return result;
     }
     /// What the reduction of a parameter's gradient sends, and then the gathers of its updated copies.
@@ -109,29 +129,31 @@ struct device_count {
         for (axis_number a = 0; a < form.size(); ++a) {
             if (i.from()[a] == form[a]) continue;
             if (form[a] == tensor_form::replicated())
-                result[{a, collective::reduce_scatter}] += size(i.tensor()) * part(form);
+                result[{a, collective::reduce_scatter}] += padded(i.tensor(), form.with(a, i.from()[a]), a);
             form = form.with(a, i.from()[a]);
         }
         for (axis_number a = 0; a < form.size(); ++a)
             if (form[a] == tensor_form::replicated())
-                result[{a, collective::all_reduce}] += size(i.tensor()) * part(form);
+                result[{a, collective::all_reduce}] += size(i.tensor()) * part(i.tensor(), form);
         for (axis_number a = form.size(); a-- > 0; form = form.with(a, i.to()[a]))
-            if (form[a] != i.to()[a]) result[{a, collective::all_gather}] += size(i.tensor()) * part(form, a);
+            if (form[a] != i.to()[a]) result[{a, collective::all_gather}] += padded(i.tensor(), form, a);
         return result;
     }
 };
 
-/// What a step says that the devices send, at the outermost axis's share. The axes inside are told apart by their
-/// sizes.
+/// What a step says that the devices send, padded. The axes inside are told apart by their sizes.
 device_count::sent sent_by(mesh const& m, std::vector<transfer_list const*> const& across,
-                           std::vector<inside_list const*> const& inside, double share) {
+                           std::vector<inside_list const*> const& inside, share_ref cut, largest_shares const& shares) {
+    double const share = cut.is_split() ? shares(cut)[0] : 1, places = static_cast<double>(m.size(0));
     static std::map<inside_step, collective> const kinds{{inside_step::all_reduce, collective::all_reduce},
                                                          {inside_step::all_gather, collective::all_gather},
                                                          {inside_step::reduce_scatter, collective::reduce_scatter},
                                                          {inside_step::all_to_all, collective::all_to_all}};
     device_count::sent result;
     for (auto const* list : across)
-        for (auto const& t : *list) result[{0, t.kind}] += t.size.value;
+        for (auto const& t : *list)
+            result[{0, t.kind}] +=
+                payload(t, static_cast<int>(m.size(0)), shares).value * (t.kind == collective::all_to_all ? places : 1);
     for (auto const* list : inside)
         for (auto const& t : *list) {
             axis_number axis = 1;
@@ -168,15 +190,17 @@ TEST_CASE("a mesh step on one axis, and outside an axis of one place, is the ste
 
 TEST_CASE("the devices of one machine take as long inside as they take as an axis of their own") {
     cost_model const grouped(machines(1, 4, true), {{0, 1, 4}}), single(machines(1, 4, false), {{0, 4}});
-    uniform_shares const whole({1.0}), even({0.25});
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
         random_steps const x(seed, mesh({1, 4}));
+        largest_shares const whole({x.indexed, {1.0}}, {0}),
+            even({x.indexed, std::vector<double>(4, 0.25)}, std::vector<std::size_t>(4, 0));
         for (auto const& i : x.steps) {
             // Factors are gathered for work in a kernel of its own across, and inside in the operator's.
             if (gathers(i.axes[0]) || gathers(i.axes[1]) || is_partial_read(i.axes[0]) || i.acting() == 0) continue;
             INFO(x.told(seed, i));
-            check_equal(grouped.price(make_step(x.indexed, i, mesh({1, 4}), {}), whole),
-                        single.price(make_step(x.indexed, i.axes[1], {}), even));
+            auto alone = make_step(x.indexed, i.axes[1], {});
+            for_each_transfer(alone, [](transfer& t) { t.how = uneven::padded; }); // as all are inside
+            check_equal(grouped.price(make_step(x.indexed, i, mesh({1, 4}), {}), whole), single.price(alone, even));
         }
     }
 }
@@ -185,29 +209,30 @@ TEST_CASE("a mesh step is what each device holds, computes and sends") {
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
         mesh const m(seed % 2 == 0 ? std::vector<std::size_t>{3, 4} : std::vector<std::size_t>{3, 4, 2});
         random_steps const x(seed, m);
+        largest_shares const shares({x.indexed, std::vector<double>(3, 1 / 3.0)}, {0, 0, 0});
+        device_count const count{x.indexed, m};
         for (auto const& i : x.steps) {
             auto const s = make_step(x.indexed, i, m, {});
             INFO(x.told(seed, i));
-            for (double outer : {0.5, 0.2, 0.0}) {
-                device_count count{x.indexed, m, {outer, 0.25}};
-                count.share.resize(m.axis_count(), 0.5);
-                double const share = s.share.is_split() ? outer : 1;
-                auto const at = [&](holding const& h) { return h.whole.value + h.split.value * share; };
-                if (i.axes[0].is<instruction::compute>()) {
-                    CHECK(s.forward.operations.value * share * (s.forward.launches ? 1 : 0) ==
-                          doctest::Approx(s.forward.launches ? count.operations(i) : 0.0));
-                } else if (i.axes[0].is<instruction::read>()) {
-                    CHECK(at(s.stored) == doctest::Approx(count.stored(i.tensor(), i.from(), i.to())));
-                    auto const found = sent_by(m, {&s.deferred_transfers, &s.update_transfers},
-                                               {&s.inside_backward, &s.inside_update}, share);
-                    check_equal(found,
-                                x.indexed.tensors[i.tensor()].has_cotangent ? count.gradient(i) : device_count::sent{});
-                } else if (!i.axes[*i.acting()].is<instruction::reshard>()) {
-                    check_equal(sent_by(m, {&s.forward_transfers}, {&s.inside_forward}, share),
-                                count.conversion(i, false));
-                    check_equal(sent_by(m, {&s.backward_transfers, &s.deferred_transfers}, {&s.inside_backward}, share),
-                                count.conversion(i, true));
-                }
+            double const share = s.share.is_split() ? shares(s.share)[0] : 1;
+            auto const at = [&](holding const& h) { return h.whole.value + h.split.value * share; };
+            if (i.axes[0].is<instruction::compute>()) {
+                CHECK(s.forward.operations.value * share * (s.forward.launches ? 1 : 0) ==
+                      doctest::Approx(s.forward.launches ? count.operations(i) : 0.0));
+            } else if (i.axes[0].is<instruction::read>()) {
+                CHECK(at(s.stored) == doctest::Approx(count.stored(i.tensor(), i.from(), i.to())));
+                // One share stands for what one and what two axes inside have cut of what the outermost cuts.
+                if (cuts_inside(i.from(), m) == 8 && cuts_inside(i.to(), m) == 1) continue;
+                auto const found = sent_by(m, {&s.deferred_transfers, &s.update_transfers},
+                                           {&s.inside_backward, &s.inside_update}, s.share, shares);
+                check_equal(found,
+                            x.indexed.tensors[i.tensor()].has_cotangent ? count.gradient(i) : device_count::sent{});
+            } else if (!i.axes[*i.acting()].is<instruction::reshard>()) {
+                check_equal(sent_by(m, {&s.forward_transfers}, {&s.inside_forward}, s.share, shares),
+                            count.conversion(i, false));
+                check_equal(
+                    sent_by(m, {&s.backward_transfers, &s.deferred_transfers}, {&s.inside_backward}, s.share, shares),
+                    count.conversion(i, true));
             }
         }
     }
