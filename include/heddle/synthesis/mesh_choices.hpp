@@ -214,7 +214,7 @@ HEDDLE_INLINE mesh_conversions::mesh_conversions(indexed_tensor const& tensor, t
                 one_[n * forms_ + number(to[0], to[1])] = price(mesh_instruction::convert(t, forms[n], a, g));
             }
     any_ = one_;
-    auto const from = [&](std::size_t n) { return any_.begin() + static_cast<std::ptrdiff_t>(n * forms_); };
+    auto const from = [&](std::size_t n) { return any_.data() + n * forms_; };
     for (std::size_t n = 0; n < forms_; ++n) from(n)[n] = 0;
     for (std::size_t via = 0; via < forms_; ++via)
         for (std::size_t n = 0; n < forms_; ++n) {
