@@ -51,7 +51,9 @@ struct charged_bytes {
 /// tensors; on a mesh, for each collective along an inner axis, summed over the slices, in the unit of `traffic`.
 [[nodiscard]] std::array<bytes, inside_step_count> charged_inside(plan const& p);
 
-/// Tells whether the axes inside the outermost divide evenly all that they may have to, as costs take them to do.
+/// Tells whether the axes inside the outermost divide evenly all that they may have to, and slices have equally much of
+/// what is cut inside further before a step than after it, or the other way round. Then what costs count for the device
+/// with most is that of all in its slice.
 [[nodiscard]] bool is_even_inside(plan const& p);
 
 namespace detail {
@@ -211,12 +213,21 @@ HEDDLE_INLINE std::array<bytes, inside_step_count> charged_inside(plan const& p)
 }
 
 HEDDLE_INLINE bool is_even_inside(plan const& p) {
-    return algorithm::all_of(p.cuts, [](atom_class const& cut) {
-        return algorithm::all_of(cut.inside, [](auto const& of_axis) {
-            return algorithm::all_of(of_axis, [](auto const& parts) {
-                return algorithm::all_of(parts.second, [&](extent n) { return n == parts.second.front(); });
-            });
+    auto const is_even = [](std::vector<extent> const& counts) {
+        return algorithm::all_of(counts, [&](extent n) { return n == counts.front(); });
+    };
+    for (auto const& cut : p.cuts)
+        for (auto const& of_axis : cut.inside)
+            if (!algorithm::all_of(of_axis, [&](auto const& parts) { return is_even(parts.second); })) return false;
+    return algorithm::all_of(p.steps, [&](plan_step const& s) {
+        if (s.instruction.is<instruction::compute>()) return true;
+        auto const from = s.from(), to = s.to();
+        if (from[0] != to[0] || cuts_inside(from, p.mesh()) == cuts_inside(to, p.mesh())) return true;
+        cut_factor const cut_further{s.instruction.change()->tensor, from[0].factor()};
+        auto const found = algorithm::find_if(p.cuts, [&](atom_class const& cut) {
+            return algorithm::find(cut.members, cut_further) != cut.members.end();
         });
+        return found == p.cuts.end() || is_even(found->counts);
     });
 }
 
