@@ -53,11 +53,11 @@ inline void require_whole_batch(training_options const& training) {
 /// Plans a program on a mesh of two axes: machines, or groups of their devices, and the equal devices of each; or on
 /// one of three, `search_mesh`.
 ///
-/// The bound is of the shares before they are rounded to whole atoms, as the plan's `space` says. Where a program does
-/// not fit once they are whole, one is planned for as much less memory. The outermost axis reduces gradients in
-/// buckets. Beside one of two axes well-known strategies are planned (`mesh_strategies_of`), which are its baselines;
-/// one that is cheaper, or fits where nothing else does, and keeps the pins is the plan. Beside one of three axes plans
-/// on two are, which have neighbouring axes as one.
+/// The bound is of shares that are rounded factor by factor, as the plan's `space` says; a plan cuts factors at the
+/// same points by atoms of all of them. Where a program does not fit so, one is planned for as much less memory. The
+/// outermost axis reduces gradients in buckets. Beside one of two axes well-known strategies are planned
+/// (`mesh_strategies_of`), which are its baselines; one that is cheaper, or fits where nothing else does, and keeps the
+/// pins is the plan. Beside one of three axes plans on two are, which have neighbouring axes as one.
 /// *Throws* `input_error` as `machines_of` and `search_mesh` do, and for micro-batches in turn.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_mesh(Program const& program, cluster const& c, mesh const& m, Solver&& solver,
@@ -107,7 +107,7 @@ HEDDLE_INLINE plan plan_of(indexed_program const& program, cluster const& machin
         p.memory = cost.memory;
         if (!cost.fits) p.steps.clear();
     }
-    p.space = found.space + (p.exists() ? ", before these are rounded" : "");
+    p.space = found.space + (p.exists() ? ", rounded factor by factor" : "");
     p.which_limit = found.which_limit;
     p.reason = found.program && !p.exists() ? "no program that was met fits into memory once its shares are whole"
                                             : found.reason;

@@ -51,7 +51,7 @@ struct mesh_search_options {
     search::limits limits{};
 };
 
-/// A program on a mesh. Cost and bound are at its shares, before these are rounded to whole atoms; the bound is of the
+/// A program on a mesh. Cost and bound are at its shares, rounded to whole parts of each factor; the bound is of the
 /// programs of which each axis keeps to those of one axis.
 struct mesh_search_result : search::outcome<> {
     std::optional<mesh_program> program;
