@@ -167,6 +167,26 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
     }
 }
 
+TEST_CASE("a share that axes inside cut has a third number, of version 5") {
+    auto p = test::mesh_plan();
+    REQUIRE(p.steps[0].step.share.is_split());
+    p.steps[0].step.share.inside = 2;
+    auto const text = json::write_plan(p);
+    CHECK(text.find("\"version\": 5,") != std::string::npos);
+    auto const q = json::parse_plan(text);
+    CHECK(q.steps[0].step.share == p.steps[0].step.share);
+    CHECK(json::write_plan(q) == text);
+    auto const good = nlohmann::json::parse(text);
+    for (auto const& [place, value, message] : std::vector<plan_change>{
+             {"/version", 2, "steps[0].share: is an array of 3, expected 2, a tensor and one of its factors"},
+             {"/steps/0/share/2", 1, "steps[0].share[2]: is 1, expected an integer from 2 to 2"},
+             {"/steps/0/share/2", 3, "steps[0].share[2]: is 3, expected an integer from 2 to 2"}}) {
+        std::string const actual = message_after(good, place, value);
+        CAPTURE(actual);
+        CHECK(actual.find(message) != std::string::npos);
+    }
+}
+
 TEST_CASE("a plan on a mesh is written and read") {
     auto const p = test::mesh_plan();
     auto const text = json::write_plan(p);

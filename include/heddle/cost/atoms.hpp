@@ -83,9 +83,6 @@ public:
     [[nodiscard]] share_vector const& operator()(share_ref ref) const;
 
 private:
-    [[nodiscard]] factor const& cut_by(share_ref ref) const {
-        return program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)];
-    }
     share_vector const& alone(share_ref ref) const;
     share_vector const& of_class(std::size_t number, extent inside) const;
     static share_vector fractions(std::span<extent const> counts, extent atoms, extent inside);
@@ -95,7 +92,6 @@ private:
     struct divided_atoms {
         extent atoms;
         std::vector<extent> counts;
-        bool is_cut_inside;
     };
     std::vector<divided_atoms> classes_;
     std::map<cut_factor, std::size_t> cut_;
@@ -252,7 +248,7 @@ HEDDLE_INLINE integral_shares::integral_shares(ratio_table ratios, std::span<ato
     : ratios_(std::move(ratios)) {
     for (auto const& c : classes) {
         for (auto const& m : c.members) cut_[m] = classes_.size();
-        classes_.push_back({c.atoms, c.counts, !c.inside.empty()});
+        classes_.push_back({c.atoms, c.counts});
     }
 }
 
@@ -260,12 +256,8 @@ HEDDLE_INLINE integral_shares::integral_shares(indexed_program const& program, r
                                                std::span<atom_class const> classes)
     : integral_shares(std::move(ratios), classes) {
     program_ = &program;
-    std::erase_if(cut_, [&](auto const& cut) {
-        auto const& [of, number] = cut;
-        auto const& [atoms, counts, is_cut_inside] = classes_[number];
-        if (is_cut_inside && atoms != cut_by({of.tensor, of.factor}).extent) return false;
-        return alone({of.tensor, of.factor}) == of_class(number, 1);
-    });
+    std::erase_if(
+        cut_, [&](auto const& cut) { return alone({cut.first.tensor, cut.first.factor}) == of_class(cut.second, 1); });
 }
 
 HEDDLE_INLINE share_vector const& integral_shares::operator()(share_ref ref) const {
@@ -278,7 +270,7 @@ HEDDLE_INLINE share_vector const& integral_shares::operator()(share_ref ref) con
 }
 
 HEDDLE_INLINE share_vector const& integral_shares::alone(share_ref ref) const {
-    factor const& cut = cut_by(ref);
+    factor const& cut = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)];
     auto const [slot, is_new] = alone_.try_emplace({cut.segment, cut.extent, ref.inside});
     if (is_new) slot->second = fractions(apportion(cut.extent, ratios_.at(cut.segment)), cut.extent, ref.inside);
     return slot->second;

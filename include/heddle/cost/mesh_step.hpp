@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 
@@ -27,9 +28,9 @@ namespace heddle {
 }
 
 /// Returns the largest part of a slice's tensor that a device of the slice has, if the axes inside the outermost one cut
-/// its factors into whole parts as even as can be. `but_for` is an axis that is passed over. What the outermost axis
-/// cuts as well counts as cut evenly into `by_share` parts, by default all, since its share tells how whole these are;
-/// what is cut further, as in a slice of even shares.
+/// its factors into whole parts as even as can be. `but_for` is an axis that is passed over. A factor that the outermost
+/// axis cuts too is cut evenly into `by_share` parts, since its share says how large the largest is; by default these are
+/// all. Where axes inside cut it into more, it is cut as if every slice had equally many atoms.
 [[nodiscard]] double part_inside(std::span<factor const> factors, product_form const& f, mesh const& m,
                                  std::optional<axis_number> but_for = {}, std::optional<extent> by_share = {});
 
@@ -79,16 +80,25 @@ private:
     [[nodiscard]] double part(tensor_id t, product_form const& f, std::optional<axis_number> but_for = {}) const {
         return part_inside(p_.tensors[t].factors, f, mesh_, but_for, cuts_by_share(f));
     }
-    /// Returns into how many parts the share of a form of this tensor, or of this computation, counts it as cut inside:
-    /// as what is cut least of all that has this share.
+    /// Returns into how many parts a form's share says that it is cut inside; where a tensor goes from one form to another
+    /// and both have that share, into those of the form that is cut less.
     [[nodiscard]] extent cuts_by_share(product_form const& f) const;
-    /// Returns how many times more than evenly is cut the largest part has that an axis inside makes of a tensor.
+    /// Returns how many times as large as an even one the largest part is that an axis inside makes of a tensor.
     [[nodiscard]] double unevenness(tensor_id t, product_form const& f, axis_number axis) const {
         return part(t, f) / part(t, f, axis) * (f[axis].is_shard() ? static_cast<double>(mesh_.size(axis)) : 1.0);
     }
-    /// Returns the largest part of a loop that the axes inside make which `counts(axis)`.
+    /// Returns the largest part of the loops of those axes inside for which `counts(axis)` holds; `extent_of(loop)` is of
+    /// how many atoms a loop is.
+    template <class Counts, class Extent>
+    [[nodiscard]] double part_of_loops(Counts const& counts, Extent const& extent_of) const;
+    /// Returns the largest part of the operations that is left to a device.
     template <class Counts>
-    [[nodiscard]] double part_of_loops(Counts const& counts) const;
+    [[nodiscard]] double part_of_operations(Counts const& counts) const;
+    /// Returns the largest part of the rows that is left to a device.
+    template <class Counts>
+    [[nodiscard]] double part_of_rows(Counts const& counts) const;
+    /// Rounds work on what the outermost axis gathers, which has no share that would say how it is cut inside.
+    void round_deferred();
     /// Has shares say into how many parts the axes inside cut a slice's.
     void cut_shares_inside();
     [[nodiscard]] split_loop const* loop_of(axis_number axis) const;
@@ -143,16 +153,32 @@ HEDDLE_INLINE step_work mesh_step::made() {
     return std::move(s_);
 }
 
-template <class Counts>
-double mesh_step::part_of_loops(Counts const& counts) const {
+template <class Counts, class Extent>
+double mesh_step::part_of_loops(Counts const& counts, Extent const& extent_of) const {
     std::map<split_loop const*, extent> cuts;
     for (axis_number a = 1; a < mesh_.axis_count(); ++a)
         if (auto const* const loop = loop_of(a); loop && counts(a))
             cuts.try_emplace(loop, 1).first->second *= static_cast<extent>(mesh_.size(a));
     double part = 1;
     for (auto const& [loop, parts] : cuts)
-        part *= loop == loop_of(0) ? 1.0 / static_cast<double>(parts) : largest_part(loop->extent, parts);
+        part *= loop == loop_of(0) ? 1.0 / static_cast<double>(parts) : largest_part(extent_of(*loop), parts);
     return part;
+}
+
+template <class Counts>
+double mesh_step::part_of_operations(Counts const& counts) const {
+    auto const& op = p_.operators[i_.axes[0].as<instruction::compute>()->op];
+    return part_of_loops(counts, [&](split_loop const& loop) {
+        if (!loop.exchanges()) return loop.extent;
+        auto const k = loop.destination(); // devices compute for the places that they have
+        return p_.tensors[op.operands[k]].factors[static_cast<std::size_t>(loop.operands[k])].extent;
+    });
+}
+
+template <class Counts>
+double mesh_step::part_of_rows(Counts const& counts) const {
+    return part_of_loops([&](axis_number a) { return cuts_rows(a) && counts(a); },
+                         [](split_loop const& loop) { return loop.extent; });
 }
 
 HEDDLE_INLINE extent mesh_step::cuts_by_share(product_form const& f) const {
@@ -196,8 +222,9 @@ HEDDLE_INLINE inner_parts mesh_step::parts() const {
     inner_parts inner(op);
     for (std::size_t k = 0; k < inner.operands.size(); ++k) inner.operands[k] = part(op.operands[k], i_.operand(k));
     for (std::size_t k = 0; k < inner.results.size(); ++k) inner.results[k] = part(op.results[k], i_.result(k));
-    inner.operations = part_of_loops([](axis_number) { return true; });
-    inner.rows = part_of_loops([&](axis_number a) { return cuts_rows(a); });
+    auto const all = [](axis_number) { return true; };
+    inner.operations = part_of_operations(all);
+    inner.rows = part_of_rows(all);
     return inner;
 }
 
@@ -206,6 +233,7 @@ HEDDLE_INLINE void mesh_step::compute() {
     auto const& outside = *i_.axes[0].as<instruction::compute>();
     s_ = step_of(p_, outside, inner);
     leave_groups(s_);
+    round_deferred();
     bool const differentiated =
         algorithm::any_of(p_.operators[outside.op].results, [&](tensor_id t) { return p_.tensors[t].has_cotangent; });
     for (axis_number a = mesh_.axis_count(); a-- > 1;) {
@@ -217,8 +245,22 @@ HEDDLE_INLINE void mesh_step::compute() {
     }
 }
 
+HEDDLE_INLINE void mesh_step::round_deferred() {
+    auto const* const loop = loop_of(0);
+    if (!loop) return;
+    extent parts = 1;
+    for (axis_number a = 1; a < mesh_.axis_count(); ++a)
+        if (loop_of(a) == loop) parts *= static_cast<extent>(mesh_.size(a));
+    double const unevenness =
+        largest_part(most_atoms(loop->extent, static_cast<extent>(mesh_.size(0))), parts) * static_cast<double>(parts);
+    auto& work = s_.deferred;
+    work.operations = work.operations * unevenness;
+    work.whole *= unevenness;
+    work.split *= unevenness;
+}
+
 HEDDLE_INLINE void mesh_step::add_statistics(axis_number axis, split_loop const& loop, bool differentiated) {
-    double const rows = part_of_loops([&](axis_number a) { return a != axis && cuts_rows(a); });
+    double const rows = part_of_rows([&](axis_number a) { return a != axis; });
     auto const add_all = [&](inside_list& list, int count) {
         for (int n = 0; n < count; ++n)
             add(list, inside_step::all_reduce, axis, loop.statistic * rows, cuts_rows(0) && s_.share.is_split());
@@ -257,9 +299,11 @@ HEDDLE_INLINE void mesh_step::gather_factors(axis_number axis) {
     for (std::size_t k = 0; k < op.results.size(); ++k)
         if (p_.tensors[op.results[k]].has_cotangent) gather(op.results[k], i_.result(k));
     // Every device of the line does the parameters' part in full: at once, or when the outermost axis brings the rest.
-    double const more = part_of_backward(p_, op, i.operands) * (members - 1);
-    if (gathers_factors(outside)) s_.deferred.operations += s_.deferred.operations * (members - 1);
-    else s_.backward.operations += s_.backward.operations * more;
+    double const own = part_of_operations([](axis_number) { return true; }) /
+                       part_of_operations([&](axis_number a) { return a != axis; });
+    double const others = 1 / own - 1;
+    if (gathers_factors(outside)) s_.deferred.operations += s_.deferred.operations * others;
+    else s_.backward.operations += s_.backward.operations * (part_of_backward(p_, op, i.operands) * others);
 }
 
 HEDDLE_INLINE void mesh_step::read() {
@@ -334,7 +378,7 @@ HEDDLE_INLINE void mesh_step::change(axis_number axis) {
     if (axis == 0) return;
     s_.share = split ? share_ref{tensor, f[0].factor()} : share_ref{};
     auto const inside = [&](transfer_list& transfers, inside_list& list) {
-        for (auto const& t : transfers) // even parts of one factor are cut at the same points
+        for (auto const& t : transfers) // parts of one factor along an axis inside are cut at the same points
             if (!t.redistributes)
                 add(list, inside_step_of(t.kind), axis, t.kind == collective::all_reduce ? t.size : t.size * unevenness,
                     split);
@@ -371,7 +415,7 @@ HEDDLE_INLINE double part_inside(std::span<factor const> factors, product_form c
         if (is_counted) continue;
         extent atoms = factors[static_cast<std::size_t>(f[a].factor())].extent;
         if (f[a] == f[0]) {
-            extent const even = std::min(parts, by_share.value_or(parts));
+            extent const even = std::gcd(parts, by_share.value_or(parts));
             part /= static_cast<double>(even);
             atoms = most_atoms(atoms, static_cast<extent>(m.size(0)) * even);
             parts /= even;

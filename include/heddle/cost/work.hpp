@@ -23,7 +23,7 @@ struct share_ref {
     tensor_id tensor = none;
     factor_number factor = no_factor;
     /// Into how many parts the axes inside cut what a slice of the outermost axis has. No device gets a part of an
-    /// atom, so a share is as many times that of the device that has most.
+    /// atom: the share is so many times that of the slice's device with most, and may exceed one.
     extent inside = 1;
     [[nodiscard]] bool is_split() const { return tensor != none; }
     friend bool operator==(share_ref, share_ref) = default;

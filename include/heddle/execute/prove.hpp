@@ -203,8 +203,8 @@ public:
         return result_;
     }
 
-    /// As above, and compares what was carried with what the plan's cost charges; on a mesh if the axes inside divide
-    /// everything evenly, as the cost takes them to do. *Precondition:* all ranks were run.
+    /// As above, and compares what was carried with what the plan's cost charges; on a mesh if that is the same for all
+    /// devices of a slice (`is_even_inside`). *Precondition:* all ranks were run.
     [[nodiscard]] proof const& finish() {
         (void)compared();
         if (!is_even_inside(plan_)) return result_;

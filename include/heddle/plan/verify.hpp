@@ -438,7 +438,9 @@ HEDDLE_INLINE void plan_verifier::check_work(step_work const& expected) const {
     for_each_transfer(stated, [](transfer& t) {
         if (has_grouped_kind(t.kind)) t.how.reset(); // the planner's choice
     });
-    require(stated == expected, "the work it carries is not that of its instruction");
+    std::string const older =
+        plan_.is_on_mesh() ? ", in which every axis cuts whole parts; older plans have even ones" : "";
+    require(stated == expected, "the work it carries is not that of its instruction" + older);
 }
 
 HEDDLE_INLINE void plan_verifier::check_step() {

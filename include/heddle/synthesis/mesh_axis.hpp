@@ -126,7 +126,7 @@ namespace detail {
 struct shares_of_cuts {
     std::vector<share_ref> const& cuts;
     largest_shares const& shares;
-    [[nodiscard]] static bool is_by_extent() { return true; }
+    [[nodiscard]] bool is_by_extent() const { return shares.is_by_extent(); }
     share_vector const& operator()(share_ref ref) const { return shares(cuts[static_cast<std::size_t>(ref.factor)]); }
 };
 

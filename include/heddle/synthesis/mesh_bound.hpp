@@ -42,7 +42,7 @@ public:
     void reprice(mesh_prices const& price);
 
     /// How long costs are split: for so many rounds, or until the bound is within a fifth of `gap` of what two programs
-    /// cost, or hardly rises. When time is over no further round begins.
+    /// cost, or rises too little to come near that. When time is over no further round begins.
     struct effort {
         int rounds;
         double gap;
@@ -305,7 +305,7 @@ HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
     double best = is_split_ ? improve_at_hand(target, {patience, e.gap, e.until}) : 0;
     if (best >= target * (1 - hardly)) return best;
     is_split_ = true;
-    if (best < in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) {
+    if (e.rounds > 0 && best < in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) {
         draft(e);
         auto const [outer, on_outer] = shortest_as_split(0);
         auto const [inner, on_inner] = shortest_as_split(1);

@@ -125,7 +125,7 @@ public:
 
 private:
     [[nodiscard]] double cost_of(std::uint32_t outer, std::uint32_t inner) const;
-    /// Forms that can be reached, and what that costs at least; or, by form, what it costs with any conversions to it.
+    /// What can be reached: forms, and what each costs at least; or what every form costs, with conversions to it.
     struct reached {
         boost::container::small_vector<std::pair<std::size_t, double>, 24> forms{};
         std::vector<double> const* of_all = nullptr;
@@ -156,7 +156,7 @@ private:
     std::vector<double> one_, any_;
     search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers_;
     std::vector<way> ways_;
-    /// By axis and way: what its conversions reach if all forms are there for nothing. Costs are kept where they are.
+    /// By axis and way: what its conversions reach if all forms are there for nothing. Pointers to costs stay valid.
     std::array<std::vector<std::vector<reached>>, 2> alone_;
     std::deque<std::vector<double>> costs_;
     /// The costs of two ways, by their numbers, where they are known.

@@ -23,7 +23,7 @@ namespace detail {
 /// balanced between. Two axes begin with programs that cut data, with those that are cheapest as the bound splits costs
 /// between the axes, and with programs that cut tensors, in both orders, until one is close to the bound. Three begin
 /// with what is found for two of them, and the bound leaves one out: each instruction has there what is cheapest.
-/// Axes inside cut evenly.
+/// Axes inside cut as evenly as whole parts allow.
 /// *Throws* `input_error` if the machines are not as many as the mesh's outer size, each with as many devices as its
 /// inner axes; for pins and strategies on three axes; and for more axes.
 /// *Returns* status and bound at the program's shares; the bound is zero if gradients overlap.

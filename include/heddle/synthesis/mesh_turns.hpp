@@ -147,6 +147,7 @@ HEDDLE_INLINE double mesh_turns::take_turns(axis_number axis, mesh_instructions 
     double before = std::numeric_limits<double>::infinity();
     mesh_instructions list;
     std::size_t did_best = 0; // axes, one after another
+    has_none_ = false;
     for (int turn = 0; turn < most && !until_.is_over(); ++turn) {
         if (gathers_for_uses(others)) break; // no program of one axis has another do so
         auto found = plan(axis, others);
@@ -172,9 +173,7 @@ HEDDLE_INLINE double mesh_turns::take_turns(axis_number axis, mesh_instructions 
 }
 
 HEDDLE_INLINE largest_shares mesh_turns::whole_shares(share_vector const& ratios) const {
-    std::vector<double> of_device;
-    for (auto const k : types_.of_device) of_device.push_back(ratios[k]);
-    return {integral_shares(searched_.given(), of_device), types_.of_device};
+    return {integral_shares(searched_.given(), types_.per_device({ratios}).front()), types_.of_device};
 }
 
 HEDDLE_INLINE program_steps mesh_turns::steps_of(mesh_instructions const& given) const {

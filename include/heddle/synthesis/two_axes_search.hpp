@@ -81,7 +81,6 @@ private:
     }
     void explore_in_forms_of(std::vector<mesh_bound::path> const& paths);
     void keep_to_forms(form_table const& forms, std::function<bool(tensor_id)> const& is_kept);
-    static constexpr int most_misses = 2;
     /// Explores programs, bounds them, and plans from beginnings at the shares at hand.
     void begin();
     /// A program of one axis, and the other axis, which is to be planned first. With programs that are best beside each
@@ -123,8 +122,8 @@ private:
     /// Seconds per byte that a class holds, as the bound counts them.
     std::vector<double> memory_;
     double lower_bound_ = 0; ///< at the shares at hand
-    double least_pair_ =
-        0; ///< what the best pair of programs cost at first, where memory had no price if it was not full
+    /// What the best pair of programs costs where memory has no price, or has its first.
+    double least_pair_ = 0;
     std::vector<double> bounded_at_;
     bool is_excluded_ = false;  ///< whether all take longer than is asked for
     bool is_too_large_ = false; ///< whether programs were met that do not fit beside the one that they began with
@@ -335,6 +334,7 @@ HEDDLE_INLINE bool two_axes_searcher::begin_from_pairs() {
 }
 
 HEDDLE_INLINE void two_axes_searcher::begin_with_less_memory() {
+    if (least_pair_ <= 0) return;
     auto const price_memory = [&](double worth) { // of a full memory, in what the cheapest programs take
         double const each = worth * least_pair_ / static_cast<double>(model_.class_count());
         memory_.clear();
@@ -386,21 +386,14 @@ HEDDLE_INLINE auto two_axes_searcher::beginnings_of(std::vector<mesh_bound::pair
 }
 
 HEDDLE_INLINE bool two_axes_searcher::begin_from(std::vector<beginning> list) {
-    int misses = 0; // that do not fit
     for (auto& [axis, other, cost, instead] : list) {
         double const before = best_.cost.seconds;
         if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
         if (other.empty()) continue;
         double found = take_turns(axis, std::move(other), options_.turns);
         if (has_none_ && instead) found = take_turns(1 - axis, instead(), options_.turns);
-        if (has_none_) continue;
-        if (found == std::numeric_limits<double>::infinity()) {
-            is_too_large_ = true;
-            if (++misses == most_misses && best_.list.empty())
-                return false; // others are better where memory has a price
-        } else if (found >= before) {
-            return true; // later ones are dearer still
-        }
+        if (found == std::numeric_limits<double>::infinity()) is_too_large_ = true;
+        else if (found >= before) return true; // later ones are dearer still
     }
     return false;
 }

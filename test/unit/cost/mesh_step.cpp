@@ -99,8 +99,14 @@ struct device_count {
     }
     [[nodiscard]] double operations(mesh_instruction const& i) const {
         auto const& op = p.operators[i.axes[0].as<instruction::compute>()->op];
-        return op.work.forward.value * left([&](axis_number a) { return i.axes[a].as<instruction::compute>()->loop; },
-                                            [&](int loop) { return op.loops[static_cast<std::size_t>(loop)].extent; });
+        return op.work.forward.value *
+               left([&](axis_number a) { return i.axes[a].as<instruction::compute>()->loop; },
+                    [&](int number) {
+                        auto const& loop = op.loops[static_cast<std::size_t>(number)];
+                        if (!loop.exchanges()) return loop.extent;
+                        auto const k = loop.destination(); // work is that of places, such as experts
+                        return p.tensors[op.operands[k]].factors[static_cast<std::size_t>(loop.operands[k])].extent;
+                    });
     }
     [[nodiscard]] double stored(tensor_id t, product_form const& from, product_form const& to) const {
         auto const& tensor = p.tensors[t];

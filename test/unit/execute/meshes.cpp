@@ -27,9 +27,8 @@ std::string word(tensor_form f) { return f.is_shard() ? "shard" : to_string(f); 
 
 void count(tally& seen, indexed_program const& indexed, mesh_program const& what) {
     ++seen["mesh " + to_string(what.mesh)];
-    plan cuts;
-    cuts.cuts = what.cuts;
-    if (is_even_inside(cuts)) ++seen["bytes compared, mesh " + to_string(what.mesh)]; // see `plan_proof::finish`
+    if (is_even_inside(plan_on_mesh(indexed, what)))
+        ++seen["bytes compared, mesh " + to_string(what.mesh)]; // see `plan_proof::finish`
     if (!what.segments.empty()) ++seen["segments"];
     for (auto const& s : what.steps) {
         std::set<std::string> kinds;

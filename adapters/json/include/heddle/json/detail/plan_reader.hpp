@@ -36,6 +36,7 @@ public:
             int const needed = root_.find("mesh") ? 2 : 1;
             auto const given = version->integer(1, 5);
             has_regions_ = given >= 3;
+            has_cuts_inside_ = given >= 5;
             if (!has_regions_ && given != needed)
                 version->expected(std::to_string(needed) +
                                   (needed == 2 ? ", since there is a mesh" : " without a mesh"));
@@ -398,7 +399,7 @@ private:
                    ", which is in no cut");
     }
     share_ref read_share(element const& e) const {
-        bool const is_cut_inside = plan_.is_on_mesh() && e.size() == 3;
+        bool const is_cut_inside = has_cuts_inside_ && plan_.is_on_mesh() && e.size() == 3;
         cut_factor const f = is_cut_inside ? read_first_two(e) : read_factor(e);
         check_cut(e, f);
         if (!is_cut_inside) return {f.tensor, f.factor};
@@ -637,7 +638,7 @@ private:
     std::size_t widest_ = 0;
     std::size_t segment_count_ = 1;
     /// Tells whether the file may name regions that are made again, or is of a time when a stage was one.
-    bool has_regions_ = false, is_one_region_ = false;
+    bool has_regions_ = false, has_cuts_inside_ = true, is_one_region_ = false;
     std::set<cut_factor> cut_;
 };
 
