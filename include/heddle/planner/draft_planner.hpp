@@ -175,11 +175,18 @@ HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draf
         parts.push_back(part_of(micro, indexed, layers.cuts[d.first], layers.cuts[d.end]));
     }
     if (places < count) result.reason = obstacle_to_rounds(micro, parts, places);
+    auto const in_flight_of = [&](std::size_t s) {
+        return static_cast<int>(schedule.in_flight(s, {places, draft.micro_batches}));
+    };
+    for (std::size_t s = 0; s < count && result.reason.empty(); ++s) // before any of them is planned
+        if (auto why = stages_.why_nothing_fits(parts[s].program, draft.stages[s].devices, draft.micro_batches,
+                                                in_flight_of(s)))
+            result.reason = "stage " + std::to_string(s) + ": " + *why;
     if (!result.reason.empty()) return;
     for (std::size_t s = 0; s < count; ++s) {
         auto const& d = draft.stages[s];
         auto const& part = parts[s];
-        auto const in_flight = static_cast<int>(schedule.in_flight(s, {places, draft.micro_batches}));
+        auto const in_flight = in_flight_of(s);
         auto const inner = d.tensor < d.devices.size() ? d.tensor : 1;
         auto found =
             places < count

@@ -11,6 +11,7 @@
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/mesh.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/recomputed_plans.hpp>
 
 #include <array>
@@ -20,6 +21,8 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -92,6 +95,11 @@ public:
     [[nodiscard]] heddle::plan plan_in_turns(program const& part, std::vector<std::size_t> const& devices, int turns,
                                              std::int64_t micro_batches, int in_flight, double worth_below);
 
+    /// Returns in words that a stage fits on its devices in no way; nothing if it may.
+    [[nodiscard]] std::optional<std::string> why_nothing_fits(program const& part,
+                                                              std::vector<std::size_t> const& devices,
+                                                              std::int64_t micro_batches, int in_flight) const;
+
     /// Returns the type and machine of each device, machines numbered as they appear.
     [[nodiscard]] std::vector<std::size_t> where(std::vector<std::size_t> const& devices) const;
 
@@ -101,6 +109,8 @@ public:
     [[nodiscard]] mesh_search_options mesh_options(training_options const& training) const;
 
 private:
+    [[nodiscard]] training_options training_of(std::int64_t micro_batches) const;
+
     /// By what a stage's plan is known again, beside its program: its devices, those of an inner axis, micro-batches,
     /// the parts of one that take turns, and the part of memory that it may use.
     using stage_key = std::tuple<std::vector<std::size_t>, std::size_t, std::int64_t, int, double>;
@@ -155,6 +165,24 @@ HEDDLE_INLINE mesh_search_options stage_planner::mesh_options(training_options c
             .limits = until_.rest()};
 }
 
+HEDDLE_INLINE training_options stage_planner::training_of(std::int64_t micro_batches) const {
+    auto training = options_.training;
+    training.accumulated = static_cast<int>(micro_batches);
+    if (micro_batches > 1) training.overlaps_gradients = false; // the last micro-batch alone could hide them
+    return training;
+}
+
+HEDDLE_INLINE std::optional<std::string> stage_planner::why_nothing_fits(program const& part,
+                                                                         std::vector<std::size_t> const& devices,
+                                                                         std::int64_t micro_batches,
+                                                                         int in_flight) const {
+    auto training = training_of(micro_batches);
+    training.in_flight = in_flight;
+    auto least = least_memory(index_program(part), training);
+    if (recomputes_ || training.recomputes != recomputation::none) least.activations = 0; // may be made again
+    return heddle::why_nothing_fits(least, cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1)));
+}
+
 HEDDLE_INLINE std::vector<std::size_t> stage_planner::where(std::vector<std::size_t> const& devices) const {
     std::vector<std::size_t> result;
     std::map<std::size_t, std::size_t> machines;
@@ -187,9 +215,7 @@ HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::siz
 HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::size_t> const& devices,
                                           std::size_t inner, std::int64_t micro_batches, int in_flight,
                                           double part_of_memory, double worth_below) {
-    auto training = options_.training;
-    training.accumulated = static_cast<int>(micro_batches);
-    if (micro_batches > 1) training.overlaps_gradients = false; // the last micro-batch alone could hide them
+    auto const training = training_of(micro_batches);
     auto on = cluster_of(cluster_, devices, std::vector<int>(devices.size() / inner, static_cast<int>(inner)));
     auto const types = on.types;
     for (auto& type : on.types) type.memory *= part_of_memory;

@@ -24,8 +24,11 @@ namespace heddle {
 /// *Complexity.* Linear in the program.
 [[nodiscard]] memory_terms least_memory(indexed_program const& p, training_options const& training);
 /// Returns in words that this is more than a cluster's devices have together; nothing if it is not.
-[[nodiscard]] std::optional<std::string> why_nothing_fits(indexed_program const& p, training_options const& training,
-                                                          cluster const& c);
+[[nodiscard]] std::optional<std::string> why_nothing_fits(memory_terms const& least, cluster const& c);
+[[nodiscard]] inline std::optional<std::string> why_nothing_fits(indexed_program const& p,
+                                                                 training_options const& training, cluster const& c) {
+    return why_nothing_fits(least_memory(p, training), c);
+}
 
 } // namespace heddle
 
@@ -81,11 +84,9 @@ HEDDLE_INLINE memory_terms least_memory(indexed_program const& p, training_optio
     return least;
 }
 
-HEDDLE_INLINE std::optional<std::string> why_nothing_fits(indexed_program const& p, training_options const& training,
-                                                          cluster const& c) {
+HEDDLE_INLINE std::optional<std::string> why_nothing_fits(memory_terms const& least, cluster const& c) {
     double room = 0;
     for (auto const& m : c.machines) room += c.types[m.type].memory.value * m.devices * m.count;
-    auto const least = least_memory(p, training);
     if (least.total() <= room) return std::nullopt;
     char text[240];
     std::snprintf(text, sizeof text,
