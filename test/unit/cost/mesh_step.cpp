@@ -198,7 +198,7 @@ TEST_CASE("the devices of one machine take as long inside as they take as an axi
     cost_model const grouped(machines(1, 4, true), {{0, 1, 4}}), single(machines(1, 4, false), {{0, 4}});
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
         random_steps const x(seed, mesh({1, 4}));
-        largest_shares const whole({x.indexed, {1.0}}, {0}),
+        largest_shares const whole({x.indexed, std::vector<double>{1.0}}, {0}),
             even({x.indexed, std::vector<double>(4, 0.25)}, std::vector<std::size_t>(4, 0));
         for (auto const& i : x.steps) {
             // Factors are gathered for work in a kernel of its own across, and inside in the operator's.
