@@ -11,6 +11,7 @@
 #include <heddle/theory/instruction.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -19,7 +20,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -63,6 +63,9 @@ using ratio_table = std::vector<std::vector<double>>;
 /// Apportions class after class and carries remainders along, so that they do not always go to the same devices.
 void apportion(std::vector<atom_class>& classes, ratio_table const& ratios);
 
+/// Holds shares by up to three numbers.
+using shares_by_numbers = std::map<std::array<extent, 3>, share_vector>;
+
 /// Returns the shares of a factor on each device, in whole atoms: those of the class that cuts the factor, or what
 /// apportioning the factor alone gives.
 /// *Thread safety.* Results are cached without a lock, so only one thread may use it at a time.
@@ -95,8 +98,8 @@ private:
     };
     std::vector<divided_atoms> classes_;
     std::map<cut_factor, std::size_t> cut_;
-    mutable std::map<std::pair<std::size_t, extent>, share_vector> of_class_;
-    mutable std::map<std::tuple<segment_number, extent, extent>, share_vector> alone_;
+    mutable shares_by_numbers of_class_; ///< by class and cuts inside
+    mutable shares_by_numbers alone_;    ///< by segment, extent and cuts inside
 };
 
 /// Returns whole shares of one class of devices that are all alike: the largest share at even ratios.
@@ -112,7 +115,7 @@ public:
 private:
     indexed_program const* program_;
     extent devices_;
-    mutable std::map<std::pair<extent, extent>, share_vector> by_extent_;
+    mutable shares_by_numbers by_extent_; ///< and cuts inside
 };
 
 /// Returns shares as fractions, by segment and class of devices.
@@ -271,13 +274,13 @@ HEDDLE_INLINE share_vector const& integral_shares::operator()(share_ref ref) con
 
 HEDDLE_INLINE share_vector const& integral_shares::alone(share_ref ref) const {
     factor const& cut = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)];
-    auto const [slot, is_new] = alone_.try_emplace({cut.segment, cut.extent, ref.inside});
+    auto const [slot, is_new] = alone_.try_emplace({static_cast<extent>(cut.segment), cut.extent, ref.inside});
     if (is_new) slot->second = fractions(apportion(cut.extent, ratios_.at(cut.segment)), cut.extent, ref.inside);
     return slot->second;
 }
 
 HEDDLE_INLINE share_vector const& integral_shares::of_class(std::size_t number, extent inside) const {
-    auto const [slot, is_new] = of_class_.try_emplace({number, inside});
+    auto const [slot, is_new] = of_class_.try_emplace({static_cast<extent>(number), inside});
     if (is_new) slot->second = fractions(classes_[number].counts, classes_[number].atoms, inside);
     return slot->second;
 }

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -155,13 +154,19 @@ HEDDLE_INLINE step_work mesh_step::made() {
 
 template <class Counts, class Extent>
 double mesh_step::part_of_loops(Counts const& counts, Extent const& extent_of) const {
-    std::map<split_loop const*, extent> cuts;
-    for (axis_number a = 1; a < mesh_.axis_count(); ++a)
-        if (auto const* const loop = loop_of(a); loop && counts(a))
-            cuts.try_emplace(loop, 1).first->second *= static_cast<extent>(mesh_.size(a));
     double part = 1;
-    for (auto const& [loop, parts] : cuts)
-        part *= loop == loop_of(0) ? 1.0 / static_cast<double>(parts) : largest_part(extent_of(*loop), parts);
+    for (axis_number a = 1; a < mesh_.axis_count(); ++a) {
+        auto const* const loop = loop_of(a);
+        extent parts = 1; // by all axes inside that have this loop
+        bool is_counted = !loop;
+        for (axis_number b = 1; b < mesh_.axis_count(); ++b) {
+            if (loop_of(b) != loop || !counts(b)) continue;
+            is_counted = is_counted || b < a;
+            parts *= static_cast<extent>(mesh_.size(b));
+        }
+        if (!is_counted)
+            part *= loop == loop_of(0) ? 1.0 / static_cast<double>(parts) : largest_part(extent_of(*loop), parts);
+    }
     return part;
 }
 

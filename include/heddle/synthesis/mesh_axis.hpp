@@ -5,6 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/cost/atoms.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/theory/axis_program.hpp>
 #include <heddle/theory/cut_space.hpp>
@@ -30,7 +31,7 @@ public:
     [[nodiscard]] axis_program const& program() const { return program_; }
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
     /// Prices programs at shares of the given program's factors, which are equal where extents are.
-    [[nodiscard]] priced_graph price(cost_model const& model, largest_shares const& shares) const;
+    [[nodiscard]] priced_graph price(cost_model const& model, largest_shares const& shares);
     /// Returns the program of a path on all axes.
     [[nodiscard]] mesh_instructions instructions_of(move_list const& path) const;
 
@@ -47,8 +48,6 @@ private:
     std::vector<step_work> steps_;
     /// Cuts of the given program's factors: those of equal extent are one, if they are cut alike inside.
     std::vector<share_ref> cuts_;
-    /// What is saved, with its share, by what a move saves.
-    std::map<std::pair<tensor_id, tensor_form>, std::pair<holding, share_ref>> saved_;
 };
 
 } // namespace heddle
@@ -81,18 +80,12 @@ HEDDLE_INLINE mesh_axis::mesh_axis(searched_program const& searched, mesh const&
     graph_ = search::explore(space_, width);
     steps_.resize(space_.instructions().size());
     std::vector<bool> is_made(steps_.size());
-    for (auto const& move : space_.moves()) {
-        for (auto const& [t, f] : move.saved) {
-            auto const [there, form] = program_.on_mesh(t, f);
-            saved_.try_emplace({t, f}, saved_bytes(searched.given(), there, form, mesh_, training_.held()),
-                               stand_in(share_of(there, form, mesh_), t));
-        }
+    for (auto const& move : space_.moves())
         for (auto i : move.instructions) {
             if (is_made[i]) continue;
             is_made[i] = true;
             steps_[i] = step_of(i, move.kind);
         }
-    }
 }
 
 HEDDLE_INLINE share_ref mesh_axis::stand_in(share_ref given, tensor_id here) {
@@ -132,8 +125,12 @@ struct shares_of_cuts {
 
 } // namespace detail
 
-HEDDLE_INLINE priced_graph mesh_axis::price(cost_model const& model, largest_shares const& shares) const {
-    auto const held = [this](tensor_id t, tensor_form f) { return saved_.at({t, f}); };
+HEDDLE_INLINE priced_graph mesh_axis::price(cost_model const& model, largest_shares const& shares) {
+    auto const held = [this](tensor_id t, tensor_form f) {
+        auto const [there, form] = program_.on_mesh(t, f);
+        return std::pair(saved_bytes(program_.searched().given(), there, form, mesh_, training_.held()),
+                         stand_in(share_of(there, form, mesh_), t));
+    };
     return {space_, graph_, steps_, model, detail::shares_of_cuts{cuts_, shares}, training_, held};
 }
 

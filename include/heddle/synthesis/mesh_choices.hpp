@@ -5,6 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/cost/atoms.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
 #include <heddle/theory/instruction_filter.hpp>
@@ -20,7 +21,6 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
@@ -294,10 +294,10 @@ HEDDLE_INLINE std::uint32_t mesh_conversions::number_of(way const& w) {
     known_.emplace_back();
     for (axis_number axis = 0; axis < 2; ++axis) {
         auto& list = alone_[axis].emplace_back(alone({{}, &costs_.front()}, w, axis));
-        for (auto& there : list | std::views::drop(1)) {
+        for (std::size_t k = 1; k < list.size(); ++k) {
             auto& costs = costs_.emplace_back(forms_);
-            for (std::size_t n = 0; n < forms_; ++n) costs[n] = to(there, n);
-            there = {{}, &costs};
+            for (std::size_t n = 0; n < forms_; ++n) costs[n] = to(list[k], n);
+            list[k] = {{}, &costs};
         }
     }
     return number;

@@ -130,8 +130,7 @@ HEDDLE_INLINE mesh_turns::mesh_turns(timed_searches const& by, indexed_program c
 }
 
 HEDDLE_INLINE auto mesh_turns::plan(axis_number axis, mesh_instructions const& others) -> found_program {
-    mesh_axis const programs(searched_, mesh_, axis, others, kept_[axis % kept_.size()], options_.training,
-                             options_.width);
+    mesh_axis programs(searched_, mesh_, axis, others, kept_[axis % kept_.size()], options_.training, options_.width);
     has_none_ = !programs.graph().has_goal();
     if (has_none_) return {};
     auto asked = options_.synthesis;

@@ -89,8 +89,8 @@ private:
         axis_number axis;
         one_axis other;
         double cost = 0;
-        /// The other program, beside which the other axis is planned, if nothing goes together with this one.
-        std::function<one_axis()> instead{};
+        /// A bounding program of the axis, beside which the other is planned if nothing goes together with this one.
+        mesh_bound::path const* instead = nullptr;
     };
     /// The programs of least numbers, for each axis to be planned first.
     [[nodiscard]] std::vector<beginning> beginnings(number_of const& number) const {
@@ -380,8 +380,7 @@ HEDDLE_INLINE auto two_axes_searcher::like(axis_number axis, mesh_bound::path co
 HEDDLE_INLINE auto two_axes_searcher::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
     -> std::vector<beginning> {
     std::vector<beginning> list;
-    for (auto const& pair : pairs)
-        list.push_back({1, like(0, pair.programs[0]), pair.cost, [&] { return like(1, pair.programs[1]); }});
+    for (auto const& pair : pairs) list.push_back({1, like(0, pair.programs[0]), pair.cost, &pair.programs[1]});
     return list;
 }
 
@@ -391,7 +390,7 @@ HEDDLE_INLINE bool two_axes_searcher::begin_from(std::vector<beginning> list) {
         if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
         if (other.empty()) continue;
         double found = take_turns(axis, std::move(other), options_.turns);
-        if (has_none_ && instead) found = take_turns(1 - axis, instead(), options_.turns);
+        if (has_none_ && instead) found = take_turns(1 - axis, like(axis, *instead), options_.turns);
         if (found == std::numeric_limits<double>::infinity()) is_too_large_ = true;
         else if (found >= before) return true; // later ones are dearer still
     }

@@ -35,6 +35,7 @@ public:
         if (auto const version = root_.find("version")) {
             int const needed = root_.find("mesh") ? 2 : 1;
             auto const given = version->integer(1, 5);
+            if (given == 4) version->expected("another version, since no stages are in rounds");
             has_regions_ = given >= 3;
             has_cuts_inside_ = given >= 5;
             if (!has_regions_ && given != needed)
