@@ -5,6 +5,7 @@
 
 #include <heddle/base/definitions.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -35,15 +36,18 @@ struct parameter_fit_options {
     /// The deviation of a prediction's relative error.
     double noise = 0.05;
     int iterations = 40;
+    /// Whether to begin also with each parameter in turn off by its prior's deviation, up or down, and at most by half
+    /// or double: where the slowest of several decides, what is not slow at first has no slope.
+    bool tries_others = false;
 };
 
 /// Returns the parameters that minimise the squares of `errors(values)`, relative errors of predictions, in units of
-/// the noise, and of the logarithms' distances from the priors, in units of theirs: a local optimum from the priors, by
-/// Levenberg's and Marquardt's method. Sets of measurements are pooled by errors that have those of all.
+/// the noise, and of the logarithms' distances from the priors, in units of theirs: the best local optimum from the
+/// priors, or beginnings near them, by Levenberg's and Marquardt's method. Sets of measurements are pooled by errors that have those of all.
 ///
 /// The result is fitted to these measurements, so it says nothing about how well others are predicted.
 /// *Precondition:* values are positive, and `errors` returns as many finite numbers each time.
-/// *Complexity.* `iterations` times parameters calls of `errors`.
+/// *Complexity.* `iterations` times parameters calls of `errors` per beginning.
 [[nodiscard]] std::vector<fitted_parameter> fit_parameters(
     std::span<prior_parameter const> priors, std::function<std::vector<double>(std::span<double const>)> const& errors,
     parameter_fit_options const& o = {});
@@ -74,7 +78,7 @@ HEDDLE_INLINE std::vector<fitted_parameter> fit_parameters(
             out[trials + i] = (x[i] - start[i]) / priors[static_cast<std::size_t>(i)].deviation;
         return out;
     };
-    Eigen::VectorXd error = all_errors(at);
+    Eigen::VectorXd error;
     auto const slopes_at = [&] {
         double const step = 1e-4;
         Eigen::MatrixXd slopes(error.size(), count);
@@ -85,20 +89,34 @@ HEDDLE_INLINE std::vector<fitted_parameter> fit_parameters(
         }
         return slopes;
     };
-    double damping = 1e-3;
-    for (int n = 0; n < o.iterations && damping < 1e8; ++n) {
-        Eigen::MatrixXd const slopes = slopes_at();
-        Eigen::MatrixXd normal = slopes.transpose() * slopes;
-        normal.diagonal() += damping * (normal.diagonal().array() + 1e-9).matrix();
-        Eigen::VectorXd const better = at - normal.ldlt().solve(slopes.transpose() * error).cwiseMax(-1).cwiseMin(1);
-        Eigen::VectorXd const better_error = all_errors(better);
-        double const gain = error.squaredNorm() - better_error.squaredNorm();
-        damping *= gain > 0 ? 0.2 : 10;
-        if (!(gain > 0)) continue;
-        at = better;
-        error = better_error;
-        if (gain < 1e-10 * error.squaredNorm()) break;
-    }
+    auto const descend_from = [&](Eigen::VectorXd const& first) {
+        at = first;
+        error = all_errors(at);
+        double damping = 1e-3;
+        for (int n = 0; n < o.iterations && damping < 1e8; ++n) {
+            Eigen::MatrixXd const slopes = slopes_at();
+            Eigen::MatrixXd normal = slopes.transpose() * slopes;
+            normal.diagonal() += damping * (normal.diagonal().array() + 1e-9).matrix();
+            Eigen::VectorXd const better =
+                at - normal.ldlt().solve(slopes.transpose() * error).cwiseMax(-1).cwiseMin(1);
+            Eigen::VectorXd const better_error = all_errors(better);
+            double const gain = error.squaredNorm() - better_error.squaredNorm();
+            damping *= gain > 0 ? 0.2 : 10;
+            if (!(gain > 0)) continue;
+            at = better;
+            error = better_error;
+            if (gain < 1e-10 * error.squaredNorm()) break;
+        }
+    };
+    descend_from(start);
+    for (Eigen::Index i = 0; o.tries_others && i < count; ++i)
+        for (double const sign : {1.0, -1.0}) {
+            auto const best = at, best_error = error;
+            Eigen::VectorXd first = start;
+            first[i] += sign * std::min(std::log(2.0), priors[static_cast<std::size_t>(i)].deviation);
+            descend_from(first);
+            if (error.squaredNorm() >= best_error.squaredNorm() * (1 - 1e-9)) at = best, error = best_error;
+        }
     Eigen::MatrixXd const slopes = slopes_at();
     Eigen::MatrixXd normal = slopes.transpose() * slopes;
     // What neither prior nor measurements determine has a large variance, not an infinite one.
