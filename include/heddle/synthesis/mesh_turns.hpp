@@ -76,7 +76,6 @@ protected:
     cost_model model_;
     std::vector<double> ratios_, preferred_, best_ratios_;
     found_program best_;
-    bool has_none_ = false; ///< whether nothing at all goes together with what was last planned beside
     search::statistics statistics_;
 };
 
@@ -131,8 +130,7 @@ HEDDLE_INLINE mesh_turns::mesh_turns(timed_searches const& by, indexed_program c
 
 HEDDLE_INLINE auto mesh_turns::plan(axis_number axis, mesh_instructions const& others) -> found_program {
     mesh_axis programs(searched_, mesh_, axis, others, kept_[axis % kept_.size()], options_.training, options_.width);
-    has_none_ = !programs.graph().has_goal();
-    if (has_none_) return {};
+    if (!programs.graph().has_goal()) return {};
     auto asked = options_.synthesis;
     asked.weights = best_.weights;
     asked.search.limits = until_.rest(asked.search.limits);
@@ -146,7 +144,6 @@ HEDDLE_INLINE double mesh_turns::take_turns(axis_number axis, mesh_instructions 
     double before = std::numeric_limits<double>::infinity();
     mesh_instructions list;
     std::size_t did_best = 0; // axes, one after another
-    has_none_ = false;
     for (int turn = 0; turn < most && !until_.is_over(); ++turn) {
         if (gathers_for_uses(others)) break; // no program of one axis has another do so
         auto found = plan(axis, others);

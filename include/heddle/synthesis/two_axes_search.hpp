@@ -89,8 +89,6 @@ private:
         axis_number axis;
         one_axis other;
         double cost = 0;
-        /// A bounding program of the axis, beside which the other is planned if nothing goes together with this one.
-        mesh_bound::path const* instead = nullptr;
     };
     /// The programs of least numbers, for each axis to be planned first.
     [[nodiscard]] std::vector<beginning> beginnings(number_of const& number) const {
@@ -126,7 +124,7 @@ private:
     double least_pair_ = 0;
     std::vector<double> bounded_at_;
     bool is_excluded_ = false;  ///< whether all take longer than is asked for
-    bool is_too_large_ = false; ///< whether programs were met that do not fit beside the one that they began with
+    bool is_too_large_ = false; ///< whether nothing fits, or goes together with, a program that was begun with
     /// Programs of each axis, or of both, where those that are bounded are not these.
     std::deque<own_programs> own_;
     form_table explored_forms_;
@@ -380,19 +378,19 @@ HEDDLE_INLINE auto two_axes_searcher::like(axis_number axis, mesh_bound::path co
 HEDDLE_INLINE auto two_axes_searcher::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
     -> std::vector<beginning> {
     std::vector<beginning> list;
-    for (auto const& pair : pairs) list.push_back({1, like(0, pair.programs[0]), pair.cost, &pair.programs[1]});
+    for (auto const& pair : pairs) list.push_back({1, like(0, pair.programs[0]), pair.cost});
     return list;
 }
 
 HEDDLE_INLINE bool two_axes_searcher::begin_from(std::vector<beginning> list) {
-    for (auto& [axis, other, cost, instead] : list) {
+    for (auto& [axis, other, cost] : list) {
         double const before = best_.cost.seconds;
         if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
         if (other.empty()) continue;
-        double found = take_turns(axis, std::move(other), options_.turns);
-        if (has_none_ && instead) found = take_turns(1 - axis, like(axis, *instead), options_.turns);
-        if (found == std::numeric_limits<double>::infinity()) is_too_large_ = true;
-        else if (found >= before) return true; // later ones are dearer still
+        double const found = take_turns(axis, std::move(other), options_.turns);
+        is_too_large_ = is_too_large_ || found == std::numeric_limits<double>::infinity();
+        if (found >= before && found < std::numeric_limits<double>::infinity())
+            return true; // later ones are dearer still
     }
     return false;
 }
