@@ -126,7 +126,7 @@ public:
 private:
     [[nodiscard]] double cost_of(std::uint32_t outer, std::uint32_t inner) const;
     /// What can be reached: forms, and what each costs at least; or what every form costs, with conversions to it.
-    struct reached {
+    struct reached { // NOLINT(bugprone-exception-escape): moves of small vectors do not throw here
         boost::container::small_vector<std::pair<std::size_t, double>, 24> forms{};
         std::vector<double> const* of_all = nullptr;
     };
