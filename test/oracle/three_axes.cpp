@@ -72,8 +72,8 @@ TEST_CASE("what the search of three axes finds and bounds of small programs, aga
     CHECK(gaps <= 0.15 * double(cases));
 }
 
-TEST_CASE("an axis of one place changes hardly any cost") {
-    int same = 0, equal = 0;
+TEST_CASE("an axis of one place changes no cost") {
+    int same = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(6u); ++seed) {
         test::random_source random(seed);
         auto const indexed = index_program(test::random_tree(random, 1));
@@ -82,14 +82,12 @@ TEST_CASE("an axis of one place changes hardly any cost") {
         CAPTURE(seed);
         double const of_two = optimum(indexed, c, mesh({2, 2}), training, false).find();
         for (auto const& m : {mesh({2, 1, 2}), mesh({2, 2, 1})})
-            equal += optimum(indexed, c, m, training, false).find() == doctest::Approx(of_two).epsilon(1e-9);
+            CHECK(optimum(indexed, c, m, training, false).find() == doctest::Approx(of_two).epsilon(1e-9));
         mesh_search_options options;
         options.training = training;
         same += search_mesh(indexed, c, mesh({2, 1, 2}), shares_as_they_are{}, options).cost <= of_two * (1 + 1e-9);
     }
     CHECK((same >= 5 || test::sanitized));
-    // One share stands for all axes inside that cut it, so that one more may count parts otherwise.
-    CHECK((equal >= 10 || test::sanitized));
 }
 
 TEST_CASE("slices of unlike devices have shares of their own on three axes") {

@@ -158,7 +158,7 @@ double mesh_step::part_of_loops(Counts const& counts, Extent const& extent_of) c
     for (axis_number a = 1; a < mesh_.axis_count(); ++a) {
         auto const* const loop = loop_of(a);
         extent parts = 1; // by all axes inside that have this loop
-        bool is_counted = !loop;
+        bool is_counted = !loop || !counts(a);
         for (axis_number b = 1; b < mesh_.axis_count(); ++b) {
             if (loop_of(b) != loop || !counts(b)) continue;
             is_counted = is_counted || b < a;
