@@ -92,11 +92,7 @@ private:
 
     indexed_program const* program_ = nullptr;
     ratio_table ratios_;
-    struct divided_atoms {
-        extent atoms;
-        std::vector<extent> counts;
-    };
-    std::vector<divided_atoms> classes_;
+    std::vector<atom_class> classes_;
     std::map<cut_factor, std::size_t> cut_;
     mutable shares_by_numbers of_class_; ///< by class and cuts inside
     mutable shares_by_numbers alone_;    ///< by segment, extent and cuts inside
@@ -251,7 +247,7 @@ HEDDLE_INLINE integral_shares::integral_shares(ratio_table ratios, std::span<ato
     : ratios_(std::move(ratios)) {
     for (auto const& c : classes) {
         for (auto const& m : c.members) cut_[m] = classes_.size();
-        classes_.push_back({c.atoms, c.counts});
+        classes_.push_back(c);
     }
 }
 

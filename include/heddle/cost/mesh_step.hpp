@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <numeric>
 #include <optional>
-#include <span>
+#include <vector>
 
 namespace heddle {
 
@@ -30,7 +30,7 @@ namespace heddle {
 /// its factors into whole parts as even as can be. `but_for` is an axis that is passed over. A factor that the outermost
 /// axis cuts too is cut evenly into `by_share` parts, since its share says how large the largest is; by default these are
 /// all. Where axes inside cut it into more, it is cut as if every slice had equally many atoms.
-[[nodiscard]] double part_inside(std::span<factor const> factors, product_form const& f, mesh const& m,
+[[nodiscard]] double part_inside(std::vector<factor> const& factors, product_form const& f, mesh const& m,
                                  std::optional<axis_number> but_for = {}, std::optional<extent> by_share = {});
 
 /// Returns what a device holds of a tensor: all of it or, along the factor that the outermost axis cuts, a part; and of
@@ -61,6 +61,24 @@ namespace detail {
     return static_cast<double>(most_atoms(atoms, parts)) / static_cast<double>(atoms);
 }
 
+/// Calls `visit(what, parts)` for all that axes inside the outermost cut, once each: into so many parts all of them do.
+/// `cut(axis)` is the number of what an axis cuts, negative if it cuts nothing.
+template <class Cut, class Visit>
+void for_each_cut_inside(mesh const& m, Cut const& cut, Visit const& visit) {
+    for (axis_number a = 1; a < m.axis_count(); ++a) {
+        auto const what = cut(a);
+        if (what < 0) continue;
+        bool is_first = true;
+        extent parts = 1;
+        for (axis_number b = 1; b < m.axis_count(); ++b) {
+            if (cut(b) != what) continue;
+            is_first = is_first && b >= a;
+            parts *= static_cast<extent>(m.size(b));
+        }
+        if (is_first) visit(what, parts);
+    }
+}
+
 /// Makes the step of a mesh instruction: that of the outermost axis on what the axes inside leave of it, and what each
 /// axis inside adds.
 class mesh_step {
@@ -86,16 +104,9 @@ private:
     [[nodiscard]] double unevenness(tensor_id t, product_form const& f, axis_number axis) const {
         return part(t, f) / part(t, f, axis) * (f[axis].is_shard() ? static_cast<double>(mesh_.size(axis)) : 1.0);
     }
-    /// Returns the largest part of the loops of those axes inside for which `counts(axis)` holds; `extent_of(loop)` is of
-    /// how many atoms a loop is.
-    template <class Counts, class Extent>
-    [[nodiscard]] double part_of_loops(Counts const& counts, Extent const& extent_of) const;
-    /// Returns the largest part of the operations that is left to a device.
-    template <class Counts>
-    [[nodiscard]] double part_of_operations(Counts const& counts) const;
-    /// Returns the largest part of the rows that is left to a device.
-    template <class Counts>
-    [[nodiscard]] double part_of_rows(Counts const& counts) const;
+    /// Returns the largest part of the operations, or of the rows alone, that the axes inside leave to a device. `but_for`
+    /// is an axis that is passed over.
+    [[nodiscard]] double part_of_loops(bool of_rows, std::optional<axis_number> but_for = {}) const;
     /// Rounds work on what the outermost axis gathers, which has no share that would say how it is cut inside.
     void round_deferred();
     /// Has shares say into how many parts the axes inside cut a slice's.
@@ -152,38 +163,22 @@ HEDDLE_INLINE step_work mesh_step::made() {
     return std::move(s_);
 }
 
-template <class Counts, class Extent>
-double mesh_step::part_of_loops(Counts const& counts, Extent const& extent_of) const {
+HEDDLE_INLINE double mesh_step::part_of_loops(bool of_rows, std::optional<axis_number> but_for) const {
     double part = 1;
-    for (axis_number a = 1; a < mesh_.axis_count(); ++a) {
-        auto const* const loop = loop_of(a);
-        extent parts = 1; // by all axes inside that have this loop
-        bool is_counted = !loop || !counts(a);
-        for (axis_number b = 1; b < mesh_.axis_count(); ++b) {
-            if (loop_of(b) != loop || !counts(b)) continue;
-            is_counted = is_counted || b < a;
-            parts *= static_cast<extent>(mesh_.size(b));
-        }
-        if (!is_counted)
-            part *= loop == loop_of(0) ? 1.0 / static_cast<double>(parts) : largest_part(extent_of(*loop), parts);
-    }
-    return part;
-}
-
-template <class Counts>
-double mesh_step::part_of_operations(Counts const& counts) const {
     auto const& op = p_.operators[i_.axes[0].as<instruction::compute>()->op];
-    return part_of_loops(counts, [&](split_loop const& loop) {
-        if (!loop.exchanges()) return loop.extent;
-        auto const k = loop.destination(); // devices compute for the places that they have
-        return p_.tensors[op.operands[k]].factors[static_cast<std::size_t>(loop.operands[k])].extent;
+    auto const cut = [&](axis_number a) {
+        return a == but_for || (of_rows && !cuts_rows(a)) ? -1 : i_.axes[a].as<instruction::compute>()->loop;
+    };
+    for_each_cut_inside(mesh_, cut, [&](int number, extent parts) {
+        auto const& loop = op.loops[static_cast<std::size_t>(number)];
+        extent atoms = loop.extent;
+        if (!of_rows && loop.exchanges()) { // devices compute for the places that they have
+            auto const k = loop.destination();
+            atoms = p_.tensors[op.operands[k]].factors[static_cast<std::size_t>(loop.operands[k])].extent;
+        }
+        part *= &loop == loop_of(0) ? 1.0 / static_cast<double>(parts) : largest_part(atoms, parts);
     });
-}
-
-template <class Counts>
-double mesh_step::part_of_rows(Counts const& counts) const {
-    return part_of_loops([&](axis_number a) { return cuts_rows(a) && counts(a); },
-                         [](split_loop const& loop) { return loop.extent; });
+    return part;
 }
 
 HEDDLE_INLINE extent mesh_step::cuts_by_share(product_form const& f) const {
@@ -227,9 +222,8 @@ HEDDLE_INLINE inner_parts mesh_step::parts() const {
     inner_parts inner(op);
     for (std::size_t k = 0; k < inner.operands.size(); ++k) inner.operands[k] = part(op.operands[k], i_.operand(k));
     for (std::size_t k = 0; k < inner.results.size(); ++k) inner.results[k] = part(op.results[k], i_.result(k));
-    auto const all = [](axis_number) { return true; };
-    inner.operations = part_of_operations(all);
-    inner.rows = part_of_rows(all);
+    inner.operations = part_of_loops(false);
+    inner.rows = part_of_loops(true);
     return inner;
 }
 
@@ -265,7 +259,7 @@ HEDDLE_INLINE void mesh_step::round_deferred() {
 }
 
 HEDDLE_INLINE void mesh_step::add_statistics(axis_number axis, split_loop const& loop, bool differentiated) {
-    double const rows = part_of_rows([&](axis_number a) { return a != axis; });
+    double const rows = part_of_loops(true, axis);
     auto const add_all = [&](inside_list& list, int count) {
         for (int n = 0; n < count; ++n)
             add(list, inside_step::all_reduce, axis, loop.statistic * rows, cuts_rows(0) && s_.share.is_split());
@@ -304,8 +298,7 @@ HEDDLE_INLINE void mesh_step::gather_factors(axis_number axis) {
     for (std::size_t k = 0; k < op.results.size(); ++k)
         if (p_.tensors[op.results[k]].has_cotangent) gather(op.results[k], i_.result(k));
     // Every device of the line does the parameters' part in full: at once, or when the outermost axis brings the rest.
-    double const own = part_of_operations([](axis_number) { return true; }) /
-                       part_of_operations([&](axis_number a) { return a != axis; });
+    double const own = part_of_loops(false) / part_of_loops(false, axis);
     double const others = 1 / own - 1;
     if (gathers_factors(outside)) s_.deferred.operations += s_.deferred.operations * others;
     else s_.backward.operations += s_.backward.operations * (part_of_backward(p_, op, i.operands) * others);
@@ -405,28 +398,20 @@ HEDDLE_INLINE extent cuts_inside(product_form const& f, mesh const& m) {
     return parts;
 }
 
-HEDDLE_INLINE double part_inside(std::span<factor const> factors, product_form const& f, mesh const& m,
+HEDDLE_INLINE double part_inside(std::vector<factor> const& factors, product_form const& f, mesh const& m,
                                  std::optional<axis_number> but_for, std::optional<extent> by_share) {
     double part = 1;
-    for (axis_number a = 1; a < f.size(); ++a) {
-        if (!f[a].is_shard()) continue;
-        extent parts = 1; // of its factor, by all axes inside
-        bool is_counted = false;
-        for (axis_number b = 1; b < f.size(); ++b) {
-            if (f[b] != f[a]) continue;
-            is_counted = is_counted || b < a;
-            if (but_for != b) parts *= static_cast<extent>(m.size(b));
-        }
-        if (is_counted) continue;
-        extent atoms = factors[static_cast<std::size_t>(f[a].factor())].extent;
-        if (f[a] == f[0]) {
+    auto const cut = [&](axis_number a) { return f[a].is_shard() && but_for != a ? int{f[a].factor()} : -1; };
+    detail::for_each_cut_inside(m, cut, [&](int number, extent parts) {
+        extent atoms = factors[static_cast<std::size_t>(number)].extent;
+        if (f[0].is_shard() && f[0].factor() == number) {
             extent const even = std::gcd(parts, by_share.value_or(parts));
             part /= static_cast<double>(even);
             atoms = most_atoms(atoms, static_cast<extent>(m.size(0)) * even);
             parts /= even;
         }
         part *= detail::largest_part(atoms, parts);
-    }
+    });
     return part;
 }
 

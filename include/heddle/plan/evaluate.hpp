@@ -218,17 +218,18 @@ HEDDLE_INLINE bool is_even_inside(plan const& p) {
     };
     for (auto const& cut : p.cuts)
         for (auto const& of_axis : cut.inside)
-            if (!algorithm::all_of(of_axis, [&](auto const& parts) { return is_even(parts.second); })) return false;
-    return algorithm::all_of(p.steps, [&](plan_step const& s) {
-        if (s.instruction.is<instruction::compute>()) return true;
+            for (auto const& [atoms, parts] : of_axis)
+                if (!is_even(parts)) return false;
+    auto const mesh = p.mesh();
+    for (auto const& s : p.steps) {
+        if (s.instruction.is<instruction::compute>()) continue;
         auto const from = s.from(), to = s.to();
-        if (from[0] != to[0] || cuts_inside(from, p.mesh()) == cuts_inside(to, p.mesh())) return true;
+        if (from[0] != to[0] || cuts_inside(from, mesh) == cuts_inside(to, mesh)) continue;
         cut_factor const cut_further{s.instruction.change()->tensor, from[0].factor()};
-        auto const found = algorithm::find_if(p.cuts, [&](atom_class const& cut) {
-            return algorithm::find(cut.members, cut_further) != cut.members.end();
-        });
-        return found == p.cuts.end() || is_even(found->counts);
-    });
+        for (auto const& cut : p.cuts)
+            if (algorithm::find(cut.members, cut_further) != cut.members.end() && !is_even(cut.counts)) return false;
+    }
+    return true;
 }
 
 } // namespace heddle

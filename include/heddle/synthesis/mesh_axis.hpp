@@ -94,10 +94,12 @@ HEDDLE_INLINE share_ref mesh_axis::stand_in(share_ref given, tensor_id here) {
     auto const extent_of = [&](share_ref ref) {
         return tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
     };
-    auto const found = algorithm::find_if(
-        cuts_, [&](share_ref cut) { return extent_of(cut) == extent_of(given) && cut.inside == given.inside; });
-    auto const number = static_cast<factor_number>(found - cuts_.begin());
-    if (found == cuts_.end()) cuts_.push_back(given);
+    factor_number number = 0;
+    for (auto const& cut : cuts_) {
+        if (extent_of(cut) == extent_of(given) && cut.inside == given.inside) return {here, number};
+        ++number;
+    }
+    cuts_.push_back(given);
     return {here, number};
 }
 

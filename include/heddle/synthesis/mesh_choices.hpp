@@ -128,13 +128,15 @@ private:
     /// What can be reached: forms, and what each costs at least; or what every form costs, with conversions to it.
     struct reached { // NOLINT(bugprone-exception-escape): moves of small vectors do not throw here
         boost::container::small_vector<std::pair<std::size_t, double>, 24> forms{};
-        std::vector<double> const* of_all = nullptr;
+        std::optional<std::size_t> of_all{}; ///< the number of these costs
     };
 
     /// The sum over the conversions of a way on an axis, each where the other axis makes it cheapest.
     [[nodiscard]] double apart(way const& w, axis_number axis) const;
     /// What the conversions of a way on an axis reach one after another, from what is reached before them.
     [[nodiscard]] std::vector<reached> alone(reached const& from, way const& w, axis_number axis) const;
+    /// As above, if all forms are there for nothing, of the way of a number.
+    [[nodiscard]] std::vector<reached> alone(std::uint32_t number, axis_number axis) const;
     /// The number of a form, or `none`.
     [[nodiscard]] std::size_t number(tensor_form outer, tensor_form inner) const {
         return number_[outer.code() * codes_ + inner.code()];
@@ -156,9 +158,10 @@ private:
     std::vector<double> one_, any_;
     search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers_;
     std::vector<way> ways_;
-    /// By axis and way: what its conversions reach if all forms are there for nothing. Pointers to costs stay valid.
-    std::array<std::vector<std::vector<reached>>, 2> alone_;
-    std::deque<std::vector<double>> costs_;
+    /// Costs by form: if all are there for nothing, and then of what the conversions of ways reach, one after another.
+    std::vector<std::vector<double>> costs_;
+    /// By axis and way, the first of its conversions' costs.
+    std::array<std::vector<std::size_t>, 2> first_costs_;
     /// The costs of two ways, by their numbers, where they are known.
     static constexpr double unknown = -1;
     std::vector<std::vector<double>> known_;
@@ -226,7 +229,7 @@ HEDDLE_INLINE mesh_conversions::mesh_conversions(indexed_tensor const& tensor, t
 }
 
 HEDDLE_INLINE double mesh_conversions::to(reached const& from, std::size_t n) const {
-    if (from.of_all) return (*from.of_all)[n];
+    if (from.of_all) return costs_[*from.of_all][n];
     double least = never;
     for (auto const& [at, cost] : from.forms) least = std::min(least, cost + any_[at * forms_ + n]);
     return least;
@@ -253,6 +256,13 @@ HEDDLE_INLINE auto mesh_conversions::alone(reached const& from, way const& w, ax
     return result;
 }
 
+HEDDLE_INLINE auto mesh_conversions::alone(std::uint32_t number, axis_number axis) const -> std::vector<reached> {
+    std::vector<reached> result{{{}, 0}};
+    for (std::size_t k = 0; k < ways_[number].conversions.size(); ++k)
+        result.push_back({{}, first_costs_[axis][number] + k});
+    return result;
+}
+
 HEDDLE_INLINE double mesh_conversions::finish(way const& outer, way const& inner, std::vector<reached> const& by_outer,
                                               std::vector<reached> by_inner) const {
     auto const end = number(outer.use, inner.use);
@@ -274,8 +284,7 @@ HEDDLE_INLINE double mesh_conversions::apart(way const& w, axis_number axis) con
     double sum = 0;
     for (auto const& conversion : w.conversions) {
         double least = never;
-        for (auto const& [n, cost] : after({{}, &costs_.front()}, conversion, axis).forms)
-            least = std::min(least, cost);
+        for (auto const& [n, cost] : after({{}, 0}, conversion, axis).forms) least = std::min(least, cost);
         sum += least;
     }
     return sum;
@@ -293,11 +302,12 @@ HEDDLE_INLINE std::uint32_t mesh_conversions::number_of(way const& w) {
     ways_.push_back(w);
     known_.emplace_back();
     for (axis_number axis = 0; axis < 2; ++axis) {
-        auto& list = alone_[axis].emplace_back(alone({{}, &costs_.front()}, w, axis));
+        first_costs_[axis].push_back(costs_.size());
+        auto const list = alone({{}, 0}, w, axis);
         for (std::size_t k = 1; k < list.size(); ++k) {
-            auto& costs = costs_.emplace_back(forms_);
+            std::vector<double> costs(forms_);
             for (std::size_t n = 0; n < forms_; ++n) costs[n] = to(list[k], n);
-            list[k] = {{}, &costs};
+            costs_.push_back(std::move(costs));
         }
     }
     return number;
@@ -314,7 +324,7 @@ HEDDLE_INLINE double mesh_conversions::cost_of(std::uint32_t of_outer, std::uint
     auto const &outer = ways_[of_outer], &inner = ways_[of_inner];
     double const several = outer.has_several_uses ? apart(outer, 0) + apart(inner, 1) : 0;
     if (!tensor_.is_read_once() || !outer.read || !inner.read)
-        return outer.has_several_uses ? several : finish(outer, inner, alone_[0][of_outer], alone_[1][of_inner]);
+        return outer.has_several_uses ? several : finish(outer, inner, alone(of_outer, 0), alone(of_inner, 1));
     mesh_instruction const read({*outer.read, *inner.read});
     if (!is_read_together(tensor_, read)) return never;
     if (outer.has_several_uses) return price_(read) + several;
