@@ -20,12 +20,19 @@ namespace heddle::algorithm {
 
 namespace detail {
 
+// Overloads, since a compiler would look at traits of each projection anew.
 template <class Projection, class Value>
 constexpr decltype(auto) projected(Projection& by, Value&& value) {
-    if constexpr (std::is_same_v<std::remove_const_t<Projection>, std::identity>) return std::forward<Value>(value);
-    else if constexpr (std::is_member_object_pointer_v<Projection>) return (std::forward<Value>(value).*by);
-    else if constexpr (std::is_member_function_pointer_v<Projection>) return (std::forward<Value>(value).*by)();
-    else return by(std::forward<Value>(value));
+    return by(std::forward<Value>(value));
+}
+template <class Value>
+constexpr Value&& projected(std::identity&, Value&& value) {
+    return std::forward<Value>(value);
+}
+template <class Member, class Class, class Value>
+constexpr decltype(auto) projected(Member Class::*& by, Value&& value) {
+    if constexpr (std::is_function_v<Member>) return (std::forward<Value>(value).*by)();
+    else return (std::forward<Value>(value).*by);
 }
 
 } // namespace detail

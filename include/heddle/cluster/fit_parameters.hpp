@@ -43,7 +43,8 @@ struct parameter_fit_options {
 
 /// Returns the parameters that minimise the squares of `errors(values)`, relative errors of predictions, in units of
 /// the noise, and of the logarithms' distances from the priors, in units of theirs: the best local optimum from the
-/// priors, or beginnings near them, by Levenberg's and Marquardt's method. Sets of measurements are pooled by errors that have those of all.
+/// priors, or beginnings near them, by Levenberg's and Marquardt's method. Sets of measurements are pooled by errors that
+/// have those of all.
 ///
 /// The result is fitted to these measurements, so it says nothing about how well others are predicted.
 /// *Precondition:* values are positive, and `errors` returns as many finite numbers each time.
