@@ -179,6 +179,7 @@
 #include <heddle/synthesis/alternation.hpp>
 #include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/baselines.hpp>
+#include <heddle/synthesis/beside_bounding.hpp>
 #include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/draft_pipelines.hpp>
 #include <heddle/synthesis/exchange_moves.hpp>

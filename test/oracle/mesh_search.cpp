@@ -9,11 +9,21 @@
 #include <heddle/plan/mesh_program.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/mesh.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/search/state_graph.hpp>
+#include <heddle/synthesis/beside_bounding.hpp>
+#include <heddle/synthesis/device_types.hpp>
 #include <heddle/synthesis/mesh_axis.hpp>
+#include <heddle/synthesis/mesh_bound.hpp>
+#include <heddle/synthesis/mesh_choices.hpp>
 #include <heddle/synthesis/mesh_search.hpp>
 #include <heddle/synthesis/mesh_strategies.hpp>
+#include <heddle/synthesis/mesh_turns.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/theory/axis_program.hpp>
+#include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/loosened_space.hpp>
+#include <heddle/theory/searched_program.hpp>
 #include <heddle/theory/theory.hpp>
 #include <support/cases.hpp>
 #include <support/mesh_optimum.hpp>
@@ -96,6 +106,59 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
     CHECK(proven >= cases * 3 / 4 * 17 / 20);
     MESSAGE("best " << best << ", proven to 0.1 % " << proven << " of " << cases * 3 / 4 << ", with loosened tensors "
                     << loosened << " of " << cases / 4 << ", run " << run);
+}
+
+TEST_CASE("the program that is cheapest beside a bounding one takes what the tables say at most, and goes together") {
+    constexpr int cases = test::sanitized ? 20 : 200;
+    int pairs = 0, together = 0, loosened = 0;
+    for (std::uint64_t seed = 1; seed <= std::uint64_t{cases}; ++seed) {
+        test::random_source random(seed);
+        auto const small = small_mesh_case(random);
+        bool const may_loosen = seed % 2 == 0;
+        std::size_t const width = may_loosen ? static_cast<std::size_t>(random.between(3, 8)) : 10'000;
+        CAPTURE(seed);
+        searched_program const searched(small.indexed, {});
+        auto const allowed = searched.as_searched(detail::gathered_once());
+        loosened_space bounding(searched.program());
+        if (!loosen_until_narrow(bounding, allowed, width, false, search::deadline())) continue;
+        cut_space own(searched.program(), searched.kinds());
+        own.restrict_to(allowed);
+        auto const graph = search::explore(own, 10'000);
+
+        auto const on = with_grouped_machines(small.on);
+        device_types const types(on);
+        training_options const training;
+        cost_model const model(on, types.classes, main_type(small.indexed), training.reduction());
+        auto const even = compute_proportional(model, main_type(small.indexed));
+        largest_shares const shares(integral_shares(small.indexed, types.per_device({even}).front()), types.of_device);
+        auto const classes = types.classes.size();
+        relaxation_weights const weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
+        std::vector<double> const no_memory;
+        mesh_prices const prices{searched, small.axes, model, shares, training, weights, no_memory};
+        mesh_bound bound(bounding, prices);
+        auto const pair = bound.in_turn(0, bound.cheapest(1));
+        if (pair.cost >= never) continue;
+        ++pairs;
+        form_table all(searched.program().tensors.size());
+        for (tensor_id t = 0; t < all.size(); ++t)
+            for (std::uint16_t code = 0; code < 3 + searched.program().tensors[t].factors.size(); ++code)
+                all[t].insert(code);
+        prices_beside const beside(0, own, bounding, pair.programs[1], all, prices);
+        auto const paths = search::paths_to_goal(graph, beside);
+        bool const is_loosened = !bounding.program.loosened().empty();
+        loosened += is_loosened;
+        if (!is_loosened) CHECK(paths.to_goal() <= pair.cost * (1 + 1e-9));
+        mesh_instructions outer;
+        auto const path = search::follow(graph, paths);
+        for (std::size_t level = 0; level < path.size(); ++level)
+            for (auto n : own.moves()[path[level]].instructions)
+                outer.push_back(own.at(own.operator_of(level, path[level]), own.instructions()[n]));
+        together += mesh_axis(searched, small.axes, 1, outer, allowed, training, 10'000).graph().has_goal();
+    }
+    CHECK(pairs >= cases * 9 / 10);
+    CHECK(loosened >= cases / 5);
+    CHECK(together >= pairs * 9 / 10);
+    MESSAGE(pairs << " pairs, " << loosened << " of loosened programs; " << together << " go together");
 }
 
 TEST_CASE("programs on a mesh keep the pins of each axis, and are the best that do") {

@@ -49,8 +49,11 @@ public:
         search::deadline const& until;
     };
     /// Splits costs in a program that has what repeats once, then in one that has it three times, if that is much
-    /// shorter. All layers then have what one ends with.
-    void draft(effort const& e);
+    /// shorter. All layers then have what one ends with. Returns whether there were three, with which no more is gained
+    /// in the whole program.
+    [[nodiscard]] bool draft(effort const& e);
+    /// Returns the bound as costs are split.
+    [[nodiscard]] double as_split() { return shortest_as_split(0).first + shortest_as_split(1).first; }
     /// Splits costs, and returns the best bound. Rounds end when that reaches `target`, less one part in `10'000`.
     /// Costs are drafted first, if they were not split before or the bound is far from what two programs cost.
     /// *Complexity.* Linear in the links of the graph, per round.
@@ -285,20 +288,23 @@ HEDDLE_INLINE void mesh_bound::take_all_levels() {
     std::iota(levels_.begin(), levels_.end(), std::size_t{0});
 }
 
-HEDDLE_INLINE void mesh_bound::draft(effort const& e) {
+HEDDLE_INLINE bool mesh_bound::draft(effort const& e) {
     std::vector<std::pair<std::uint32_t, operator_id>> keys;
     for (std::size_t level = 0; level < numbers_.size(); ++level)
         keys.push_back({graph_.segment_of_level[level], space_.kind(level)});
-    // Of three that repeat the middle one has neighbours like most have.
-    for (auto const& [most, gap] : {std::pair(1, e.gap / 5), {3, e.gap / 2}}) {
-        auto const shorter = search::without_repetitions(keys, static_cast<std::size_t>(most));
-        if (most > 1 && shorter.kept.size() > keys.size() / 3) break;
+    auto const split_in = [&](search::shortened_list const& shorter, double gap) {
         levels_ = shorter.kept;
-        // Its rounds are cheap, and what they leave undone, many rounds of the whole program would have to do.
         static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), {e.rounds, gap, e.until}));
         for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
-    }
+    };
+    // Of three that repeat the middle one has neighbours like most have. Without them, what a draft's rounds leave undone,
+    // many rounds of the whole program would have to do.
+    auto const of_three = search::without_repetitions(keys, 3);
+    bool const is_much_shorter = of_three.kept.size() <= keys.size() / 3;
+    split_in(search::without_repetitions(keys, 1), is_much_shorter ? e.gap : e.gap / 5);
+    if (is_much_shorter) split_in(of_three, e.gap);
     take_all_levels();
+    return is_much_shorter;
 }
 
 HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
@@ -306,11 +312,9 @@ HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
     if (best >= target * (1 - hardly)) return best;
     is_split_ = true;
     if (e.rounds > 0 && best < in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) {
-        draft(e);
-        auto const [outer, on_outer] = shortest_as_split(0);
-        auto const [inner, on_inner] = shortest_as_split(1);
-        best = std::max(best, outer + inner);
-        if (best >= in_turn(0, on_inner).cost * (1 - e.gap / 2)) return best;
+        bool const has_three = draft(e);
+        best = std::max(best, as_split());
+        if (has_three || best >= in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) return best;
     }
     return std::max(best, improve_at_hand(target, e));
 }

@@ -127,7 +127,7 @@ private:
     [[nodiscard]] double cost_of(std::uint32_t outer, std::uint32_t inner) const;
     /// What can be reached: forms, and what each costs at least; or what every form costs, with conversions to it.
     struct reached { // NOLINT(bugprone-exception-escape): moves of small vectors do not throw here
-        boost::container::small_vector<std::pair<std::size_t, double>, 24> forms{};
+        boost::container::small_vector<std::pair<std::uint32_t, double>, 12> forms{};
         std::optional<std::size_t> of_all{}; ///< the number of these costs
     };
 
@@ -244,20 +244,24 @@ HEDDLE_INLINE mesh_conversions::reached mesh_conversions::after(reached const& f
         auto const before = axis == 0 ? number(change.from, other) : number(other, change.from),
                    then = axis == 0 ? number(change.to, other) : number(other, change.to);
         if (before != none && then != none && one_[before * forms_ + then] < never)
-            result.forms.push_back({then, to(from, before) + one_[before * forms_ + then]});
+            result.forms.push_back({static_cast<std::uint32_t>(then), to(from, before) + one_[before * forms_ + then]});
     }
     return result;
 }
 
 HEDDLE_INLINE auto mesh_conversions::alone(reached const& from, way const& w, axis_number axis) const
     -> std::vector<reached> {
-    std::vector<reached> result{from};
+    std::vector<reached> result;
+    result.reserve(w.conversions.size() + 1);
+    result.push_back(from);
     for (auto const& conversion : w.conversions) result.push_back(after(result.back(), conversion, axis));
     return result;
 }
 
 HEDDLE_INLINE auto mesh_conversions::alone(std::uint32_t number, axis_number axis) const -> std::vector<reached> {
-    std::vector<reached> result{{{}, 0}};
+    std::vector<reached> result;
+    result.reserve(ways_[number].conversions.size() + 1);
+    result.push_back({{}, 0});
     for (std::size_t k = 0; k < ways_[number].conversions.size(); ++k)
         result.push_back({{}, first_costs_[axis][number] + k});
     return result;
@@ -329,7 +333,7 @@ HEDDLE_INLINE double mesh_conversions::cost_of(std::uint32_t of_outer, std::uint
     if (!is_read_together(tensor_, read)) return never;
     if (outer.has_several_uses) return price_(read) + several;
     auto const at = read.to();
-    reached const there{{{number(at[0], at[1]), price_(read)}}};
+    reached const there{{{static_cast<std::uint32_t>(number(at[0], at[1])), price_(read)}}};
     return finish(outer, inner, alone(there, outer, 0), alone(there, inner, 1));
 }
 

@@ -61,7 +61,7 @@ HEDDLE_INLINE void three_axes_searcher::begin_with_joined(axis_number axis) {
     auto& two = two_axes_.emplace_back(by_, searched_.given(),
                                        axis == 0 ? with_groups_of(cluster_, static_cast<int>(mesh_.size(2))) : cluster_,
                                        mesh(sizes), asked, solve_);
-    static_cast<void>(two.run());
+    two.sketch();
     statistics_ += two.statistics();
     if (two.best().list.empty()) return;
     auto const before = std::exchange(kept_, two.kept());

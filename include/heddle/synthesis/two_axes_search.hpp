@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -26,6 +27,11 @@ public:
     two_axes_searcher(timed_searches const& by, indexed_program const& program, cluster const& c, mesh const& m,
                       mesh_search_options const& options, ratio_function const& solve);
     [[nodiscard]] mesh_search_result run();
+    /// As above, but looks no further where the bound at the shares of what was found has better programs.
+    void sketch() {
+        begin();
+        if (!best_.list.empty()) settle();
+    }
     /// Programs of one axis that bound those that are searched, once it has run; nothing if cuts are too wide.
     [[nodiscard]] loosened_space const* bounding() const { return is_narrow_ ? &bounding_ : nullptr; }
 
@@ -33,6 +39,7 @@ private:
     /// What one axis does, as instructions of the searched program.
     using one_axis = mesh_instructions;
 
+    static constexpr int few_rounds = 8;
     using number_of = std::function<double(instruction const&)>;
     /// The programs of an axis.
     struct own_programs {
@@ -59,11 +66,16 @@ private:
     [[nodiscard]] number_of cuts_tensors() const {
         return [this](instruction const& i) { return but_for_cut_tensors(searched_.program(), i); };
     }
-    /// Bounds programs at the shares at hand, by the weights of classes and of their memory that suit the best program.
-    /// A draft is no bound.
-    void bound(bool is_draft) { bound(is_draft, options_.worth_below); }
-    /// As above, until the bound is `enough`, or as much as the best program takes.
-    void bound(bool is_draft, double enough);
+    /// Prices programs at the shares at hand, by the weights of classes and of their memory that suit the best program.
+    void price();
+    /// Prices programs, and drafts how costs are split.
+    void draft(int rounds);
+    /// Prices programs, and bounds them until the bound is `enough`, or as much as the best program takes.
+    void bound(double enough);
+    /// Takes a bound of costs and priced memory at the shares at hand.
+    void take_bound(double as_split);
+    /// Tells whether the best program is not close to the bound.
+    [[nodiscard]] bool is_far() const { return best_.cost.seconds > lower_bound_ * (1 + options_.gap); }
     /// What memory within the limits adds to the bound's costs at most.
     [[nodiscard]] double credit() const;
     [[nodiscard]] static bool is_tight(std::vector<double> const& memory) {
@@ -80,19 +92,26 @@ private:
         return algorithm::all_of(own_, [](own_programs const& own) { return own.graph.is_complete; });
     }
     void explore_in_forms_of(std::vector<mesh_bound::path> const& paths);
-    void keep_to_forms(form_table const& forms, std::function<bool(tensor_id)> const& is_kept);
+    /// Tells whether programs that are explored have a tensor in `explored_forms_` alone.
+    [[nodiscard]] bool is_kept(tensor_id t) const {
+        return !explored_forms_.empty() && (!keeps_late_ || bounding_.program.late(t));
+    }
+    void keep_to_forms();
+    /// Returns the forms that an axis may have each tensor in beside what the other converts, if it is to be like a
+    /// bounding program.
+    [[nodiscard]] form_table forms_beside(mesh_bound::path const& bounding) const;
     /// Explores programs, bounds them, and plans from beginnings at the shares at hand.
     void begin();
     /// A program of one axis, and the other axis, which is to be planned first. With programs that are best beside each
     /// other, as the bound has it, these cost so much at least.
     struct beginning {
         axis_number axis;
-        one_axis other;
+        std::function<one_axis()> other;
         double cost = 0;
     };
     /// The programs of least numbers, for each axis to be planned first.
     [[nodiscard]] std::vector<beginning> beginnings(number_of const& number) const {
-        return {{0, least(1, number)}, {1, least(0, number)}};
+        return {{0, [=, this] { return least(1, number); }}, {1, [=, this] { return least(0, number); }}};
     }
     /// A bounding program of least numbers.
     [[nodiscard]] mesh_bound::path least_bounding(axis_number axis, number_of const& number) const;
@@ -101,12 +120,23 @@ private:
     /// Pairs of bounding programs that are best beside each other, the cheapest first: those that are cheapest as the
     /// bound splits costs, and those that cut data or tensors, are where axes begin to take turns.
     [[nodiscard]] std::vector<mesh_bound::pair_of_programs> pairs_of_bound();
-    /// A bounding program, or that of the axis that agrees most with it.
-    [[nodiscard]] one_axis like(axis_number axis, mesh_bound::path const& bounding) const;
-    [[nodiscard]] std::vector<beginning> beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const;
+    /// Bounding programs' prices, at the shares at hand.
+    struct prices_at_hand {
+        explicit prices_at_hand(two_axes_searcher const& s);
+        prices_at_hand(prices_at_hand const&) = delete;
+        relaxation_weights weights;
+        largest_shares shares;
+        mesh_prices prices;
+    };
+    /// A bounding program of an axis, or the program that is cheapest beside a bounding one of the other axis; none if
+    /// none goes together with it.
+    [[nodiscard]] one_axis program_of(axis_number axis, mesh_bound::pair_of_programs const& pair,
+                                      mesh_prices const& price) const;
     /// Plans from each beginning that may be better, as long as the best program is not close to the bound.
     /// Returns whether the last was no better than the best, though it fits.
-    bool begin_from(std::vector<beginning> list);
+    bool begin_from(std::vector<beginning> const& list);
+    /// Takes turns from a program of the other axis, unless that was done. Returns the least cost.
+    double plan_from(axis_number axis, one_axis other);
 
     /// What each axis may do, where they are not to do alike; and what one of them may.
     std::optional<std::array<instruction_filter, 2>> restricted_;
@@ -128,6 +158,14 @@ private:
     /// Programs of each axis, or of both, where those that are bounded are not these.
     std::deque<own_programs> own_;
     form_table explored_forms_;
+    /// What was planned from at these shares, with these programs, and what that cost.
+    struct begun {
+        axis_number axis;
+        one_axis other;
+        double found;
+    };
+    std::vector<begun> begun_;
+    std::vector<double> begun_at_;
     /// Whether programs keep to these forms in tensors that are loosened alone. Where that was too wide, they keep to
     /// them in all, from then on, since forms are only added.
     bool keeps_late_ = true;
@@ -137,6 +175,7 @@ private:
 
 #if HEDDLE_DEFINITIONS
 
+#include <heddle/synthesis/beside_bounding.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <algorithm>
@@ -186,26 +225,36 @@ HEDDLE_INLINE auto two_axes_searcher::program_of(axis_number axis, std::vector<c
     return result;
 }
 
-HEDDLE_INLINE void two_axes_searcher::bound(bool is_draft, double enough) {
-    constexpr int drafted_rounds = 8;
-    std::size_t const classes = model_.class_count();
-    relaxation_weights const weights =
-        best_.weights ? best_.weights->time
-                      : relaxation_weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
-    auto const shares = whole_shares(ratios_);
+HEDDLE_INLINE two_axes_searcher::prices_at_hand::prices_at_hand(two_axes_searcher const& s)
+    : weights(s.best_.weights ? s.best_.weights->time
+                              : relaxation_weights{std::vector<double>(
+                                    s.model_.class_count(), 1.0 / static_cast<double>(s.model_.class_count()))}),
+      shares(s.whole_shares(s.ratios_)),
+      prices{s.searched_,         s.mesh_, s.model_,  shares,
+             s.options_.training, weights, s.memory_, s.restricted_ ? &*s.restricted_ : nullptr} {}
+
+HEDDLE_INLINE void two_axes_searcher::price() {
     if (best_.weights && is_tight(best_.weights->memory)) memory_ = best_.weights->memory;
-    mesh_prices const prices{searched_,         mesh_,   model_,  shares,
-                             options_.training, weights, memory_, restricted_ ? &*restricted_ : nullptr};
-    if (bound_) bound_->reprice(prices);
-    else bound_.emplace(bounding_, prices);
-    if (is_draft) {
-        bound_->draft({drafted_rounds, options_.gap, until_});
-        return;
-    }
+    prices_at_hand const now(*this);
+    if (bound_) bound_->reprice(now.prices);
+    else bound_.emplace(bounding_, now.prices);
+}
+
+HEDDLE_INLINE void two_axes_searcher::draft(int rounds) {
+    price();
+    static_cast<void>(bound_->draft({rounds, options_.gap, until_}));
+}
+
+HEDDLE_INLINE void two_axes_searcher::bound(double enough) {
+    price();
     double const target = std::min(best_.cost.added, enough), all = target + credit();
     double const gap = std::isfinite(all) && all > 0 ? options_.gap * target / all : options_.gap;
-    double const found = bound_->improve(all, {options_.bound_rounds, gap, until_}) - credit();
+    take_bound(bound_->improve(all, {options_.bound_rounds, gap, until_}));
+}
+
+HEDDLE_INLINE void two_axes_searcher::take_bound(double as_split) {
     if (by_.kind != relaxation_kind::clocks) return;
+    double const found = as_split - credit();
     lower_bound_ = std::exchange(bounded_at_, ratios_) == ratios_ ? std::max(lower_bound_, found) : found;
 }
 
@@ -266,19 +315,33 @@ HEDDLE_INLINE void two_axes_searcher::explore_in_forms_of(std::vector<mesh_bound
     join_by_whole_copies(forms);
     if (!own_.empty() && forms == explored_forms_) return;
     explored_forms_ = std::move(forms);
+    begun_.clear();
     for (; keeps_late_; keeps_late_ = false) {
-        keep_to_forms(explored_forms_, [&](tensor_id t) { return bounding_.program.late(t).has_value(); });
+        keep_to_forms();
         explore_own(true);
         if (is_explored()) return;
     }
-    keep_to_forms(explored_forms_, [](tensor_id) { return true; });
+    keep_to_forms();
     explore_own();
 }
 
-HEDDLE_INLINE void two_axes_searcher::keep_to_forms(form_table const& forms,
-                                                    std::function<bool(tensor_id)> const& is_kept) {
+HEDDLE_INLINE void two_axes_searcher::keep_to_forms() {
     for (std::size_t n = 0; n < kept_.size(); ++n)
-        kept_[n] = in_forms(searched_.program(), restricted_ ? (*restricted_)[n] : allowed_, forms, is_kept);
+        kept_[n] = in_forms(searched_.program(), restricted_ ? (*restricted_)[n] : allowed_, explored_forms_,
+                            [&](tensor_id t) { return is_kept(t); });
+}
+
+HEDDLE_INLINE form_table two_axes_searcher::forms_beside(mesh_bound::path const& bounding) const {
+    auto const& tensors = searched_.program().tensors;
+    form_table forms(tensors.size());
+    add_forms(bounding_, bounding, forms);
+    for (tensor_id t = 0; t < forms.size(); ++t) {
+        if (is_kept(t)) forms[t] = explored_forms_[t];
+        else // no axis can have parts added up that were not
+            for (std::uint16_t code = 0; code < 3 + tensors[t].factors.size(); ++code)
+                if (tensor_form::from_code(code) != tensor_form::partial()) forms[t].insert(code);
+    }
+    return forms;
 }
 
 HEDDLE_INLINE void two_axes_searcher::begin() {
@@ -287,7 +350,7 @@ HEDDLE_INLINE void two_axes_searcher::begin() {
         has_programs_ = graph(0).has_goal() && graph(1).has_goal();
         if (!has_programs_) return;
         for (auto const& number : {cuts_data(), cuts_tensors()})
-            for (auto const& from : beginnings(number)) take_turns(from.axis, from.other, options_.turns);
+            for (auto const& from : beginnings(number)) take_turns(from.axis, from.other(), options_.turns);
         return;
     }
     is_narrow_ = loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_);
@@ -302,7 +365,7 @@ HEDDLE_INLINE void two_axes_searcher::begin() {
         begin_from(beginnings(cuts_data()));
         return;
     }
-    if (std::isfinite(options_.worth_below)) bound(false);
+    if (std::isfinite(options_.worth_below)) bound(options_.worth_below);
     is_excluded_ = lower_bound_ >= options_.worth_below;
     if (is_excluded_) return;
     find_few();
@@ -311,12 +374,15 @@ HEDDLE_INLINE void two_axes_searcher::begin() {
         take_turns(0, least(1, cuts_data()), 2);
         if (!best_.list.empty()) static_cast<void>(balance());
         lower_bound_ = 0;
+        draft(few_rounds);
+    } else if (!bound_) {
+        draft(options_.bound_rounds);
+        take_bound(bound_->as_split());
     }
-    if (!bound_ || types_.classes.size() > 1) bound(types_.classes.size() > 1);
     begin_from_pairs();
     if (best_.list.empty()) begin_from(beginnings(cuts_data()));
     if (best_.list.empty()) begin_from(beginnings(cuts_tensors()));
-    if (is_too_large_) begin_with_less_memory();
+    if (is_too_large_ && is_far()) begin_with_less_memory();
 }
 
 HEDDLE_INLINE bool two_axes_searcher::begin_from_pairs() {
@@ -328,7 +394,10 @@ HEDDLE_INLINE bool two_axes_searcher::begin_from_pairs() {
     if (memory_.empty() || least_pair_ == 0) least_pair_ = pairs.front().cost;
     for (auto const& programs : pairs.front().programs) few_.push_back(programs);
     explore_in_forms_of(few_);
-    return begin_from(beginnings_of(pairs));
+    prices_at_hand const now(*this);
+    std::vector<beginning> list;
+    for (auto const& pair : pairs) list.push_back({1, [&] { return program_of(0, pair, now.prices); }, pair.cost});
+    return begin_from(list);
 }
 
 HEDDLE_INLINE void two_axes_searcher::begin_with_less_memory() {
@@ -345,54 +414,49 @@ HEDDLE_INLINE void two_axes_searcher::begin_with_less_memory() {
     for (double const worth : worths) {
         if (!may_exclude || until_.is_over()) break;
         price_memory(worth);
-        bound(false, 1.01 * too_much); // rounds end near it
+        bound(1.01 * too_much); // rounds end near it
         is_excluded_ = lower_bound_ >= too_much;
         if (is_excluded_) return;
     }
     for (double const worth : worths) {
         if (!std::exchange(is_too_large_, false) || until_.is_over()) return;
         price_memory(worth);
-        bound(true);
+        draft(few_rounds);
         if (begin_from_pairs()) return; // more memory would be spared for nothing
     }
 }
 
-HEDDLE_INLINE auto two_axes_searcher::like(axis_number axis, mesh_bound::path const& bounding) const -> one_axis {
-    if (own_.empty()) return program_of(axis, bounding);
-    auto const& program = searched_.program();
-    form_table forms(program.tensors.size());
-    add_forms(bounding_, bounding, forms);
-    auto const is_other = [&](tensor_id t, tensor_form f) { return forms[t].contains(f.code()) ? 0.0 : 1.0; };
-    return least(axis, [&](instruction const& i) {
-        if (auto const* change = i.change())
-            return is_other(change->tensor, change->to) + (i.is<instruction::convert>() ? 0.01 : 0);
-        auto const& compute = *i.as<instruction::compute>();
-        auto const& op = program.operators[compute.op];
-        double sum = 0;
-        for (std::size_t k = 0; k < op.operands.size(); ++k) sum += is_other(op.operands[k], compute.operands[k]);
-        for (std::size_t k = 0; k < op.results.size(); ++k) sum += is_other(op.results[k], compute.results[k]);
-        return sum;
-    });
+HEDDLE_INLINE auto two_axes_searcher::program_of(axis_number axis, mesh_bound::pair_of_programs const& pair,
+                                                 mesh_prices const& price) const -> one_axis {
+    if (own_.empty()) return program_of(axis, pair.programs[axis]);
+    if (!graph(axis).has_goal()) return {};
+    auto const& other = pair.programs[1 - axis];
+    auto const forms = forms_beside(other);
+    prices_beside const beside(axis, space(axis), bounding_, other, forms, price);
+    return program_of(axis, search::follow(graph(axis), search::paths_to_goal(graph(axis), beside)));
 }
 
-HEDDLE_INLINE auto two_axes_searcher::beginnings_of(std::vector<mesh_bound::pair_of_programs> const& pairs) const
-    -> std::vector<beginning> {
-    std::vector<beginning> list;
-    for (auto const& pair : pairs) list.push_back({1, like(0, pair.programs[0]), pair.cost});
-    return list;
-}
-
-HEDDLE_INLINE bool two_axes_searcher::begin_from(std::vector<beginning> list) {
-    for (auto& [axis, other, cost] : list) {
+HEDDLE_INLINE bool two_axes_searcher::begin_from(std::vector<beginning> const& list) {
+    for (auto const& [axis, other, cost] : list) {
         double const before = best_.cost.seconds;
         if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
-        if (other.empty()) continue;
-        double const found = take_turns(axis, std::move(other), options_.turns);
+        auto others = other();
+        if (others.empty()) continue;
+        double const found = plan_from(axis, std::move(others));
         is_too_large_ = is_too_large_ || found == std::numeric_limits<double>::infinity();
         if (found >= before && found < std::numeric_limits<double>::infinity())
             return true; // later ones are dearer still
     }
     return false;
+}
+
+HEDDLE_INLINE double two_axes_searcher::plan_from(axis_number axis, one_axis other) {
+    if (std::exchange(begun_at_, ratios_) != ratios_) begun_.clear();
+    for (auto const& known : begun_)
+        if (known.axis == axis && known.other == other) return known.found;
+    double const found = take_turns(axis, other, options_.turns);
+    begun_.push_back({axis, std::move(other), found});
+    return found;
 }
 
 HEDDLE_INLINE mesh_search_result two_axes_searcher::run() {
@@ -414,10 +478,10 @@ HEDDLE_INLINE mesh_search_result two_axes_searcher::run() {
     }
     settle();
     bool const has_bound = is_narrow_ && best_.weights && by_.kind == relaxation_kind::clocks;
-    while (has_bound && (types_.classes.size() > 1 || is_tight(best_.weights->memory))) {
+    while (has_bound && (types_.classes.size() > 1 || is_tight(best_.weights->memory) || is_far())) {
         // Costs split at the shares and the worth of memory that were found may have better programs, which may have
         // others.
-        bound(false);
+        bound(options_.worth_below);
         if (until_.is_over()) break;
         double const before = best_.cost.seconds;
         begin_from_pairs();
