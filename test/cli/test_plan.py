@@ -551,7 +551,7 @@ class Plan(CommandLine):
     def test_interrupted_plans(self):
         out, model = self.path / "plan.json", "examples/models/gpt2_12.json.gz"
         inputs = ("plan", "--model", model, "--cluster", "examples/clusters/v100x8_p100x24.json", "--out", out, "--json")
-        long_runs = {"hap": ((b"hap, ", b" s, best "), "--gradient-overlap"), "hidup": ((b"hidup, ", b"round 1, "), "--labels-per-cut", 1_000_000),
+        long_runs = {"hap": ((b"hap, ", b" s, best "), "--gradient-overlap"), "hidup": ((b"hidup, ", b"longer search, ", b" s, best "), "--labels-per-cut", 1_000_000),
                      "amp": ((b"amp, annealing, ", b" s, best ", b", gap "), "--annealing-steps", 1_000_000_000)}
         for planner, (until, *options) in long_runs.items():
             with self.subTest(planner=planner):
