@@ -4,6 +4,7 @@
 #include <heddle/cost/mesh_step.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/json/model.hpp>
 #include <heddle/plan/buckets.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/mesh_program.hpp>
@@ -25,6 +26,7 @@
 #include <heddle/theory/loosened_space.hpp>
 #include <heddle/theory/searched_program.hpp>
 #include <heddle/theory/theory.hpp>
+#include <support/block_programs.hpp>
 #include <support/cases.hpp>
 #include <support/mesh_optimum.hpp>
 #include <support/random_programs.hpp>
@@ -37,6 +39,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,6 +111,56 @@ TEST_CASE("what the search of two axes finds and proves of small programs, again
                     << loosened << " of " << cases / 4 << ", run " << run);
 }
 
+namespace {
+
+/// What bounds the programs of two axes, and what they cost at even shares.
+struct bounded_programs {
+    bounded_programs(indexed_program const& p, cluster const& c, mesh const& m, std::size_t width)
+        : axes(m), searched(p, {}), allowed(searched.as_searched(detail::gathered_once())),
+          bounding(searched.program()), own(searched.program(), searched.kinds()), on(with_grouped_machines(c)),
+          types(on), model(on, types.classes, main_type(p), training.reduction()),
+          shares(integral_shares(p, types.per_device({compute_proportional(model, main_type(p))}).front()),
+                 types.of_device),
+          weights{std::vector<double>(types.classes.size(), 1.0 / static_cast<double>(types.classes.size()))},
+          prices{searched, axes, model, shares, training, weights, no_memory},
+          all_forms(searched.program().tensors.size()) {
+        is_narrow = loosen_until_narrow(bounding, allowed, width, false, search::deadline());
+        own.restrict_to(allowed);
+        graph = search::explore(own, 10'000);
+        for (tensor_id t = 0; t < all_forms.size(); ++t)
+            for (std::uint16_t code = 0; code < 3 + searched.program().tensors[t].factors.size(); ++code)
+                all_forms[t].insert(code);
+    }
+    bounded_programs(bounded_programs const&) = delete;
+
+    [[nodiscard]] mesh_instructions program_of(std::vector<cut_space::action> const& path) const {
+        mesh_instructions result;
+        for (std::size_t level = 0; level < path.size(); ++level)
+            for (auto n : own.moves()[path[level]].instructions)
+                result.push_back(own.at(own.operator_of(level, path[level]), own.instructions()[n]));
+        return result;
+    }
+
+    mesh axes;
+    searched_program searched;
+    instruction_filter allowed;
+    loosened_space bounding;
+    cut_space own;
+    cut_graph graph;
+    bool is_narrow = false;
+    cluster on;
+    device_types types;
+    training_options training;
+    cost_model model;
+    largest_shares shares;
+    relaxation_weights weights;
+    std::vector<double> no_memory;
+    mesh_prices prices;
+    form_table all_forms;
+};
+
+} // namespace
+
 TEST_CASE("the program that is cheapest beside a bounding one takes what the tables say at most, and goes together") {
     constexpr int cases = test::sanitized ? 20 : 200;
     int pairs = 0, together = 0, loosened = 0;
@@ -117,48 +170,61 @@ TEST_CASE("the program that is cheapest beside a bounding one takes what the tab
         bool const may_loosen = seed % 2 == 0;
         std::size_t const width = may_loosen ? static_cast<std::size_t>(random.between(3, 8)) : 10'000;
         CAPTURE(seed);
-        searched_program const searched(small.indexed, {});
-        auto const allowed = searched.as_searched(detail::gathered_once());
-        loosened_space bounding(searched.program());
-        if (!loosen_until_narrow(bounding, allowed, width, false, search::deadline())) continue;
-        cut_space own(searched.program(), searched.kinds());
-        own.restrict_to(allowed);
-        auto const graph = search::explore(own, 10'000);
-
-        auto const on = with_grouped_machines(small.on);
-        device_types const types(on);
-        training_options const training;
-        cost_model const model(on, types.classes, main_type(small.indexed), training.reduction());
-        auto const even = compute_proportional(model, main_type(small.indexed));
-        largest_shares const shares(integral_shares(small.indexed, types.per_device({even}).front()), types.of_device);
-        auto const classes = types.classes.size();
-        relaxation_weights const weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes))};
-        std::vector<double> const no_memory;
-        mesh_prices const prices{searched, small.axes, model, shares, training, weights, no_memory};
-        mesh_bound bound(bounding, prices);
+        bounded_programs const programs(small.indexed, small.on, small.axes, width);
+        if (!programs.is_narrow) continue;
+        mesh_bound bound(programs.bounding, programs.prices);
         auto const pair = bound.in_turn(0, bound.cheapest(1));
         if (pair.cost >= never) continue;
         ++pairs;
-        form_table all(searched.program().tensors.size());
-        for (tensor_id t = 0; t < all.size(); ++t)
-            for (std::uint16_t code = 0; code < 3 + searched.program().tensors[t].factors.size(); ++code)
-                all[t].insert(code);
-        prices_beside const beside(0, own, bounding, pair.programs[1], all, prices);
-        auto const paths = search::paths_to_goal(graph, beside);
-        bool const is_loosened = !bounding.program.loosened().empty();
+        bool const is_loosened = !programs.bounding.program.loosened().empty();
         loosened += is_loosened;
-        if (!is_loosened) CHECK(paths.to_goal() <= pair.cost * (1 + 1e-9));
-        mesh_instructions outer;
-        auto const path = search::follow(graph, paths);
-        for (std::size_t level = 0; level < path.size(); ++level)
-            for (auto n : own.moves()[path[level]].instructions)
-                outer.push_back(own.at(own.operator_of(level, path[level]), own.instructions()[n]));
-        together += mesh_axis(searched, small.axes, 1, outer, allowed, training, 10'000).graph().has_goal();
+        for (axis_number axis = 0; axis < 2; ++axis) {
+            prices_beside const beside(axis, programs.own, programs.bounding, pair.programs[1 - axis],
+                                       programs.all_forms, programs.prices);
+            auto const paths = search::paths_to_goal(programs.graph, beside);
+            REQUIRE(paths.to_goal() < never);
+            if (!is_loosened) CHECK(paths.to_goal() <= pair.cost * (1 + 1e-9));
+            auto const mine = programs.program_of(search::follow(programs.graph, paths));
+            mesh_axis const other(programs.searched, small.axes, 1 - axis, mine, programs.allowed, programs.training,
+                                  10'000);
+            together += other.graph().has_goal();
+        }
     }
     CHECK(pairs >= cases * 9 / 10);
     CHECK(loosened >= cases / 5);
-    CHECK(together >= pairs * 9 / 10);
+    CHECK(together >= 2 * pairs * 9 / 10);
     MESSAGE(pairs << " pairs, " << loosened << " of loosened programs; " << together << " go together");
+}
+
+TEST_CASE("levels that are alike beside a bounding program have the same prices there") {
+    // Layers that repeat; and experts, which are operators of several values that are taken one by one.
+    auto const blocks = index_program(test::residual_blocks(12, 6, 5)),
+               experts = index_program(json::read_model("examples/models/bert_moe_2.json.gz").program);
+    test::random_source random(1);
+    auto const c = random_cluster(random, 2, 3);
+    int shared = 0;
+    for (auto const& [indexed, width] : {std::pair(&blocks, 6u), {&blocks, 10'000u}, {&experts, 2'000u}}) {
+        bounded_programs const programs(*indexed, c, mesh({2, 3}), width);
+        REQUIRE(programs.is_narrow);
+        mesh_bound bound(programs.bounding, programs.prices);
+        for (auto const& other : {bound.cheapest(1), bound.in_turn(0, bound.cheapest(1)).programs[1]}) {
+            auto const beside = [&] {
+                return prices_beside(0, programs.own, programs.bounding, other, programs.all_forms, programs.prices);
+            };
+            auto const all = beside();
+            std::set<std::uint64_t> kinds;
+            for (std::size_t level = 0; level + 1 < programs.graph.level_count(); ++level) {
+                auto const alone = beside();
+                shared += !kinds.insert(all.alike(level)).second;
+                for (auto bundle : programs.graph.from_level(level).bundles)
+                    for (auto a : programs.graph.bundle(bundle)) {
+                        CAPTURE(level);
+                        CHECK(all(level, a) == alone(level, a));
+                    }
+            }
+        }
+    }
+    CHECK(shared > 20);
 }
 
 TEST_CASE("programs on a mesh keep the pins of each axis, and are the best that do") {

@@ -61,8 +61,8 @@ namespace detail {
     return static_cast<double>(most_atoms(atoms, parts)) / static_cast<double>(atoms);
 }
 
-/// Calls `visit(what, parts)` for all that axes inside the outermost cut, once each: into so many parts all of them do.
-/// `cut(axis)` is the number of what an axis cuts, negative if it cuts nothing.
+/// Calls `visit(what, parts)` once for each thing that axes inside the outermost cut; `parts` is into how many all of
+/// them together cut it. `cut(axis)` is the number of what an axis cuts, negative if it cuts nothing.
 template <class Cut, class Visit>
 void for_each_cut_inside(mesh const& m, Cut const& cut, Visit const& visit) {
     for (axis_number a = 1; a < m.axis_count(); ++a) {

@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <vector>
 
 namespace heddle {
@@ -23,7 +22,8 @@ namespace heddle {
 class prices_beside {
 public:
     /// `other` is a path in the graph of `bounding`; `forms` are those that the other axis may have each tensor in while
-    /// it is converted. *Lifetime:* refers to all but the path.
+    /// it is converted. *Precondition:* both spaces have the operators in one order. *Lifetime:* refers to all but the
+    /// path.
     prices_beside(axis_number axis, cut_space const& own, loosened_space const& bounding,
                   std::vector<cut_space::action> const& other, form_table const& forms, mesh_prices const& price);
     prices_beside(prices_beside const&) = delete;
@@ -34,8 +34,8 @@ public:
     [[nodiscard]] double operator()(std::size_t level, cut_space::action a) const;
 
 private:
-    /// Numbers the levels by what the other axis does where this one may be.
-    void number_levels(cut_space const& bounding, std::vector<cut_space::action> const& other);
+    /// Numbers the levels by what the other axis does there.
+    void number_levels(std::vector<cut_space::action> const& other);
     [[nodiscard]] double price(instruction const& i) const;
     [[nodiscard]] double price_computation(instruction const& i) const;
     [[nodiscard]] double price_read(instruction::read const& i) const;
@@ -86,36 +86,24 @@ HEDDLE_INLINE prices_beside::prices_beside(axis_number axis, cut_space const& ow
             }
         }
     }
-    number_levels(space, other);
+    number_levels(other);
 }
 
-HEDDLE_INLINE void prices_beside::number_levels(cut_space const& bounding,
-                                                std::vector<cut_space::action> const& other) {
-    auto const& program = own_.program();
-    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> alike, kinds;
-    std::vector<std::uint64_t> beside_operator(other.size());
+HEDDLE_INLINE void prices_beside::number_levels(std::vector<cut_space::action> const& other) {
+    auto const &program = own_.program(), &given = price_.searched.given();
+    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
     for (std::size_t level = 0; level < other.size(); ++level) {
-        auto const o = bounding.operator_of(level, other[level]);
         std::vector<std::uint64_t> key{other[level]};
-        if (o < program.operators.size())
-            for (auto t : program.operators[o].operands) {
-                key.insert(key.end(), {forms_[t].size(), reads_[t].size()});
+        if (level < program.operators.size())
+            for (auto t : program.operators[level].operands) {
+                key.insert(key.end(),
+                           {forms_[t].size(), reads_[t].size(), t < given.tensors.size() && is_saved(given, t)});
                 key.insert(key.end(), forms_[t].begin(), forms_[t].end());
                 for (auto const& i : reads_[t]) key.insert(key.end(), {i.change()->from.code(), i.change()->to.code()});
             }
-        beside_operator[o] = alike.insert(std::move(key)).first;
+        kind_of_level_.push_back(numbers.insert(std::move(key)).first);
     }
-    std::set<std::ptrdiff_t> ahead; // of a level, the operators of its moves
-    for (auto const& move : own_.moves()) ahead.insert(move.ahead);
-    for (std::size_t level = 0; level < other.size(); ++level) {
-        std::vector<std::uint64_t> key;
-        for (auto const n : ahead) {
-            auto const o = static_cast<std::size_t>(static_cast<std::ptrdiff_t>(level) + n);
-            key.push_back(o < beside_operator.size() ? beside_operator[o] : alike.size());
-        }
-        kind_of_level_.push_back(kinds.insert(std::move(key)).first);
-    }
-    known_.resize(kinds.size());
+    known_.resize(numbers.size());
 }
 
 HEDDLE_INLINE double prices_beside::operator()(std::size_t level, cut_space::action a) const {

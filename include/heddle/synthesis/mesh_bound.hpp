@@ -47,13 +47,12 @@ public:
         int rounds;
         double gap;
         search::deadline const& until;
+        /// Whether a draft of three that repeat is enough: it leaves little to the whole program, whose rounds take long.
+        bool drafts = false;
     };
     /// Splits costs in a program that has what repeats once, then in one that has it three times, if that is much
-    /// shorter. All layers then have what one ends with. Returns whether there were three, with which no more is gained
-    /// in the whole program.
-    [[nodiscard]] bool draft(effort const& e);
-    /// Returns the bound as costs are split.
-    [[nodiscard]] double as_split() { return shortest_as_split(0).first + shortest_as_split(1).first; }
+    /// shorter. All layers then have what one ends with. Returns the bound.
+    double draft(effort const& e);
     /// Splits costs, and returns the best bound. Rounds end when that reaches `target`, less one part in `10'000`.
     /// Costs are drafted first, if they were not split before or the bound is far from what two programs cost.
     /// *Complexity.* Linear in the links of the graph, per round.
@@ -96,6 +95,10 @@ private:
     [[nodiscard]] double round();
     /// Makes rounds until a bound reaches the target, or has hardly risen in some of them, and returns the best.
     [[nodiscard]] double improve_at_hand(double target, effort const& e);
+    /// As `draft` does; returns whether there were three of what repeats.
+    [[nodiscard]] bool split_in_drafts(effort const& e);
+    /// Returns the bound of costs as they are split. *Precondition:* all are split at the prices at hand.
+    [[nodiscard]] double as_split() { return shortest_as_split(0).first + shortest_as_split(1).first; }
     void take_all_levels();
     [[nodiscard]] std::pair<double, path> shortest_as_split(axis_number axis);
     /// Returns the shortest path, and its length, if moves cost what `moves(place)` says, by place of the level among
@@ -288,7 +291,12 @@ HEDDLE_INLINE void mesh_bound::take_all_levels() {
     std::iota(levels_.begin(), levels_.end(), std::size_t{0});
 }
 
-HEDDLE_INLINE bool mesh_bound::draft(effort const& e) {
+HEDDLE_INLINE double mesh_bound::draft(effort const& e) {
+    static_cast<void>(split_in_drafts(e));
+    return as_split();
+}
+
+HEDDLE_INLINE bool mesh_bound::split_in_drafts(effort const& e) {
     std::vector<std::pair<std::uint32_t, operator_id>> keys;
     for (std::size_t level = 0; level < numbers_.size(); ++level)
         keys.push_back({graph_.segment_of_level[level], space_.kind(level)});
@@ -312,9 +320,9 @@ HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
     if (best >= target * (1 - hardly)) return best;
     is_split_ = true;
     if (e.rounds > 0 && best < in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) {
-        bool const has_three = draft(e);
+        bool const has_three = split_in_drafts(e);
         best = std::max(best, as_split());
-        if (has_three || best >= in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) return best;
+        if ((e.drafts && has_three) || best >= in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) return best;
     }
     return std::max(best, improve_at_hand(target, e));
 }

@@ -104,7 +104,7 @@ HEDDLE_INLINE double three_axes_searcher::bound() const {
         mesh_prices const prices{searched_,  mesh_,     model_,  shares,  options_.training,
                                  of_classes, no_memory, nullptr, left_out};
         mesh_bound bounded(*programs, prices);
-        most = std::max(most, bounded.improve(best_.cost.added, {options_.bound_rounds, options_.gap, until_}));
+        most = std::max(most, bounded.improve(best_.cost.added, {options_.bound_rounds, options_.gap, until_, true}));
         if (most >= best_.cost.seconds * (1 - options_.gap)) break;
     }
     return most;

@@ -27,7 +27,7 @@ public:
     two_axes_searcher(timed_searches const& by, indexed_program const& program, cluster const& c, mesh const& m,
                       mesh_search_options const& options, ratio_function const& solve);
     [[nodiscard]] mesh_search_result run();
-    /// As above, but looks no further where the bound at the shares of what was found has better programs.
+    /// Searches once: does not bound and plan again at the shares that were found.
     void sketch() {
         begin();
         if (!best_.list.empty()) settle();
@@ -68,12 +68,12 @@ private:
     }
     /// Prices programs at the shares at hand, by the weights of classes and of their memory that suit the best program.
     void price();
-    /// Prices programs, and drafts how costs are split.
-    void draft(int rounds);
+    /// Prices programs, and drafts how costs are split. Returns the bound, with what priced memory adds.
+    double draft(int rounds);
     /// Prices programs, and bounds them until the bound is `enough`, or as much as the best program takes.
     void bound(double enough);
-    /// Takes a bound of costs and priced memory at the shares at hand.
-    void take_bound(double as_split);
+    /// Takes a bound at the shares at hand, with what priced memory adds.
+    void take_bound(double with_memory);
     /// Tells whether the best program is not close to the bound.
     [[nodiscard]] bool is_far() const { return best_.cost.seconds > lower_bound_ * (1 + options_.gap); }
     /// What memory within the limits adds to the bound's costs at most.
@@ -97,13 +97,13 @@ private:
         return !explored_forms_.empty() && (!keeps_late_ || bounding_.program.late(t));
     }
     void keep_to_forms();
-    /// Returns the forms that an axis may have each tensor in beside what the other converts, if it is to be like a
+    /// Returns the forms that an axis may have each tensor in while the other converts it, if the former is to be like a
     /// bounding program.
     [[nodiscard]] form_table forms_beside(mesh_bound::path const& bounding) const;
     /// Explores programs, bounds them, and plans from beginnings at the shares at hand.
     void begin();
-    /// A program of one axis, and the other axis, which is to be planned first. With programs that are best beside each
-    /// other, as the bound has it, these cost so much at least.
+    /// An axis that is to be planned first, and what makes the other's program. If that is one of two that are best
+    /// beside each other, as the bound has it, these cost so much at least.
     struct beginning {
         axis_number axis;
         std::function<one_axis()> other;
@@ -128,15 +128,21 @@ private:
         largest_shares shares;
         mesh_prices prices;
     };
-    /// A bounding program of an axis, or the program that is cheapest beside a bounding one of the other axis; none if
-    /// none goes together with it.
-    [[nodiscard]] one_axis program_of(axis_number axis, mesh_bound::pair_of_programs const& pair,
-                                      mesh_prices const& price) const;
+    /// A bounding program of an axis or, where programs are others, the one that is cheapest beside the other axis's
+    /// bounding program; none if none goes together with that.
+    [[nodiscard]] one_axis beside_bounding(axis_number axis, mesh_bound::pair_of_programs const& pair,
+                                           mesh_prices const& price) const;
     /// Plans from each beginning that may be better, as long as the best program is not close to the bound.
-    /// Returns whether the last was no better than the best, though it fits.
+    /// Returns whether one was no better than the best, though it fits.
     bool begin_from(std::vector<beginning> const& list);
-    /// Takes turns from a program of the other axis, unless that was done. Returns the least cost.
-    double plan_from(axis_number axis, one_axis other);
+    /// The axis that was planned first, and the other's program.
+    struct begun {
+        axis_number axis;
+        one_axis other;
+        friend bool operator==(begun const&, begun const&) = default;
+    };
+    /// Tells whether that was planned from and fitted, at these shares and with the same programs explored.
+    [[nodiscard]] bool was_begun(begun const& now);
 
     /// What each axis may do, where they are not to do alike; and what one of them may.
     std::optional<std::array<instruction_filter, 2>> restricted_;
@@ -158,12 +164,6 @@ private:
     /// Programs of each axis, or of both, where those that are bounded are not these.
     std::deque<own_programs> own_;
     form_table explored_forms_;
-    /// What was planned from at these shares, with these programs, and what that cost.
-    struct begun {
-        axis_number axis;
-        one_axis other;
-        double found;
-    };
     std::vector<begun> begun_;
     std::vector<double> begun_at_;
     /// Whether programs keep to these forms in tensors that are loosened alone. Where that was too wide, they keep to
@@ -240,9 +240,9 @@ HEDDLE_INLINE void two_axes_searcher::price() {
     else bound_.emplace(bounding_, now.prices);
 }
 
-HEDDLE_INLINE void two_axes_searcher::draft(int rounds) {
+HEDDLE_INLINE double two_axes_searcher::draft(int rounds) {
     price();
-    static_cast<void>(bound_->draft({rounds, options_.gap, until_}));
+    return bound_->draft({rounds, options_.gap, until_});
 }
 
 HEDDLE_INLINE void two_axes_searcher::bound(double enough) {
@@ -252,9 +252,9 @@ HEDDLE_INLINE void two_axes_searcher::bound(double enough) {
     take_bound(bound_->improve(all, {options_.bound_rounds, gap, until_}));
 }
 
-HEDDLE_INLINE void two_axes_searcher::take_bound(double as_split) {
+HEDDLE_INLINE void two_axes_searcher::take_bound(double with_memory) {
     if (by_.kind != relaxation_kind::clocks) return;
-    double const found = as_split - credit();
+    double const found = with_memory - credit();
     lower_bound_ = std::exchange(bounded_at_, ratios_) == ratios_ ? std::max(lower_bound_, found) : found;
 }
 
@@ -376,8 +376,7 @@ HEDDLE_INLINE void two_axes_searcher::begin() {
         lower_bound_ = 0;
         draft(few_rounds);
     } else if (!bound_) {
-        draft(options_.bound_rounds);
-        take_bound(bound_->as_split());
+        take_bound(draft(options_.bound_rounds));
     }
     begin_from_pairs();
     if (best_.list.empty()) begin_from(beginnings(cuts_data()));
@@ -396,7 +395,7 @@ HEDDLE_INLINE bool two_axes_searcher::begin_from_pairs() {
     explore_in_forms_of(few_);
     prices_at_hand const now(*this);
     std::vector<beginning> list;
-    for (auto const& pair : pairs) list.push_back({1, [&] { return program_of(0, pair, now.prices); }, pair.cost});
+    for (auto const& pair : pairs) list.push_back({1, [&] { return beside_bounding(0, pair, now.prices); }, pair.cost});
     return begin_from(list);
 }
 
@@ -426,37 +425,43 @@ HEDDLE_INLINE void two_axes_searcher::begin_with_less_memory() {
     }
 }
 
-HEDDLE_INLINE auto two_axes_searcher::program_of(axis_number axis, mesh_bound::pair_of_programs const& pair,
-                                                 mesh_prices const& price) const -> one_axis {
+HEDDLE_INLINE auto two_axes_searcher::beside_bounding(axis_number axis, mesh_bound::pair_of_programs const& pair,
+                                                      mesh_prices const& price) const -> one_axis {
     if (own_.empty()) return program_of(axis, pair.programs[axis]);
     if (!graph(axis).has_goal()) return {};
     auto const& other = pair.programs[1 - axis];
     auto const forms = forms_beside(other);
     prices_beside const beside(axis, space(axis), bounding_, other, forms, price);
-    return program_of(axis, search::follow(graph(axis), search::paths_to_goal(graph(axis), beside)));
+    auto const paths = search::paths_to_goal(graph(axis), beside);
+    return paths.to_goal() < never ? program_of(axis, search::follow(graph(axis), paths)) : one_axis();
 }
 
 HEDDLE_INLINE bool two_axes_searcher::begin_from(std::vector<beginning> const& list) {
+    bool was_no_better = false;
     for (auto const& [axis, other, cost] : list) {
         double const before = best_.cost.seconds;
-        if (before <= std::max(lower_bound_ * (1 + options_.gap), cost)) return false;
-        auto others = other();
-        if (others.empty()) continue;
-        double const found = plan_from(axis, std::move(others));
-        is_too_large_ = is_too_large_ || found == std::numeric_limits<double>::infinity();
-        if (found >= before && found < std::numeric_limits<double>::infinity())
-            return true; // later ones are dearer still
+        if (until_.is_over() || before <= std::max(lower_bound_ * (1 + options_.gap), cost)) break;
+        begun now{axis, other()};
+        if (now.other.empty()) continue;
+        if (was_begun(now)) {
+            was_no_better = true;
+            continue;
+        }
+        double const found = take_turns(axis, now.other, options_.turns);
+        if (found == std::numeric_limits<double>::infinity()) {
+            is_too_large_ = true;
+            continue;
+        }
+        begun_.push_back(std::move(now));
+        was_no_better = was_no_better || found >= before;
+        if (was_no_better) break; // later ones are dearer still
     }
-    return false;
+    return was_no_better;
 }
 
-HEDDLE_INLINE double two_axes_searcher::plan_from(axis_number axis, one_axis other) {
+HEDDLE_INLINE bool two_axes_searcher::was_begun(begun const& now) {
     if (std::exchange(begun_at_, ratios_) != ratios_) begun_.clear();
-    for (auto const& known : begun_)
-        if (known.axis == axis && known.other == other) return known.found;
-    double const found = take_turns(axis, other, options_.turns);
-    begun_.push_back({axis, std::move(other), found});
-    return found;
+    return algorithm::find(begun_, now) != begun_.end();
 }
 
 HEDDLE_INLINE mesh_search_result two_axes_searcher::run() {
@@ -478,7 +483,8 @@ HEDDLE_INLINE mesh_search_result two_axes_searcher::run() {
     }
     settle();
     bool const has_bound = is_narrow_ && best_.weights && by_.kind == relaxation_kind::clocks;
-    while (has_bound && (types_.classes.size() > 1 || is_tight(best_.weights->memory) || is_far())) {
+    while (has_bound && !until_.is_over() &&
+           (types_.classes.size() > 1 || is_tight(best_.weights->memory) || is_far())) {
         // Costs split at the shares and the worth of memory that were found may have better programs, which may have
         // others.
         bound(options_.worth_below);
