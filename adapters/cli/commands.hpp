@@ -171,6 +171,8 @@ struct train_arguments {
     std::optional<double> clip;
     /// The first scale of gradients in float16.
     double gradient_scale = 32768;
+    /// A list of plans that this one is in, which takes its time.
+    std::string trials;
     /// Runs the same training on a single device too.
     bool check = false;
     bool json = false;

@@ -65,6 +65,11 @@ CLI::App* add_train_options(CLI::App& app, train_arguments& a) {
         ->type_name("SECONDS")
         ->check(positive)
         ->capture_default_str();
+    command
+        ->add_option("--trials", a.trials,
+                     "List of plans to try that has this one; its time is noted there, the median of all steps but the "
+                     "first, by iteration")
+        ->type_name("FILE");
     command->add_flag("--check", a.check, "Train on a single device too, and compare the losses");
     command->add_flag("--json", a.json, "Print one JSON object");
     return command;

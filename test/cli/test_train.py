@@ -4,6 +4,7 @@ Usage: test_train.py HEDDLE [MPIRUN...], from the repository root. Models come f
 """
 import json
 import os
+import statistics
 import subprocess
 import unittest
 
@@ -35,6 +36,26 @@ class Train(TrainingCase):
                         for one, other in zip(losses, in_job):
                             self.assertAlmostEqual(one, other, delta=1e-9 * abs(one))
         self.assertGreater(pipelines, 0)
+
+    def test_the_time_is_noted_in_a_list_of_trials(self):
+        plan, _ = self.plan("gpt", "--planner", "hap")
+        for ranks in (None, 4) if MPIRUN else (None,):
+            with self.subTest(ranks=ranks):
+                trials = self.path / "run.csv"
+                trials.write_bytes(b"\xef\xbb\xbf# of today\nplan, seconds ,note\r\nother.json,,is kept\r\nplan.json,  ,also\r\n")
+                told = json.loads(self.train(plan, "gpt", "--trials", trials, "--accumulate", "2", ranks=ranks, steps=6).stdout)
+                first, second, third = (line.split(",") for line in trials.read_text("utf-8-sig").splitlines()[1:])
+                self.assertEqual((first, second), (["plan", " seconds ", "note"], ["other.json", "", "is kept"]))
+                self.assertEqual((third[0], third[2]), ("plan.json", "also"))
+                self.assertAlmostEqual(float(third[1]), statistics.median(told["seconds"][1:]) / 2)
+                again = json.loads(self.train(plan, "gpt", "--trials", trials, ranks=ranks, steps=1).stdout)  # another time takes its place
+                self.assertAlmostEqual(float(trials.read_text("utf-8-sig").splitlines()[-1].split(",")[1]), again["seconds"][0])
+        trials.write_text("plan,seconds\nother.json,0.5\n")
+        refused = self.train(plan, "gpt", "--trials", trials, steps=1)
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertIn("has no line for", refused.stderr)
+        missing = self.train(plan, "gpt", "--trials", self.path / "none.csv", steps=1)
+        self.assertEqual((missing.returncode, missing.stdout), (1, ""))
 
     def test_plans_that_recompute_train_as_a_single_device_does(self):
         options = ("--check", "--clip", "5", "--optimizer", "adamw", "--rate", "0.01")

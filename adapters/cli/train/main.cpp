@@ -14,6 +14,8 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/printable.hpp>
 #include <heddle/execute/tensor.hpp>
+#include <heddle/json/file.hpp>
+#include <heddle/json/trials.hpp>
 #include <heddle/theory/batch_split.hpp>
 
 #ifdef HEDDLE_HAS_MPI
@@ -25,13 +27,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -43,6 +48,17 @@ json::model read_torchscript(std::string const& path, std::vector<torchscript_in
 }
 
 namespace {
+
+/// Returns the number of a plan in a list of plans to try.
+std::size_t find_trial(std::string const& list, std::string const& plan) {
+    auto const trials = json::parse_trials(json::read_text(list), list);
+    auto const folder = std::filesystem::path(list).parent_path();
+    for (std::size_t n = 0; n < trials.size(); ++n) {
+        std::error_code missing;
+        if (std::filesystem::equivalent(folder / trials[n].plan, plan, missing)) return n;
+    }
+    throw input_error("--trials " + list, "has no line for " + plan);
+}
 
 /// Reads a plan and its model, and checks them and the files of given values and of the checkpoint.
 training read(train_arguments const& a) {
@@ -69,6 +85,10 @@ public:
     report(train_arguments const& a, training const& what)
         : arguments_(a), what_(counted(what.model.program)),
           per_step_(what_.second * static_cast<double>(a.accumulate)) {
+        if (!a.trials.empty()) {
+            static_cast<void>(find_trial(a.trials, a.plan));
+            json::require_writable(a.trials);
+        }
         if (a.json) return;
         for (auto const& w : what.model.warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
         std::printf("%s on %zu ranks, %s, %s\n%6s %22s %10s %14s%s\n", printable(what.model.name).c_str(), what.ranks(),
@@ -92,6 +112,7 @@ public:
     }
 
     void finish() const {
+        if (!arguments_.trials.empty() && !steps_.empty()) note_time();
         if (!arguments_.json) {
             if (arguments_.check) std::printf("largest relative difference of the losses %.2g\n", worst_);
             return;
@@ -111,6 +132,22 @@ public:
     }
 
 private:
+    /// Notes the median time of an iteration in the list of trials; the first step, which warms up, counts if it is the
+    /// only one.
+    void note_time() const {
+        std::vector<double> times;
+        for (auto const& s : steps_) times.push_back(s.seconds / static_cast<double>(arguments_.accumulate));
+        if (times.size() > 1) times.erase(times.begin());
+        auto const middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+        std::nth_element(times.begin(), middle, times.end());
+        double median = *middle;
+        if (times.size() % 2 == 0) median = (median + *std::max_element(times.begin(), middle)) / 2;
+        // The list as it is now: other plans may have run meanwhile.
+        auto const number = find_trial(arguments_.trials, arguments_.plan);
+        json::write_file_atomically(arguments_.trials, json::with_time(json::read_text(arguments_.trials), number,
+                                                                       seconds(median), arguments_.trials));
+    }
+
     train_arguments const& arguments_;
     std::pair<char const*, double> what_;
     double per_step_ = 0, worst_ = 0;

@@ -235,6 +235,20 @@ TEST_CASE("a list of plans is read as it was written") {
     CHECK(other[0].measured == seconds(0.5));
 }
 
+TEST_CASE("a list of plans takes a time, and is the same else") {
+    std::string const list =
+        "\xef\xbb\xbf# two\nseconds, plan ,\xc3\xa9t\xc3\xa9\r\n 0.5 ,a.json,1\r\n\r\n \t,b.json,2";
+    CHECK(json::with_time(list, 0, seconds(0.25)) ==
+          "\xef\xbb\xbf# two\nseconds, plan ,\xc3\xa9t\xc3\xa9\r\n 0.25 ,a.json,1\r\n\r\n \t,b.json,2");
+    auto const both = json::parse_trials(json::with_time(list, 1, seconds(1e-7)));
+    REQUIRE(both.size() == 2);
+    CHECK(both[0].measured == seconds(0.5));
+    CHECK(both[1].measured == seconds(1e-7));
+    CHECK(json::parse_trials(json::with_time("plan,seconds\na.json,", 0, seconds(3)))[0].measured == seconds(3));
+    CHECK_THROWS_WITH_AS((void)json::with_time("plan,seconds\na.json", 0, seconds(3), "run.csv"),
+                         doctest::Contains("run.csv, line 2"), input_error);
+}
+
 TEST_CASE("the example of samples is read") {
     auto const samples = json::read_samples("examples/formats/samples.csv");
     REQUIRE(samples.size() == 16);
