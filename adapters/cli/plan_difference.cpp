@@ -47,7 +47,7 @@ void add_memory(compared_plan& c, std::vector<plan const*> const& stages) {
 }
 
 void add_words(compared_plan& c, std::vector<plan_word> const& words) {
-    for (auto const& w : words) c.words[w.label] = w.text;
+    for (auto const& w : words) c.words[w.label.empty() ? "stages not shown" : w.label] = w.text;
 }
 
 /// Returns what is said of a plan of any kind.

@@ -402,6 +402,9 @@ class Compared(CommandLine):
         compared = json.loads(run("diff", pipeline, rounds, "--json").stdout)
         self.assertEqual(compared["cost"], [json.loads(plan.read_text())["cost"] for plan in (pipeline, rounds)])
         self.assertIn(f"{len(several)} stages in {len(several) // 2} rounds", run("diff", pipeline, rounds).stdout)
+        many = self.plan("many.json", "--model", "examples/models/gpt2_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json")
+        self.assertGreater(len(json.loads(many.read_text())["pipeline"]), 12)  # of which the first are shown
+        self.assertIn("stages not shown", json.loads(run("diff", pipeline, many, "--json").stdout)["words"])
         arguments = self.megatron(rounds)
         self.assertEqual(arguments["--pipeline-model-parallel-size"], "2")
         in_rounds = [int(n or 0) for n in re.findall(r"E?(?:t\*(\d+))?(?:\||L)", arguments["--pipeline-model-parallel-layout"])]
