@@ -97,8 +97,6 @@ private:
     [[nodiscard]] double improve_at_hand(double target, effort const& e);
     /// As `draft` does; returns whether there were three of what repeats.
     [[nodiscard]] bool split_in_drafts(effort const& e);
-    /// Returns the bound of costs as they are split. *Precondition:* all are split at the prices at hand.
-    [[nodiscard]] double as_split() { return shortest_as_split(0).first + shortest_as_split(1).first; }
     void take_all_levels();
     [[nodiscard]] std::pair<double, path> shortest_as_split(axis_number axis);
     /// Returns the shortest path, and its length, if moves cost what `moves(place)` says, by place of the level among
@@ -293,7 +291,7 @@ HEDDLE_INLINE void mesh_bound::take_all_levels() {
 
 HEDDLE_INLINE double mesh_bound::draft(effort const& e) {
     static_cast<void>(split_in_drafts(e));
-    return as_split();
+    return shortest_as_split(0).first + shortest_as_split(1).first;
 }
 
 HEDDLE_INLINE bool mesh_bound::split_in_drafts(effort const& e) {
@@ -321,8 +319,9 @@ HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
     is_split_ = true;
     if (e.rounds > 0 && best < in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) {
         bool const has_three = split_in_drafts(e);
-        best = std::max(best, as_split());
-        if ((e.drafts && has_three) || best >= in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) return best;
+        auto const [inner, on_inner] = shortest_as_split(1);
+        best = std::max(best, shortest_as_split(0).first + inner);
+        if ((e.drafts && has_three) || best >= in_turn(0, on_inner).cost * (1 - e.gap / 2)) return best;
     }
     return std::max(best, improve_at_hand(target, e));
 }
