@@ -3,6 +3,7 @@
 // threads of one process or, started by mpirun, as one rank of a job; or measures there.
 #include "checkpoints.hpp"
 #include "given_values.hpp"
+#include "measure.hpp"
 #include "profile.hpp"
 #include "train.hpp"
 
@@ -49,9 +50,9 @@ json::model read_torchscript(std::string const& path, std::vector<torchscript_in
 
 namespace {
 
-/// Returns the number of a plan in a list of plans to try.
-std::size_t find_trial(std::string const& list, std::string const& plan) {
-    auto const trials = json::parse_trials(json::read_text(list), list);
+/// Returns the number of a plan in a list of plans to try, of which this is the text.
+std::size_t find_trial(std::string const& text, std::string const& list, std::string const& plan) {
+    auto const trials = json::parse_trials(text, list);
     auto const folder = std::filesystem::path(list).parent_path();
     for (std::size_t n = 0; n < trials.size(); ++n) {
         std::error_code missing;
@@ -86,7 +87,7 @@ public:
         : arguments_(a), what_(counted(what.model.program)),
           per_step_(what_.second * static_cast<double>(a.accumulate)) {
         if (!a.trials.empty()) {
-            static_cast<void>(find_trial(a.trials, a.plan));
+            static_cast<void>(find_trial(json::read_text(a.trials), a.trials, a.plan));
             json::require_writable(a.trials);
         }
         if (a.json) return;
@@ -138,14 +139,11 @@ private:
         std::vector<double> times;
         for (auto const& s : steps_) times.push_back(s.seconds / static_cast<double>(arguments_.accumulate));
         if (times.size() > 1) times.erase(times.begin());
-        auto const middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-        std::nth_element(times.begin(), middle, times.end());
-        double median = *middle;
-        if (times.size() % 2 == 0) median = (median + *std::max_element(times.begin(), middle)) / 2;
         // The list as it is now: other plans may have run meanwhile.
-        auto const number = find_trial(arguments_.trials, arguments_.plan);
-        json::write_file_atomically(arguments_.trials, json::with_time(json::read_text(arguments_.trials), number,
-                                                                       seconds(median), arguments_.trials));
+        auto const& list = arguments_.trials;
+        auto const text = json::read_text(list);
+        auto const number = find_trial(text, list, arguments_.plan);
+        json::write_file_atomically(list, json::with_time(text, number, seconds(median(std::move(times))), list));
     }
 
     train_arguments const& arguments_;

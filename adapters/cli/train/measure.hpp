@@ -17,7 +17,8 @@ namespace heddle::cli {
 
 [[nodiscard]] inline double median(std::vector<double> all) {
     std::ranges::sort(all);
-    return all[all.size() / 2];
+    auto const half = all.size() / 2;
+    return all.size() % 2 == 1 ? all[half] : (all[half - 1] + all[half]) / 2;
 }
 
 /// Returns the seconds that a call takes.
