@@ -65,7 +65,7 @@ void show(fs::path const& file, fs::path const& cluster_file, tally& all) {
     for (auto const* family : own) show_cost_of(family);
     std::printf("\n");
     std::fflush(stdout);
-    bool const several = c.machines.size() > 1 || c.machines.front().count > 1;
+    bool const several = has_several_machines(c);
     all.several_machines += several;
     all.cheaper += several && plan.cost() <= 0.95 * least;
 }

@@ -20,7 +20,14 @@ namespace heddle::cli {
 
 namespace {
 
-/// Returns the number of ranks whose collectives are written: the one asked for, the cluster's, or the only one.
+/// Returns how many devices the first machine of a cluster has, if it is one of several and has several.
+int ranks_inside(cluster const& c) {
+    int const devices = c.machines.front().planned_devices();
+    return has_several_machines(c) && devices > 1 ? devices : 0;
+}
+
+/// Returns the number of ranks whose collectives are written: the one asked for, the cluster's, those inside a machine,
+/// or the only one.
 int choose_ranks(fit_arguments const& arguments, fit_report const& report, std::optional<cluster> const& base) {
     auto const measured = rank_counts(report);
     if (arguments.ranks) {
@@ -30,7 +37,8 @@ int choose_ranks(fit_arguments const& arguments, fit_report const& report, std::
     }
     if (measured.empty()) return 1;
     if (base)
-        if (auto const devices = static_cast<int>(base->devices().size()); measured.contains(devices)) return devices;
+        for (int const ranks : {static_cast<int>(base->devices().size()), ranks_inside(*base)})
+            if (measured.contains(ranks)) return ranks;
     if (measured.size() > 1 && !arguments.out.empty())
         throw input_error(arguments.samples, "has collectives on " + std::to_string(*measured.begin()) + " and on " +
                                                  std::to_string(*measured.rbegin()) +
@@ -73,7 +81,7 @@ int run_fit(fit_arguments const& arguments) {
 
     auto const report = fit_samples(samples);
     auto warnings = json::warnings_of(report);
-    auto const models = models_of(report, choose_ranks(arguments, report, base));
+    auto const models = models_of(report, choose_ranks(arguments, report, base), base ? ranks_inside(*base) : 0);
     if (base) {
         auto const left_out = put_into(*base, models);
         auto const worse = check_in_cluster(report, *base);

@@ -34,14 +34,13 @@ struct cluster_number {
 
 std::vector<cluster_number> numbers_of(cluster const& c) {
     std::vector<cluster_number> numbers;
-    if (c.measured.empty()) { // collectives that were measured do not follow from links
-        if (c.inter)
-            numbers.push_back({"inter.bandwidth", c.inter->bandwidth.value, "B/s",
-                               [](cluster& on, double by) { on.inter->bandwidth = on.inter->bandwidth * by; }});
-        if (c.intra)
-            numbers.push_back({"intra.bandwidth", c.intra->bandwidth.value, "B/s",
-                               [](cluster& on, double by) { on.intra->bandwidth = on.intra->bandwidth * by; }});
-    }
+    // Collectives that were measured do not follow from links.
+    if (c.inter && c.measured.empty())
+        numbers.push_back({"inter.bandwidth", c.inter->bandwidth.value, "B/s",
+                           [](cluster& on, double by) { on.inter->bandwidth = on.inter->bandwidth * by; }});
+    if (c.intra && c.measured.empty() && c.measured_inside.models.empty())
+        numbers.push_back({"intra.bandwidth", c.intra->bandwidth.value, "B/s",
+                           [](cluster& on, double by) { on.intra->bandwidth = on.intra->bandwidth * by; }});
     std::set<std::size_t> types;
     for (auto const& m : c.machines) types.insert(m.type);
     for (auto const t : types) {

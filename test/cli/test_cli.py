@@ -192,6 +192,17 @@ class Commands(CommandLine):
         planned = run("plan", "--planner", "hap", "--model", MODEL, "--cluster", out, "--json")
         self.assertEqual(planned.returncode, 0, planned.stderr)
 
+        pairs = json.loads(pathlib.Path(CLUSTER).read_text())
+        pairs["machines"] = [{"type": "P100", "devices": 2, "count": 3}]
+        pairs["links"]["intra"] = {"bandwidth": 1e10, "latency": 1e-6}
+        inside = run("fit", "--samples", samples, "--cluster", self.write("pairs.json", pairs), "--out", out)
+        self.assertEqual(inside.returncode, 0, inside.stderr)
+        self.assertIn("collectives of all 6 devices were not measured", inside.stderr)
+        cluster = json.loads(out.read_text())
+        self.assertNotIn("collectives", cluster) # there are six devices
+        self.assertEqual(cluster["collectives_inside"]["devices"], 2)
+        self.assertAlmostEqual(cluster["collectives_inside"]["collectives"]["all_reduce"]["seconds_per_byte"], 1e-9, delta=1e-16)
+
         slow = json.loads(pathlib.Path(CLUSTER).read_text())
         slow["device_types"][0]["bandwidth"] = 35e9
         self.assertIn("matmul on P100, float32: off by up to 9", run("fit", "--samples", samples, "--cluster", self.write("slow.json", slow)).stderr)

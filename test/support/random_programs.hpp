@@ -335,7 +335,19 @@ struct cluster_limits {
     return c;
 }
 
-// ---- for messages
+/// Measures some collectives inside machines, at random around what their link says. What else is drawn stays.
+inline void measure_inside(random_source random, cluster& c) {
+    c.measured_inside.devices = random.between(2, 8);
+    for (std::size_t k = 0; k < collective_count; ++k) {
+        if (!random.chance(0.5)) continue;
+        auto const kind = static_cast<collective>(k);
+        auto const line = line_inside(kind, c.measured_inside.devices, *c.intra);
+        auto& pieces = c.measured_inside.models[kind].pieces;
+        for (int n = random.between(1, 2); n-- > 0;)
+            pieces.push_back({random.log_between(0.3, 3) * line.latency, random.log_between(0.3, 3) * line.slope});
+    }
+    validate(c);
+}
 
 /// Lets the efficiency of products and element-wise kernels depend on their size, by curves half of which are convex.
 inline void add_efficiencies(random_source& random, cluster& c) {
@@ -345,6 +357,8 @@ inline void add_efficiencies(random_source& random, cluster& c) {
                 saturation{flops(random.log_between(1, 1e4)), random.chance(0.5) ? 0.0 : random.log_between(0.01, 0.9)};
     validate(c);
 }
+
+// ---- for messages
 
 [[nodiscard]] inline std::string describe(program const& p) {
     std::ostringstream out;
@@ -381,11 +395,16 @@ inline void add_efficiencies(random_source& random, cluster& c) {
     }
     if (c.intra) out << "  intra " << c.intra->bandwidth.value << ' ' << c.intra->latency.value << '\n';
     if (c.inter) out << "  inter " << c.inter->bandwidth.value << ' ' << c.inter->latency.value << '\n';
-    for (auto const& [kind, model] : c.measured) {
-        out << "  " << name(kind);
-        for (auto const& p : model.pieces) out << " (" << p.latency.value << " + " << p.slope.value << " per byte)";
-        out << '\n';
-    }
+    auto const list = [&](std::map<collective, collective_model> const& models) {
+        for (auto const& [kind, model] : models) {
+            out << "  " << name(kind);
+            for (auto const& p : model.pieces) out << " (" << p.latency.value << " + " << p.slope.value << " per byte)";
+            out << '\n';
+        }
+    };
+    list(c.measured);
+    if (!c.measured_inside.models.empty()) out << "  inside, " << c.measured_inside.devices << " devices\n";
+    list(c.measured_inside.models);
     return out.str();
 }
 

@@ -351,12 +351,15 @@ TEST_CASE("clusters survive being written, with what operator classes reach") {
     }
     auto c = json::read_cluster("examples/formats/cluster.json");
     put_into(c, json::read_fitted("examples/formats/fitted.json"));
+    c.measured_inside = {4, {{collective::all_to_all, {{{seconds(1e-5), seconds_per_byte(2e-11)}}}}}};
     auto const again = json::parse_cluster(json::to_text(c));
     CHECK(json::to_text(again) == json::to_text(c));
     CHECK(again.devices() == c.devices());
     CHECK(again.intra->bandwidth == c.intra->bandwidth);
     CHECK(again.inter->latency == c.inter->latency);
     CHECK(again.measured.at(collective::all_gather).pieces.at(1).slope.value == 5.3e-10);
+    CHECK(again.measured_inside.devices == 4);
+    CHECK(again.measured_inside.models.at(collective::all_to_all).pieces.at(0).slope.value == 2e-11);
     auto const matmul = again.types[0].rates.at(element_type::float32).of(operator_class::matmul);
     CHECK(matmul.rate->value == doctest::Approx(13.11e12).epsilon(1e-3));
     CHECK(matmul.overhead->value == doctest::Approx(6.939e-6).epsilon(1e-3));

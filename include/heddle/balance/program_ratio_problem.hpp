@@ -53,8 +53,15 @@ struct program_ratio_options {
 namespace detail {
 
 inline affine times(double factor, affine a) { return {factor * a.constant, factor * a.slope}; }
-/// *Precondition:* no curves.
-stage_work times(double factor, stage_work w);
+/// Returns work that takes so many times as long. *Precondition:* it has no curves.
+template <class Work>
+    requires requires(Work w) { w.straight, w.bent; }
+Work times(double factor, Work w) {
+    w.straight = times(factor, w.straight);
+    for (auto& pieces : w.bent)
+        for (auto& piece : pieces) piece = times(factor, piece);
+    return w;
+}
 
 /// A kernel whose efficiency depends on its size takes the larger of the times of arithmetic and of memory traffic.
 struct saturated_kernel {
@@ -102,7 +109,7 @@ struct program_work {
 program_work kernel_work(cost_model const& model, local_work const& all, kernel_kind const& kernel, std::size_t t,
                          bool split);
 /// Returns the time of what a group's devices exchange, as a function of the type's ratio.
-affine inside_line(cost_model const& model, inside_list const& list, std::size_t t);
+program_work inside_work(cost_model const& model, inside_list const& list, std::size_t t);
 /// Returns a collective's time as a function of the largest ratio. A gradient's includes its part of its bucket's
 /// latency.
 /// *Precondition:* there is more than one rank.
@@ -142,10 +149,10 @@ public:
             stages.take(s, step_part::update, n,
                         {times(model_.part_of_update(), affine{s.update.whole.value / model_.bandwidth(t),
                                                                s.update.split.value / model_.bandwidth(t)})});
-            stages.take(s, step_part::forward, n, {inside_line(model_, s.inside_forward, t)});
-            stages.take(s, step_part::backward, n, {inside_line(model_, s.inside_backward, t)});
+            stages.take(s, step_part::forward, n, inside_work(model_, s.inside_forward, t));
+            stages.take(s, step_part::backward, n, inside_work(model_, s.inside_backward, t));
             stages.take(s, step_part::update, n,
-                        {times(model_.part_of_update(), inside_line(model_, s.inside_update, t))});
+                        times(model_.part_of_update(), inside_work(model_, s.inside_update, t)));
         }
         add_memory(s.stored, segment);
         add_memory(s.counted * s.saved, segment);
@@ -229,13 +236,6 @@ HEDDLE_INLINE ratio_problem make_ratio_problem(program_steps const& program, cos
 } // namespace heddle
 
 namespace heddle::detail {
-HEDDLE_INLINE stage_work times(double factor, stage_work w) {
-    w.straight = times(factor, w.straight);
-    for (auto& pieces : w.bent)
-        for (auto& piece : pieces) piece = times(factor, piece);
-    return w;
-}
-
 HEDDLE_INLINE smooth_curve saturated_kernel::curve() const {
     auto arithmetic_curve = curve_of(arithmetic);
     if (std::max(traffic.at(0), traffic.at(1)) <= arithmetic.at(0).value) return arithmetic_curve; // it rises
@@ -301,11 +301,19 @@ HEDDLE_INLINE program_work kernel_work(cost_model const& model, local_work const
     return result;
 }
 
-HEDDLE_INLINE affine inside_line(cost_model const& model, inside_list const& list, std::size_t t) {
-    affine sum;
+HEDDLE_INLINE program_work inside_work(cost_model const& model, inside_list const& list, std::size_t t) {
+    program_work sum;
     for (auto const& x : list) {
-        auto const line = model.inside(x, t);
-        sum += {line.latency.value + line.slope.value * x.whole.value, line.slope.value * x.split.value};
+        auto const time = model.inside(x, t);
+        if (x.split == bytes(0)) {
+            sum.straight.constant += time(x.whole.value);
+            continue;
+        }
+        convex_pieces pieces;
+        time.for_each_line(x.whole.value, x.split.value,
+                           [&](double constant, double slope) { pieces.push_back({constant, slope}); });
+        if (pieces.size() == 1) sum.straight += pieces.front();
+        else if (!pieces.empty()) sum.bent.push_back(std::move(pieces));
     }
     return sum;
 }
@@ -356,10 +364,10 @@ HEDDLE_INLINE void program_walk::add_inside_groups(inside_step kind, bytes size,
     convex_pieces pieces;
     bool const split = cut.is_split();
     for (std::size_t t = 0; t < model_.class_count(); ++t) {
-        auto const& line = model_.inside(kind, t);
-        double const all = line.slope.value * size.value;
-        if (line.latency.value + all > 0)
-            pieces.push_back(split ? affine{line.latency.value, all} : affine{line.latency.value + all, 0});
+        model_.inside(kind, t).for_each_line(split ? 0 : size.value, split ? size.value : 0,
+                                             [&](double constant, double slope) {
+                                                 if (constant + slope > 0) pieces.push_back({constant, slope});
+                                             });
     }
     if (pieces.empty()) return;
     auto const segment = segment_of(cut);

@@ -147,6 +147,12 @@ struct collective_model {
     [[nodiscard]] piece line_at(bytes payload) const;
 };
 
+/// Measured models of collectives over so many devices of one machine.
+struct collectives_inside {
+    int devices = 0;
+    std::map<collective, collective_model> models{};
+};
+
 /// A set of devices that train one program together.
 struct cluster {
     std::string name;
@@ -157,6 +163,8 @@ struct cluster {
     /// Measured models of collectives over all devices; if devices are groups, over their first devices. Where one is
     /// absent it is derived from the links.
     std::map<collective, collective_model> measured;
+    /// Collectives inside machines, where those of other numbers of devices are as much slower as rings and trees say.
+    collectives_inside measured_inside{};
 
     /// Returns the type of every planned device, machine by machine.
     [[nodiscard]] std::vector<std::size_t> devices() const {
@@ -181,6 +189,11 @@ private:
 /// Tells whether some device is a group of several.
 [[nodiscard]] inline bool has_groups(cluster const& c) {
     return algorithm::any_of(c.machines, [](machine_group const& m) { return m.group_size() > 1; });
+}
+
+/// Tells whether devices are of several machines.
+[[nodiscard]] inline bool has_several_machines(cluster const& c) {
+    return c.machines.size() > 1 || (c.machines.size() == 1 && c.machines.front().count > 1);
 }
 
 /// Returns the cluster with every machine of several devices as one device group; its collectives are `measured_on` it.
@@ -208,10 +221,19 @@ inline constexpr double least_rate = 1e-9;
 /// *Throws* `input_error` that names the first thing in a cluster that is invalid.
 void validate(cluster const& c);
 
-/// Returns the time of a collective over all planned devices. It is measured or, if not, that of a ring over the
-/// slowest link it crosses. The ring leaves every machine once; all other hops have the latency of the link inside. An
-/// all-to-all has the latency of the ring too (else gathering and slicing might be faster), and the devices of a
-/// machine share its network cards.
+/// Returns the time of a collective over devices of one machine, as it follows from their link.
+[[nodiscard]] collective_model::piece line_inside(collective kind, int devices, network_link const& link);
+
+/// Returns the lines of a hop of a collective inside machines, as measured there or else of the link. Such a collective
+/// takes, at each size, the longest of them by as many latencies and passes as `line_inside` has of a link of one
+/// second and one byte per second.
+/// *Precondition:* `validate(c)` passed, and there is a link inside.
+[[nodiscard]] collective_model hops_inside(cluster const& c, collective kind);
+
+/// Returns the time of a collective over all planned devices. It is measured, over them or inside the one machine they
+/// are of; or, if not, that of a ring over the slowest link it crosses. The ring leaves every machine once; all other
+/// hops have the latency of the link inside. An all-to-all has the latency of the ring too (else gathering and slicing
+/// might be faster), and the devices of a machine share its network cards.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] collective_model model_of(cluster const& c, collective kind);
 
@@ -221,8 +243,8 @@ void validate(cluster const& c);
                                       collective_model::piece const& line_of_measured);
 
 /// Returns collectives on a part of a cluster's devices, or on groups of them, estimated from those that were measured
-/// on all: each is as much slower than links say. A part within one machine of several has none, as what was measured
-/// says nothing of links inside.
+/// on all, or inside the machine that is all: each is as much slower than links say. A part within one machine of
+/// several has none, as what was measured says nothing of links inside.
 /// *Precondition:* `validate` accepts both.
 [[nodiscard]] std::map<collective, collective_model> measured_on(cluster const& part, cluster const& all);
 
@@ -231,7 +253,7 @@ void validate(cluster const& c);
 [[nodiscard]] network_link measured_link(cluster const& c);
 
 /// Returns the cluster without measured collectives, its links so much faster that none takes longer than it was
-/// measured, on all devices or, as `measured_on` has it, on a part.
+/// measured, on all devices, inside machines or, as `measured_on` has it, on a part.
 [[nodiscard]] cluster with_links_within_measured(cluster c);
 
 } // namespace heddle
@@ -239,6 +261,77 @@ void validate(cluster const& c);
 #if HEDDLE_DEFINITIONS
 
 namespace heddle {
+
+namespace detail {
+
+inline constexpr network_link of_one_hop{bytes_per_second(1), seconds(1)};
+
+/// Returns the time of a ring or tree of so many ranks: `around` is the latency of a ring's hops together, `latency`
+/// that of a tree's, and an all-to-all's bytes share a link as `shared_per_byte` has it.
+HEDDLE_INLINE collective_model::piece line_over(collective kind, double ranks, double around, double latency,
+                                                double per_byte, double shared_per_byte) {
+    double const fraction = (ranks - 1) / ranks;
+    switch (kind) {
+    case collective::all_reduce: return {seconds(2 * around), seconds_per_byte(2 * fraction * per_byte)};
+    case collective::all_gather:
+    case collective::reduce_scatter: return {seconds(around), seconds_per_byte(fraction * per_byte)};
+    case collective::all_to_all: return {seconds(around), seconds_per_byte(fraction * shared_per_byte)};
+    case collective::broadcast: return {seconds(std::ceil(std::log2(ranks)) * latency), seconds_per_byte(per_byte)};
+    }
+    return {};
+}
+
+/// Returns the time of a collective as it follows from links.
+HEDDLE_INLINE collective_model::piece line_of_links(cluster const& c, collective kind) {
+    double ranks = 0, most_inside = 1, most_sharing = 1;
+    int machine_count = 0;
+    for (auto const& m : c.machines) {
+        ranks += static_cast<double>(m.planned_devices()) * m.count;
+        most_inside = std::max(most_inside, static_cast<double>(m.planned_devices()));
+        most_sharing = std::max(most_sharing, static_cast<double>(m.planned_devices()) / m.network_cards);
+        machine_count += m.count;
+    }
+    if (ranks <= 1) return {};
+    double latency = 0, per_byte = 0, shared_per_byte = 0;
+    if (most_inside > 1) {
+        latency = c.intra->latency.value;
+        per_byte = shared_per_byte = 1 / c.intra->bandwidth.value;
+    }
+    if (machine_count > 1) {
+        latency = std::max(latency, c.inter->latency.value);
+        per_byte = std::max(per_byte, 1 / c.inter->bandwidth.value);
+        shared_per_byte =
+            std::max(shared_per_byte, most_sharing * (ranks - most_inside) / (ranks - 1) / c.inter->bandwidth.value);
+    }
+    double const inside = most_inside > 1 ? c.intra->latency.value : latency,
+                 across = machine_count > 1 ? c.inter->latency.value : inside;
+    double const leaving = machine_count > 1 ? machine_count : 0;
+    double const around = leaving * across + (ranks - leaving) * inside - std::min(inside, across); // all links but one
+    return line_over(kind, ranks, around, latency, per_byte, shared_per_byte);
+}
+
+/// Returns the model of a collective over all planned devices if it is known by measurements.
+HEDDLE_INLINE std::optional<collective_model> measured_model(cluster const& c, collective kind) {
+    if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
+    if (has_several_machines(c)) return std::nullopt;
+    if (c.machines.empty() || !c.measured_inside.models.contains(kind)) return std::nullopt;
+    return scaled(hops_inside(c, kind), line_inside(kind, c.machines.front().planned_devices(), of_one_hop),
+                  {seconds(1), seconds_per_byte(1)});
+}
+
+/// Returns what is known of collectives inside machines: where devices are of one, what was measured over all is too.
+HEDDLE_INLINE collectives_inside known_inside(cluster const& c) {
+    auto result = c.measured_inside;
+    int const devices = c.machines.empty() ? 0 : c.machines.front().planned_devices();
+    if (has_several_machines(c) || devices < 2) return result;
+    if (result.models.empty()) result.devices = devices;
+    for (auto const& [kind, model] : c.measured)
+        result.models.try_emplace(
+            kind, scaled(model, line_inside(kind, result.devices, of_one_hop), line_inside(kind, devices, of_one_hop)));
+    return result;
+}
+
+} // namespace detail
 
 HEDDLE_INLINE std::optional<double> measured_factor(std::vector<measured_kernel> const& known, flops work, bytes size) {
     auto const alike = [](double a, double b) { return std::abs(a - b) <= 1e-9 * b; };
@@ -266,6 +359,7 @@ HEDDLE_INLINE collective_model::piece collective_model::line_at(bytes payload) c
 
 HEDDLE_INLINE cluster with_grouped_machines(cluster c) {
     auto const all = c;
+    c.measured_inside = detail::known_inside(all);
     for (auto& m : c.machines) m.is_group = m.devices > 1;
     c.measured = measured_on(c, all);
     return c;
@@ -273,13 +367,14 @@ HEDDLE_INLINE cluster with_grouped_machines(cluster c) {
 
 HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
     auto const all = c;
+    c.measured_inside = detail::known_inside(all);
     for (auto& m : c.machines) { // as they are before they are joined
         m.count *= m.joined;
         m.devices /= m.joined;
         m.network_cards /= m.joined;
         m.joined = 1;
     }
-    bool const is_on_one_machine = c.machines.size() == 1 && c.machines.front().count == 1;
+    bool const is_on_one_machine = !has_several_machines(c);
     for (auto& m : c.machines) {
         int const joined = members > m.devices ? members / m.devices : 1;
         if (joined > 1 && members % m.devices == 0 && m.count % joined == 0) {
@@ -308,7 +403,7 @@ HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
 }
 
 HEDDLE_INLINE void join_in_one_machine(cluster& c) {
-    if (c.machines.empty() || (c.machines.size() == 1 && c.machines.front().count == 1)) return;
+    if (!has_several_machines(c)) return;
     c.inter = c.intra;
     for (auto& m : c.machines) m.network_cards = std::max(m.network_cards, m.devices);
 }
@@ -373,64 +468,36 @@ HEDDLE_INLINE void validate(cluster const& c) {
     };
     if (several_inside) check_link(c.intra, "intra");
     if (machine_count > 1) check_link(c.inter, "inter");
-    for (auto const& [kind, model] : c.measured) {
-        if (model.pieces.empty())
-            throw input_error(std::string("collectives, ") + heddle::name(kind), "expected at least one piece");
-        for (auto const& p : model.pieces)
-            if (!non_negative(p.latency.value) || !non_negative(p.slope.value))
-                throw input_error(std::string("collectives, ") + heddle::name(kind),
-                                  "expected numbers that are not negative");
-    }
+    auto const check_models = [&](std::map<collective, collective_model> const& models, std::string const& place) {
+        for (auto const& [kind, model] : models) {
+            auto const here = place + ", " + heddle::name(kind);
+            if (model.pieces.empty()) throw input_error(here, "expected at least one piece");
+            for (auto const& p : model.pieces)
+                if (!non_negative(p.latency.value) || !non_negative(p.slope.value))
+                    throw input_error(here, "expected numbers that are not negative");
+        }
+    };
+    check_models(c.measured, "collectives");
+    check_models(c.measured_inside.models, "collectives_inside");
+    if (!c.measured_inside.models.empty() && c.measured_inside.devices < 2)
+        throw input_error("collectives_inside, devices", "expected at least 2");
 }
 
-namespace detail {
-
-/// Returns the time of a collective as it follows from links.
-HEDDLE_INLINE collective_model::piece line_of_links(cluster const& c, collective kind) {
-    double ranks = 0, most_inside = 1, most_sharing = 1;
-    int machine_count = 0;
-    for (auto const& m : c.machines) {
-        ranks += static_cast<double>(m.planned_devices()) * m.count;
-        most_inside = std::max(most_inside, static_cast<double>(m.planned_devices()));
-        most_sharing = std::max(most_sharing, static_cast<double>(m.planned_devices()) / m.network_cards);
-        machine_count += m.count;
-    }
-    if (ranks <= 1) return {};
-    double latency = 0, per_byte = 0, shared_per_byte = 0;
-    if (most_inside > 1) {
-        latency = c.intra->latency.value;
-        per_byte = shared_per_byte = 1 / c.intra->bandwidth.value;
-    }
-    if (machine_count > 1) {
-        latency = std::max(latency, c.inter->latency.value);
-        per_byte = std::max(per_byte, 1 / c.inter->bandwidth.value);
-        shared_per_byte =
-            std::max(shared_per_byte, most_sharing * (ranks - most_inside) / (ranks - 1) / c.inter->bandwidth.value);
-    }
-    double const fraction = (ranks - 1) / ranks;
-    double const inside = most_inside > 1 ? c.intra->latency.value : latency,
-                 across = machine_count > 1 ? c.inter->latency.value : inside;
-    double const leaving = machine_count > 1 ? machine_count : 0;
-    double const around = leaving * across + (ranks - leaving) * inside - std::min(inside, across); // all links but one
-    switch (kind) {
-    case collective::all_reduce: return {seconds(2 * around), seconds_per_byte(2 * fraction * per_byte)};
-    case collective::all_gather:
-    case collective::reduce_scatter: return {seconds(around), seconds_per_byte(fraction * per_byte)};
-    case collective::all_to_all: return {seconds(around), seconds_per_byte(fraction * shared_per_byte)};
-    case collective::broadcast: return {seconds(std::ceil(std::log2(ranks)) * latency), seconds_per_byte(per_byte)};
-    }
-    return {};
+HEDDLE_INLINE collective_model::piece line_inside(collective kind, int devices, network_link const& link) {
+    if (devices <= 1) return {};
+    double const n = devices, latency = link.latency.value, per_byte = 1 / link.bandwidth.value;
+    return detail::line_over(kind, n, (n - 1) * latency, latency, per_byte, per_byte);
 }
 
-/// Tells whether devices of several machines take part in collectives.
-HEDDLE_INLINE bool is_across_machines(cluster const& c) {
-    return c.machines.size() > 1 || (c.machines.size() == 1 && c.machines.front().count > 1);
+HEDDLE_INLINE collective_model hops_inside(cluster const& c, collective kind) {
+    auto const& [devices, models] = c.measured_inside;
+    if (auto const found = models.find(kind); found != models.end())
+        return scaled(found->second, {seconds(1), seconds_per_byte(1)}, line_inside(kind, devices, detail::of_one_hop));
+    return {{{c.intra->latency, seconds_per_byte(1 / c.intra->bandwidth.value)}}};
 }
-
-} // namespace detail
 
 HEDDLE_INLINE collective_model model_of(cluster const& c, collective kind) {
-    if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
+    if (auto measured = detail::measured_model(c, kind)) return *std::move(measured);
     return {{detail::line_of_links(c, kind)}};
 }
 
@@ -446,9 +513,18 @@ HEDDLE_INLINE collective_model scaled(collective_model const& measured, collecti
 
 HEDDLE_INLINE std::map<collective, collective_model> measured_on(cluster const& part, cluster const& all) {
     std::map<collective, collective_model> result;
-    if (detail::is_across_machines(all) && !detail::is_across_machines(part)) return result;
-    for (auto const& [kind, model] : all.measured)
-        result[kind] = scaled(model, detail::line_of_links(part, kind), detail::line_of_links(all, kind));
+    if (all.measured.empty() && all.measured_inside.models.empty()) return result;
+    if (!has_several_machines(all) && has_groups(all)) { // one machine as one device says nothing of parts
+        auto apart = all;
+        apart.machines.front().is_group = false;
+        return measured_on(part, apart);
+    }
+    if ((has_several_machines(all) && !has_several_machines(part)) || part.devices().size() < 2) return result;
+    for (std::size_t k = 0; k < collective_count; ++k) {
+        auto const kind = static_cast<collective>(k);
+        if (auto const model = detail::measured_model(all, kind))
+            result[kind] = scaled(*model, detail::line_of_links(part, kind), detail::line_of_links(all, kind));
+    }
     return result;
 }
 
@@ -464,18 +540,27 @@ HEDDLE_INLINE network_link measured_link(cluster const& c) {
 }
 
 HEDDLE_INLINE cluster with_links_within_measured(cluster c) {
-    double latencies = 1, bandwidths = 1;
-    constexpr double most = 1e12;
-    for (auto const& [kind, model] : c.measured) {
-        auto const links = detail::line_of_links(c, kind);
-        auto const& measured = *algorithm::max_element(model.pieces, {}, &collective_model::piece::slope);
-        if (links.latency.value > 0) latencies = std::min(latencies, measured.latency / links.latency);
-        if (links.slope.value > 0)
-            bandwidths = std::max(bandwidths, std::min(most, links.slope.value / measured.slope.value));
-    }
-    for (auto* link : {&c.intra, &c.inter})
-        if (*link) (*link)->latency *= std::max(latencies, 0.0), (*link)->bandwidth *= bandwidths;
+    struct faster {
+        double latencies = 1, bandwidths = 1;
+        void add(collective_model const& model, collective_model::piece const& links) {
+            auto const& measured = *algorithm::max_element(model.pieces, {}, &collective_model::piece::slope);
+            if (links.latency.value > 0) latencies = std::min(latencies, measured.latency / links.latency);
+            if (links.slope.value > 0)
+                bandwidths = std::max(bandwidths, std::min(1e12, links.slope.value / measured.slope.value));
+        }
+        void apply(std::optional<network_link>& link) const {
+            if (link) link->latency *= std::max(latencies, 0.0), link->bandwidth *= bandwidths;
+        }
+    } across;
+    for (auto const& [kind, model] : c.measured) across.add(model, detail::line_of_links(c, kind));
+    auto inside = across;
+    if (c.intra)
+        for (auto const& [kind, model] : c.measured_inside.models)
+            inside.add(model, line_inside(kind, c.measured_inside.devices, *c.intra));
+    inside.apply(c.intra);
+    across.apply(c.inter);
     c.measured.clear();
+    c.measured_inside = {};
     return c;
 }
 

@@ -72,9 +72,10 @@ struct fit_report {
 /// Returns the numbers of ranks that collectives were measured on, ascending.
 [[nodiscard]] std::set<int> rank_counts(fit_report const& report);
 
-/// Returns the models of a report, with the collectives on `ranks` ranks alone. An operator class without rate and
-/// bandwidth is left out. Two ranks that gather send each other a half each, at once: so much of the link is known.
-[[nodiscard]] fitted_models models_of(fit_report const& report, int ranks);
+/// Returns the models of a report, with the collectives on `ranks` ranks and, as those inside a machine, on
+/// `ranks_inside`, alone. An operator class without rate and bandwidth is left out. Two ranks that gather send each
+/// other a half each, at once: so much of the link is known.
+[[nodiscard]] fitted_models models_of(fit_report const& report, int ranks, int ranks_inside = 0);
 
 } // namespace heddle
 
@@ -262,11 +263,14 @@ HEDDLE_INLINE std::set<int> rank_counts(fit_report const& report) {
     return result;
 }
 
-HEDDLE_INLINE fitted_models models_of(fit_report const& report, int ranks) {
+HEDDLE_INLINE fitted_models models_of(fit_report const& report, int ranks, int ranks_inside) {
     fitted_models result;
     result.ranks = ranks;
     for (auto const& c : report.collectives)
         if (c.ranks == ranks) result.collectives[c.kind] = c.model;
+    result.inside.devices = ranks_inside;
+    for (auto const& c : report.collectives)
+        if (c.ranks == ranks_inside) result.inside.models[c.kind] = c.model;
     for (auto const& c : report.collectives) {
         if (c.kind != collective::all_gather || c.ranks != 2) continue;
         auto const& [latency, slope] = c.model.line_at(bytes(c.points.back().size));

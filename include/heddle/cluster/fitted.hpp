@@ -21,6 +21,8 @@ struct fitted_models {
     /// The number of ranks that the collectives were measured on.
     int ranks = 1;
     std::map<collective, collective_model> collectives{};
+    /// Those of the ranks of one machine, if it is one of several.
+    collectives_inside inside{};
     /// The speeds by name of the device type.
     std::map<std::string, device_speeds> speeds{};
     /// The link between the first two ranks.
@@ -29,9 +31,9 @@ struct fitted_models {
 
 /// Replaces models of a cluster; the bandwidth of a device type becomes that of its fastest class. An element type that
 /// a device type lacks starts with the speeds that stand in for it: those of float32, or else the first there are. The
-/// first two ranks are the first two devices, of one machine or of two.
-/// *Returns* sentences on what was left out: collectives on another number of ranks, and devices that are not in the
-/// cluster.
+/// first ranks are the first devices: two of one machine or of two, and inside a machine all of the first.
+/// *Returns* sentences on what was left out: collectives on another number of ranks, or that were measured inside a
+/// machine alone, and devices that are not in the cluster.
 /// *Precondition:* `validate(c)` passed.
 std::vector<std::string> put_into(cluster& c, fitted_models const& models);
 
@@ -46,9 +48,16 @@ HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const&
     auto const devices = c.devices().size();
     if (static_cast<std::size_t>(models.ranks) == devices) {
         for (auto const& [kind, model] : models.collectives) c.measured[kind] = model;
+    } else if (!models.collectives.empty() && models.ranks == models.inside.devices) {
+        left_out.push_back("collectives of all " + std::to_string(devices) +
+                           " devices were not measured: they follow from links");
     } else if (!models.collectives.empty()) {
         left_out.push_back("the collectives were measured on " + std::to_string(models.ranks) +
                            " ranks, the cluster has " + std::to_string(devices) + " devices: they are left out");
+    }
+    if (!models.inside.models.empty()) {
+        if (c.measured_inside.devices != models.inside.devices) c.measured_inside = {models.inside.devices, {}};
+        for (auto const& [kind, model] : models.inside.models) c.measured_inside.models[kind] = model;
     }
     if (models.link && devices > 1) (c.machines.front().planned_devices() > 1 ? c.intra : c.inter) = models.link;
     for (auto const& [name, by_type] : models.speeds) {

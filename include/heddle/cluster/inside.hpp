@@ -7,7 +7,6 @@
 #include <heddle/cluster/cluster.hpp>
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 
 namespace heddle {
@@ -47,8 +46,24 @@ inline constexpr std::size_t inside_step_count = 9;
     return inside_step::broadcast;
 }
 
+/// Returns the collective that takes as long as a step. Parts to or from the first device all pass its link.
+[[nodiscard]] constexpr collective collective_of(inside_step kind) {
+    switch (kind) {
+    case inside_step::gather:
+    case inside_step::all_gather: return collective::all_gather;
+    case inside_step::scatter:
+    case inside_step::reduce_scatter: return collective::reduce_scatter;
+    case inside_step::all_reduce: return collective::all_reduce;
+    case inside_step::all_to_all: return collective::all_to_all;
+    case inside_step::none:
+    case inside_step::reduce:
+    case inside_step::broadcast: break;
+    }
+    return collective::broadcast;
+}
+
 /// Returns the time of a step among `members` devices over one link, as a line in the bytes of the whole tensor. Whole
-/// tensors go to or from the first device by a tree; parts to or from it all pass its link; the rest are rings.
+/// tensors go to or from the first device by a tree; the rest are rings.
 [[nodiscard]] collective_model::piece time_inside(inside_step kind, int members, network_link const& link);
 
 } // namespace heddle
@@ -58,23 +73,10 @@ inline constexpr std::size_t inside_step_count = 9;
 namespace heddle {
 
 HEDDLE_INLINE collective_model::piece time_inside(inside_step kind, int members, network_link const& link) {
-    if (members == 1 || kind == inside_step::none) return {};
-    double const n = members, hops = n - 1, per_byte = 1 / link.bandwidth.value;
-    auto const line = [&](double latencies, double passes) {
-        return collective_model::piece{seconds(latencies * link.latency.value), seconds_per_byte(passes * per_byte)};
-    };
-    switch (kind) {
-    case inside_step::reduce:
-    case inside_step::broadcast: return line(std::ceil(std::log2(n)), 1);
-    case inside_step::gather:
-    case inside_step::scatter:
-    case inside_step::all_gather:
-    case inside_step::reduce_scatter: return line(hops, hops / n);
-    case inside_step::all_to_all: return line(hops, hops / n / n);
-    case inside_step::all_reduce: return line(2 * hops, 2 * hops / n);
-    case inside_step::none: break;
-    }
-    return {};
+    if (kind == inside_step::none) return {};
+    auto line = line_inside(collective_of(kind), members, link);
+    if (kind == inside_step::all_to_all) line.slope = line.slope / members; // which is in bytes of a part
+    return line;
 }
 
 } // namespace heddle

@@ -18,6 +18,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -189,15 +190,37 @@ public:
     /// As above, of what a device holds.
     [[nodiscard]] holding on_member(holding h, std::size_t k, std::optional<double> share = std::nullopt) const;
 
-    /// Returns the time of a step inside a group as a line in the bytes of the whole tensor; zero on a single device.
-    [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const {
-        return speeds(k).inside[static_cast<std::size_t>(kind)];
+    /// The time of a step inside a group: the longest of lines in the bytes of the whole tensor, each so many latencies
+    /// and passes of a hop.
+    struct inside_time {
+        std::span<collective_model::piece const> hops;
+        double latencies = 0, passes = 0;
+
+        [[nodiscard]] double operator()(double whole) const {
+            double most = 0;
+            for (auto const& hop : hops)
+                most = std::max(most, latencies * hop.latency.value + passes * hop.slope.value * whole);
+            return most;
+        }
+        /// Calls `visit(constant, slope)` for the lines of a tensor of so many bytes, in the share of some of them.
+        template <class Visit>
+        void for_each_line(double whole, double split, Visit&& visit) const {
+            for (auto const& hop : hops) {
+                double const per_byte = passes * hop.slope.value;
+                visit(latencies * hop.latency.value + per_byte * whole, per_byte * split);
+            }
+        }
+    };
+    /// Returns the time of a step inside a group; zero on a single device. It is valid as long as the model is.
+    [[nodiscard]] inside_time inside(inside_step kind, std::size_t k) const {
+        auto const& [latencies, passes] = speeds(k).inside[static_cast<std::size_t>(kind)];
+        // Around joined machines every hop counts as one between them.
+        return {joined_ > 1 ? std::span(&between_, 1) : hops_inside(kind), latencies.value, passes.value};
     }
     /// As above, among the devices that a transfer names. Lines that leave a machine of a group share its network
     /// cards.
-    [[nodiscard]] collective_model::piece inside(inside_transfer const& t, std::size_t k) const {
-        return t.members > 0 && t.members != classes_[k].group_size ? time_inside(t.kind, t.members, link_inside(t, k))
-                                                                    : inside(t.kind, k);
+    [[nodiscard]] inside_time inside(inside_transfer const& t, std::size_t k) const {
+        return t.members > 0 && t.members != classes_[k].group_size ? inside_part(t, k) : inside(t.kind, k);
     }
     /// Returns the seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
     [[nodiscard]] double time(inside_list const& list, std::size_t k, double s) const;
@@ -217,8 +240,7 @@ public:
         share_vector const* const share = cut.is_split() ? &shares(cut) : nullptr;
         double most = 0;
         for (std::size_t k = 0; k < classes_.size(); ++k) {
-            auto const& line = inside(kind, k);
-            most = std::max(most, line.latency.value + line.slope.value * size.value * (share ? (*share)[k] : 1));
+            most = std::max(most, inside(kind, k)(size.value * (share ? (*share)[k] : 1)));
         }
         return most;
     }
@@ -339,13 +361,18 @@ public:
 private:
     struct class_speeds {
         double bandwidth = 1, memory = 0;
+        /// By step the latencies and passes of a group.
         std::array<collective_model::piece, inside_step_count> inside{};
         std::array<std::array<roofline, operator_class_count>, element_type_count> by_class{};
         std::array<std::map<operator_pass, roofline>, element_type_count> by_operator{};
     };
 
-    /// Returns the link that each line of a transfer inside a group has.
-    [[nodiscard]] network_link link_inside(inside_transfer const& t, std::size_t k) const;
+    [[nodiscard]] std::span<collective_model::piece const> hops_inside(inside_step kind) const {
+        auto const& hops = hops_inside_[static_cast<std::size_t>(collective_of(kind))];
+        return {hops.data(), hops.size()};
+    }
+    /// Returns the time of a transfer among a part of a group.
+    [[nodiscard]] inside_time inside_part(inside_transfer const& t, std::size_t k) const;
     [[nodiscard]] class_speeds const& speeds(std::size_t k) const { return speeds_[speed_of_[k]]; }
     /// Returns the part that a device has of what its group cuts of a split quantity; see `on_member`.
     [[nodiscard]] double part_of_split(samples_inside const& samples, std::size_t k, std::optional<double> share) const;
@@ -361,7 +388,9 @@ private:
     /// The collective of a full bucket, and that of one rank's shard of it.
     std::array<collective_model::piece, collective_count> of_full_bucket_{};
     collective_model::piece shard_of_full_bucket_{};
-    network_link intra_{}, inter_{};
+    /// The lines of a hop inside a machine, by collective, and that between machines.
+    std::array<boost::container::small_vector<collective_model::piece, 1>, collective_count> hops_inside_{};
+    collective_model::piece between_{};
     /// The network cards of a group, and the machines that it is of.
     int ranks_ = 0, network_cards_ = 1, joined_ = 1;
     bool has_groups_ = false, has_curves_ = false;
@@ -416,9 +445,16 @@ HEDDLE_INLINE void momentary_memory::add(instruction::kind what, step_cost const
 HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class> classes, element_type main,
                                      gradient_reduction reduction, std::size_t clocks)
     : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(reduction.bucket),
-      part_of_update_(reduction.part), intra_(c.intra.value_or(network_link{})), inter_(measured_link(c)),
-      network_cards_(network_cards(c)) {
+      part_of_update_(reduction.part), network_cards_(network_cards(c)) {
     for (auto const& m : c.machines) joined_ = std::max(joined_, m.joined);
+    for (std::size_t k = 0; k < collective_count && c.intra; ++k) {
+        auto const hops = heddle::hops_inside(c, static_cast<collective>(k)).pieces;
+        hops_inside_[k].assign(hops.begin(), hops.end());
+    }
+    if (c.inter) {
+        auto const link = measured_link(c);
+        between_ = {link.latency, seconds_per_byte(1 / link.bandwidth.value)};
+    }
     std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
     for (auto const& k : classes_) {
         ranks_ += k.count;
@@ -433,9 +469,8 @@ HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class>
                               std::string("has none for ") + heddle::name(main) +
                                   ", which the program computes in, expected one");
         auto& mine = speeds_.emplace_back();
-        // Around joined machines every hop counts as one between them.
         for (std::size_t s = 0; s < inside_step_count && k.group_size > 1; ++s)
-            mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, joined_ > 1 ? inter_ : intra_);
+            mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, detail::of_one_hop);
         mine.bandwidth = type.bandwidth.value;
         mine.memory = type.memory.value;
         for (std::size_t e = 0; e < element_type_count; ++e) {
@@ -549,19 +584,18 @@ HEDDLE_INLINE holding cost_model::on_member(holding h, std::size_t k, std::optio
     return h;
 }
 
-HEDDLE_INLINE network_link cost_model::link_inside(inside_transfer const& t, std::size_t k) const {
+HEDDLE_INLINE cost_model::inside_time cost_model::inside_part(inside_transfer const& t, std::size_t k) const {
+    auto const [latencies, passes] = time_inside(t.kind, t.members, detail::of_one_hop);
     int const in_machine = classes_[k].group_size / joined_;
-    if (t.members * t.lines <= in_machine) return intra_;
+    if (t.members * t.lines <= in_machine) return {hops_inside(t.kind), latencies.value, passes.value};
     double const cards = static_cast<double>(network_cards_) / joined_;
-    return {inter_.bandwidth / std::max(1.0, std::min(t.lines, in_machine) / cards), inter_.latency};
+    return {std::span(&between_, 1), latencies.value,
+            passes.value * std::max(1.0, std::min(t.lines, in_machine) / cards)};
 }
 
 HEDDLE_INLINE double cost_model::time(inside_list const& list, std::size_t k, double s) const {
     double sum = 0;
-    for (auto const& t : list) {
-        auto const line = inside(t, k);
-        sum += line.latency.value + line.slope.value * (t.whole.value + t.split.value * s);
-    }
+    for (auto const& t : list) sum += inside(t, k)(t.whole.value + t.split.value * s);
     return sum;
 }
 

@@ -91,16 +91,15 @@ HEDDLE_INLINE void multiply_launches(device_type& type, double by) {
         });
 }
 
-[[nodiscard]] HEDDLE_INLINE bool is_one_machine(cluster const& c) {
-    return c.machines.size() == 1 && c.machines.front().count == 1;
-}
-
 /// Collectives were measured over all devices, so they are of the slowest links.
 HEDDLE_INLINE void multiply_links(cluster& c, bool inside, double by) {
     if (auto& link = inside ? c.intra : c.inter) link->bandwidth = link->bandwidth * by;
-    if (inside != is_one_machine(c)) return;
-    for (auto& [kind, model] : c.measured)
-        for (auto& line : model.pieces) line = {line.latency * (1 / by), line.slope * (1 / by)};
+    auto const multiply = [by](std::map<collective, collective_model>& models) {
+        for (auto& [kind, model] : models)
+            for (auto& line : model.pieces) line = {line.latency * (1 / by), line.slope * (1 / by)};
+    };
+    if (inside) multiply(c.measured_inside.models);
+    if (inside != has_several_machines(c)) multiply(c.measured);
 }
 
 /// Returns what the plans' times depend on.
@@ -118,7 +117,7 @@ HEDDLE_INLINE std::vector<cluster_factor> factors_of(cluster const& c, std::span
             {c.types[t].name + ", launches", [t](cluster& on, double by) { multiply_launches(on.types[t], by); }});
     }
     if (c.intra) factors.push_back({"links inside", [](cluster& on, double by) { multiply_links(on, true, by); }});
-    if (!is_one_machine(c))
+    if (has_several_machines(c))
         factors.push_back({"links between", [](cluster& on, double by) { multiply_links(on, false, by); }});
     return factors;
 }

@@ -482,6 +482,7 @@ HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> 
     result.types = c.types;
     result.intra = c.intra;
     result.inter = c.inter;
+    result.measured_inside = detail::known_inside(c);
     std::size_t at = 0;
     std::optional<std::size_t> machine;
     for (int const n : members) {
@@ -511,9 +512,16 @@ HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> 
         machine = here;
     }
     if (at != devices.size()) fail("has more devices than its plan");
-    result.measured = measured_on(result, c);
-    if (!devices.empty() && places.machine[devices.front()] == places.machine[devices.back()])
-        join_in_one_machine(result);
+    bool const is_in_one_machine =
+        !devices.empty() && places.machine[devices.front()] == places.machine[devices.back()];
+    if (is_in_one_machine) join_in_one_machine(result);
+    if (!is_in_one_machine || !has_several_machines(c)) {
+        result.measured = measured_on(result, c);
+    } else { // what was measured inside machines is of these devices, whatever their groups
+        auto in_one = result;
+        in_one.machines = {{.type = result.machines.front().type, .devices = static_cast<int>(devices.size())}};
+        result.measured = measured_on(result, in_one);
+    }
     return result;
 }
 

@@ -104,6 +104,7 @@ HEDDLE_INLINE cluster tensor_group_of(cluster const& c, std::size_t type, std::s
     group.types.front().memory = bytes(1e30);
     group.machines = {{.type = 0, .devices = static_cast<int>(devices)}};
     group.intra = c.intra;
+    group.measured_inside = c.measured_inside;
     group.measured = measured_on(group, c);
     return group;
 }

@@ -152,8 +152,7 @@ HEDDLE_INLINE std::optional<strategy_problem> make_strategy_problem(search::dead
     strategy_problem problem;
     problem.name = c.name;
     problem.global_batch = options.global_batch.value_or(batch_size_of(whole));
-    if (auto const measured = c.measured.find(collective::all_reduce); measured != c.measured.end())
-        problem.all_reduce = measured->second;
+    problem.all_reduce = measured_model(c, collective::all_reduce);
     std::size_t common = 0;
     for (auto const& m : c.machines) common = std::gcd(common, static_cast<std::size_t>(m.devices));
     auto const samples = problem.global_batch;

@@ -78,9 +78,8 @@ HEDDLE_INLINE axis_number three_axes_searcher::fastest_axis() const {
     across.lines = size(1) * size(2);
     std::array times{model_.time(across, uniform_shares(best_ratios_)), 0.0, 0.0};
     for (axis_number const inside : {axis_number{1}, axis_number{2}}) {
-        auto const line =
-            model_.inside({inside_step::all_reduce, many, {}, size(inside), inside == 1 ? size(2) : 1}, 0);
-        times[inside] = (line.latency + line.slope * many).value;
+        times[inside] =
+            model_.inside({inside_step::all_reduce, many, {}, size(inside), inside == 1 ? size(2) : 1}, 0)(many.value);
     }
     return static_cast<axis_number>(algorithm::min_element(times) - times.begin());
 }

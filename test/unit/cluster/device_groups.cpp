@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/cluster/inside.hpp>
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/plan/staged_plan.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -121,4 +124,90 @@ TEST_CASE("steps inside a group are lines in the bytes of the whole tensor") {
         CHECK(time_inside(e.kind, 1, link).latency == seconds(0));
         CHECK(time_inside(e.kind, 1, link).slope == seconds_per_byte(0));
     }
+}
+
+TEST_CASE("collectives measured inside machines hold on other numbers of devices, and where a machine is all") {
+    cluster c;
+    c.types = {
+        {"a", bytes(1e9), bytes_per_second(1e9), seconds(0), {{element_type::float32, {flops_per_second(1e9)}}}}};
+    c.machines = {{0, 8, 2}};
+    c.intra = network_link{bytes_per_second(1e10), seconds(1e-5)};
+    c.inter = network_link{bytes_per_second(1e9), seconds(1e-4)};
+    auto const links = c;
+    // Twice what the link says and, of large ones, three times; an all-to-all half of it.
+    auto const line = [&](collective kind) { return line_inside(kind, 8, *c.intra); };
+    auto const sum = line(collective::all_reduce), exchange = line(collective::all_to_all);
+    c.measured_inside = {8,
+                         {{collective::all_reduce, {{{2 * sum.latency, 2 * sum.slope}, {seconds(0), 3 * sum.slope}}}},
+                          {collective::all_to_all, {{{0.5 * exchange.latency, 0.5 * exchange.slope}}}}}};
+    validate(c);
+    auto const time = [](cluster const& of, inside_step kind, int members, double size) {
+        return cost_model(of, {{0, 2, 8}}).inside({kind, {}, {}, members}, 0)(size);
+    };
+    for (int const members : {2, 4, 8})
+        for (double const size : {0.0, 1e3, 1e9}) {
+            CAPTURE(members);
+            CAPTURE(size);
+            auto const of_link = [&](inside_step kind) { return time(links, kind, members, size); };
+            auto const [latency, slope] = time_inside(inside_step::all_reduce, members, *c.intra);
+            CHECK(time(c, inside_step::all_reduce, members, size) ==
+                  doctest::Approx(std::max(2 * (latency.value + slope.value * size), 3 * slope.value * size)));
+            CHECK(time(c, inside_step::all_to_all, members, size) ==
+                  doctest::Approx(0.5 * of_link(inside_step::all_to_all)));
+            for (auto const not_measured : {inside_step::all_gather, inside_step::broadcast, inside_step::scatter})
+                CHECK(time(c, not_measured, members, size) == of_link(not_measured));
+        }
+
+    auto one = c, other = links;
+    for (auto* const machine : {&one, &other}) machine->machines = {{0, 4, 1}};
+    for (double const size : {1e3, 1e9}) {
+        CHECK(model_of(one, collective::all_to_all).time(bytes(size)).value ==
+              doctest::Approx(0.5 * model_of(other, collective::all_to_all).time(bytes(size)).value));
+        // Also along the axis of groups of such a machine, on whichever way they were made.
+        std::vector<std::size_t> const devices{4, 5, 6, 7};
+        auto const pairs = with_groups_of(one, 2);
+        auto const of_plan = cluster_of(c, devices, std::vector<int>{2, 2});
+        auto const pairs_by_link = with_groups_of(other, 2);
+        auto const sums = [&](cluster const& of) {
+            return model_of(of, collective::all_to_all).time(bytes(size)).value;
+        };
+        CHECK(sums(pairs) == doctest::Approx(0.5 * sums(pairs_by_link)));
+        CHECK(sums(of_plan) == doctest::Approx(sums(pairs)));
+    }
+    // Across machines the links say more than what is known of one.
+    CHECK(model_of(c, collective::all_reduce).pieces.size() == 1);
+    auto measured = c;
+    measured.measured[collective::all_reduce].pieces = {{seconds(1), seconds_per_byte(1)}};
+    CHECK(model_of(cluster_of(measured, std::vector<std::size_t>{0, 1, 2, 3}, std::vector<int>{2, 2}),
+                   collective::all_reduce)
+              .time(bytes(1e3)) < seconds(1)); // what was measured across machines says nothing of a part of one
+    // All devices of one machine tell of what is inside once they are in groups.
+    auto alone = links;
+    alone.machines = {{0, 8, 1}};
+    alone.measured[collective::all_gather].pieces = {{seconds(7), seconds_per_byte(0)}};
+    CHECK(time(with_grouped_machines(alone), inside_step::all_gather, 8, 1e3) == doctest::Approx(7));
+    std::vector<std::size_t> const all{0, 1, 2, 3, 4, 5, 6, 7};
+    CHECK(time(cluster_of(alone, all, std::vector<int>{8}), inside_step::all_gather, 8, 1e3) == doctest::Approx(7));
+    CHECK(time(cluster_of(alone, all, std::vector<int>{4, 4}), inside_step::all_gather, 4, 1e3) ==
+          time(with_groups_of(alone, 4), inside_step::all_gather, 4, 1e3));
+    CHECK(model_of(with_groups_of(with_grouped_machines(alone), 2), collective::all_gather).time(bytes(1e3)) ==
+          model_of(with_groups_of(alone, 2), collective::all_gather).time(bytes(1e3)));
+    alone.measured_inside = {4, {{collective::broadcast, {{{seconds(3), seconds_per_byte(0)}}}}}};
+    CHECK(time(with_grouped_machines(alone), inside_step::all_gather, 8, 1e3) == doctest::Approx(7));
+    CHECK(time(with_grouped_machines(alone), inside_step::broadcast, 4, 1e3) == doctest::Approx(3));
+
+    auto const fast = with_links_within_measured(c);
+    CHECK(fast.measured_inside.models.empty());
+    CHECK(fast.inter->bandwidth == c.inter->bandwidth);
+    for (int const members : {2, 4, 8})
+        for (double const size : {0.0, 1e3, 1e9})
+            for (std::size_t s = 1; s < inside_step_count; ++s) {
+                auto const kind = static_cast<inside_step>(s);
+                CHECK(time(fast, kind, members, size) <= time(c, kind, members, size) * (1 + 1e-12));
+            }
+
+    c.measured_inside.devices = 1;
+    CHECK_THROWS_WITH_AS(validate(c), doctest::Contains("collectives_inside, devices"), input_error);
+    c.measured_inside = {2, {{collective::broadcast, {}}}};
+    CHECK_THROWS_WITH_AS(validate(c), doctest::Contains("collectives_inside, broadcast"), input_error);
 }

@@ -47,7 +47,8 @@ public:
 
     cluster read() {
         element const root = file_.root();
-        allow_only(root, {"format", "version", "name", "device_types", "machines", "links", "collectives", "meta"});
+        allow_only(root, {"format", "version", "name", "device_types", "machines", "links", "collectives",
+                          "collectives_inside", "meta"});
         if (auto const name = root.find("name")) result_.name = name->text();
         auto const types = root.at("device_types");
         if (types.size() == 0) types.expected("at least one device type");
@@ -61,6 +62,8 @@ public:
             if (auto const e = links->find("inter")) result_.inter = read_link(*e);
         }
         result_.measured = read_collectives(root, strict_);
+        if (auto const inside = root.find("collectives_inside"))
+            result_.measured_inside = read_collectives_inside(*inside, strict_);
         try {
             validate(result_);
         } catch (input_error const& e) { root.fail(e.what()); }
@@ -185,6 +188,7 @@ HEDDLE_INLINE std::string to_text(cluster const& c) {
     put_link("intra", c.intra);
     put_link("inter", c.inter);
     if (!c.measured.empty()) root["collectives"] = detail::to_json(c.measured);
+    if (!c.measured_inside.models.empty()) root["collectives_inside"] = detail::to_json(c.measured_inside);
     return root.dump(2) + "\n";
 }
 

@@ -46,6 +46,13 @@ inline std::map<collective, collective_model> read_collectives(element const& ro
     return result;
 }
 
+inline collectives_inside read_collectives_inside(element const& e, bool strict) {
+    if (strict) e.allow_only({"devices", "collectives"});
+    collectives_inside result{static_cast<int>(e.at("devices").integer(2, 65536)), read_collectives(e, strict)};
+    if (result.models.empty()) e.expected("collectives");
+    return result;
+}
+
 inline saturation read_saturation(element const& e, bool strict) {
     if (strict) e.allow_only({"scale", "least"});
     saturation result{flops(e.at("scale").positive())};
@@ -128,6 +135,10 @@ inline nlohmann::ordered_json to_json(std::map<collective, collective_model> con
     auto result = nlohmann::ordered_json::object();
     for (auto const& [kind, model] : models) result[heddle::name(kind)] = to_json(model);
     return result;
+}
+
+inline nlohmann::ordered_json to_json(collectives_inside const& inside) {
+    return {{"devices", inside.devices}, {"collectives", to_json(inside.models)}};
 }
 
 inline nlohmann::ordered_json to_json(device_type const& type) {
