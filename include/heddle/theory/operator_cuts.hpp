@@ -58,16 +58,18 @@ private:
     void keep_to_given_order();
     /// The cuts met first, of every size.
     void follow_orders(std::size_t width);
-    [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, operator_id op,
-                                                    std::vector<bool> const& done) const;
+    /// Finds the tensors of an operator, each once, by their first use in the given order.
+    void find_own(operator_id op);
+    /// Returns what is live once the operator whose tensors were found has run.
+    [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, std::vector<bool> const& done) const;
+    /// *Precondition:* the operator's tensors were found.
     [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const;
-    /// The tensors of an operator, each once, by their first use in the given order.
-    [[nodiscard]] std::vector<tensor_id> own_of(operator_id op) const;
 
     indexed_program const* program_;
     std::vector<std::vector<cut>> levels_;
     /// For each tensor, when it is first used.
     std::vector<std::uint32_t> rank_;
+    std::vector<tensor_id> own_;
     bool is_complete_ = true;
 };
 
@@ -100,7 +102,8 @@ HEDDLE_INLINE void operator_cuts::keep_to_given_order() {
         is_complete_ = is_complete_ && (o == 0 || algorithm::any_of(program_->operators[o - 1].results, waits_for));
         done[o] = true;
         auto& from = levels_[o].front();
-        levels_[o + 1].push_back({live_after(from, o, done), {}});
+        find_own(o);
+        levels_[o + 1].push_back({live_after(from, done), {}});
         from.advances.push_back(make_advance(from, o, 0, levels_[o + 1].front()));
     }
 }
@@ -116,12 +119,13 @@ HEDDLE_INLINE void operator_cuts::follow_orders(std::size_t width) {
             auto& from = levels_[level][n];
             auto const choices = progress.next_of(here[n]);
             for (auto const op : choices) {
+                find_own(op);
                 auto next = progress.after(here[n], op);
                 auto key = progress.key_of(next);
                 auto found = number.find(key);
                 if (found == number.end() && there.size() < width) {
                     found = number.emplace(std::move(key), static_cast<std::uint32_t>(there.size())).first;
-                    next_cuts.push_back({live_after(from, op, next.done), {}});
+                    next_cuts.push_back({live_after(from, next.done), {}});
                     there.push_back(std::move(next));
                 }
                 if (found != number.end())
@@ -133,39 +137,43 @@ HEDDLE_INLINE void operator_cuts::follow_orders(std::size_t width) {
     }
 }
 
-HEDDLE_INLINE std::vector<tensor_id> operator_cuts::own_of(operator_id op) const {
-    std::vector<tensor_id> own;
-    for_each_tensor(program_->operators[op], [&](tensor_id t) { own.push_back(t); });
-    algorithm::sort(own, {}, [&](tensor_id t) { return rank_[t]; });
-    own.erase(std::unique(own.begin(), own.end()), own.end());
-    return own;
+HEDDLE_INLINE void operator_cuts::find_own(operator_id op) {
+    own_.clear();
+    for_each_tensor(program_->operators[op], [&](tensor_id t) { own_.push_back(t); });
+    algorithm::sort(own_, {}, [&](tensor_id t) { return rank_[t]; });
+    own_.erase(std::unique(own_.begin(), own_.end()), own_.end());
 }
 
-HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, operator_id op,
-                                                               std::vector<bool> const& done) const {
-    auto own = own_of(op);
-    auto const by_rank = [&](tensor_id a, tensor_id b) { return rank_[a] < rank_[b]; };
-    std::vector<tensor_id> others, live;
-    std::ranges::set_difference(from.live, own, std::back_inserter(others), by_rank);
-    std::erase_if(own, [&](tensor_id t) {
-        auto const& users = program_->tensors[t].consumers;
-        return program_->tensors[t].at_cuts == tensor_at_cuts::free ||
-               (t != program_->loss && std::all_of(users.rbegin(), users.rend(), [&](auto o) { return done[o]; }));
-    });
-    std::ranges::merge(others, own, std::back_inserter(live), by_rank);
+HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, std::vector<bool> const& done) const {
+    std::vector<tensor_id> live;
+    live.reserve(from.live.size() + own_.size());
+    auto const add_own = [&](tensor_id t) {
+        auto const& tensor = program_->tensors[t];
+        bool const is_done = t != program_->loss && std::all_of(tensor.consumers.rbegin(), tensor.consumers.rend(),
+                                                                [&](operator_id o) { return done[o]; });
+        if (tensor.at_cuts != tensor_at_cuts::free && !is_done) live.push_back(t);
+    };
+    auto next = own_.begin();
+    for (auto t : from.live) { // all are in one order
+        while (next != own_.end() && rank_[*next] < rank_[t]) add_own(*next++);
+        if (next != own_.end() && *next == t) add_own(*next++);
+        else live.push_back(t);
+    }
+    while (next != own_.end()) add_own(*next++);
     return live;
 }
 
 HEDDLE_INLINE operator_cuts::advance operator_cuts::make_advance(cut const& from, operator_id op, std::uint32_t number,
                                                                  cut const& to) const {
     advance over{op, number, {}, {}};
-    auto const own = own_of(op);
-    auto next_own = own.begin();
+    over.is_own.reserve(from.live.size());
+    over.slot.reserve(from.live.size());
+    auto next_own = own_.begin();
     auto next = to.live.begin();
     for (auto t : from.live) { // all three are in one order
-        while (next_own != own.end() && rank_[*next_own] < rank_[t]) ++next_own;
+        while (next_own != own_.end() && rank_[*next_own] < rank_[t]) ++next_own;
         while (next != to.live.end() && rank_[*next] < rank_[t]) ++next;
-        over.is_own.push_back(next_own != own.end() && *next_own == t);
+        over.is_own.push_back(next_own != own_.end() && *next_own == t);
         bool const stays = next != to.live.end() && *next == t;
         over.slot.push_back(stays ? static_cast<std::uint32_t>(next - to.live.begin()) : gone);
     }
