@@ -6,15 +6,20 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/search/numbering.hpp>
 #include <heddle/search/state_graph.hpp>
+#include <heddle/search/state_table.hpp>
 #include <heddle/synthesis/mesh_choices.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,8 +70,17 @@ public:
         double cost;
         std::array<path, 2> programs;
     };
-    /// Takes the cheapest programs of an axis beside a given one of the other, and in turn, until that changes nothing.
+    /// Takes the cheapest programs of an axis beside a given one of the other, and in turn, until that hardly gains.
     [[nodiscard]] pair_of_programs in_turn(axis_number axis, path other);
+    /// A bound of all pairs of programs, and a pair that costs as much, if there is one.
+    struct found_together {
+        double bound;
+        std::optional<pair_of_programs> best;
+    };
+    /// Returns the cheapest pair of programs that costs less than `below`, which is the bound if there is none: level
+    /// by level, from all pairs of states that split costs do not exclude. Ends without a pair where they are more than
+    /// `most`, or when time is over.
+    [[nodiscard]] found_together together(double below, std::size_t most, search::deadline const& until);
 
 private:
     using numbers = std::vector<double>;
@@ -99,11 +113,21 @@ private:
     [[nodiscard]] bool split_in_drafts(effort const& e);
     void take_all_levels();
     [[nodiscard]] std::pair<double, path> shortest_as_split(axis_number axis);
-    /// Returns the shortest path, and its length, if moves cost what `moves(place)` says, by place of the level among
-    /// those at hand. *Precondition:* places of one segment whose `alike(place)` is the same have the same moves and
-    /// costs.
+    /// What moves, and bundles of them, cost on levels that are alike.
+    struct known_costs {
+        search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> levels;
+        std::deque<std::pair<numbers, numbers>> of_moves_and_bundles;
+    };
+    /// Returns the shortest path, and its length, if moves cost what `moves(level)` says, or what is known.
+    /// *Precondition:* levels of one segment whose `alike(level)` is the same have the same moves and costs.
     template <class Moves, class Alike>
-    [[nodiscard]] std::pair<double, path> shortest(Moves const& moves, Alike const& alike);
+    [[nodiscard]] std::pair<double, path> shortest(known_costs& known, Moves const& moves, Alike const& alike);
+
+    /// Returns what bundles of a level's segment cost together at least, by those of the inner axis.
+    [[nodiscard]] std::vector<numbers> bundles_together(std::size_t level);
+    /// Returns the cheapest moves of a level of two bundles.
+    [[nodiscard]] std::array<cut_space::action, 2> moves_together(std::size_t level,
+                                                                  std::array<std::uint32_t, 2> const& bundles) const;
 
     /// The rounds after which the bound is looked at.
     static constexpr int patience = 8;
@@ -117,6 +141,10 @@ private:
     std::vector<std::uint32_t> place_of_move_;
     /// By level and axis, the numbers of the kind's items.
     std::vector<std::array<numbers, 2>> numbers_;
+    /// By level, one that has the same numbers.
+    std::vector<std::size_t> like_;
+    /// By axis, what its moves cost beside a move of the other.
+    std::array<known_costs, 2> beside_;
     bool is_split_ = false;
     /// The levels at hand.
     std::vector<std::size_t> levels_;
@@ -128,7 +156,6 @@ private:
 
 #if HEDDLE_DEFINITIONS
 
-#include <heddle/search/numbering.hpp>
 #include <heddle/search/repeated_levels.hpp>
 
 namespace heddle {
@@ -142,10 +169,15 @@ HEDDLE_INLINE mesh_bound::mesh_bound(loosened_space const& programs, mesh_prices
         numbers const nothing(kind_at(level).item_count);
         numbers_.push_back({nothing, nothing});
     }
+    like_.resize(numbers_.size());
+    std::iota(like_.begin(), like_.end(), std::size_t{0});
     take_all_levels();
 }
 
-HEDDLE_INLINE void mesh_bound::reprice(mesh_prices const& price) { kinds_ = choices_of(programs_, price); }
+HEDDLE_INLINE void mesh_bound::reprice(mesh_prices const& price) {
+    kinds_ = choices_of(programs_, price);
+    beside_ = {};
+}
 
 HEDDLE_INLINE mesh_bound::numbers mesh_bound::moves_at(std::size_t level, axis_number axis) const {
     auto const& kind = kind_at(level);
@@ -271,6 +303,7 @@ HEDDLE_INLINE double mesh_bound::round() {
 
 HEDDLE_INLINE double mesh_bound::improve_at_hand(double target, effort const& e) {
     bool const is_draft = levels_.size() < numbers_.size();
+    std::iota(like_.begin(), like_.end(), std::size_t{0}); // rounds tell levels apart
     double best = 0, before = 0, of_pair = std::numeric_limits<double>::infinity();
     for (int n = 1; n <= e.rounds && best < target * (1 - hardly) && (n == 1 || !e.until.is_over()); ++n) {
         best = std::max(best, round());
@@ -302,6 +335,7 @@ HEDDLE_INLINE bool mesh_bound::split_in_drafts(effort const& e) {
         levels_ = shorter.kept;
         static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), {e.rounds, gap, e.until}));
         for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
+        like_ = shorter.like;
     };
     // Of three that repeat the middle one has neighbours like most have. Without them, what a draft's rounds leave undone,
     // many rounds of the whole program would have to do.
@@ -327,45 +361,129 @@ HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
 }
 
 HEDDLE_INLINE std::pair<double, mesh_bound::path> mesh_bound::shortest_as_split(axis_number axis) {
-    return shortest([&](std::size_t place) { return moves_at(levels_[place], axis); },
-                    [](std::size_t place) { return place; });
+    known_costs known;
+    return shortest(
+        known, [&](std::size_t level) { return moves_at(level, axis); },
+        [&](std::size_t level) { return like_[level]; });
 }
 
 HEDDLE_INLINE mesh_bound::pair_of_programs mesh_bound::in_turn(axis_number axis, path other) {
     pair_of_programs result{std::numeric_limits<double>::infinity(), {}};
     result.programs[1 - axis] = std::move(other);
+    path given(numbers_.size()); // by level
     for (;; axis = 1 - axis) {
-        auto const& given = result.programs[1 - axis];
-        auto [cost, best] = shortest([&](std::size_t n) { return moves_beside(levels_[n], axis, given[n]); },
-                                     [&](std::size_t n) { return given[n]; });
-        if (cost >= result.cost * (1 - 1e-9)) return result;
-        result.cost = cost;
-        result.programs[axis] = std::move(best);
+        for (std::size_t place = 0; place < levels_.size(); ++place)
+            given[levels_[place]] = result.programs[1 - axis][place];
+        auto [cost, best] = shortest(
+            beside_[axis], [&](std::size_t level) { return moves_beside(level, axis, given[level]); },
+            [&](std::size_t level) { return given[level]; });
+        bool const is_little = cost >= result.cost * (1 - hardly);
+        if (cost < result.cost) {
+            result.cost = cost;
+            result.programs[axis] = std::move(best);
+        }
+        if (is_little) return result;
     }
 }
 
-template <class Moves, class Alike>
-std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves, Alike const& alike) {
-    struct known_costs {
-        numbers moves, bundles;
+HEDDLE_INLINE std::vector<mesh_bound::numbers> mesh_bound::bundles_together(std::size_t level) {
+    auto const& links = graph_.from_level(level);
+    std::vector<numbers> result(links.bundles.size(), numbers(links.bundles.size(), never));
+    std::vector<numbers> of_move(kind_at(level).moves.size()); // of the inner axis
+    for (std::size_t inner = 0; inner < result.size(); ++inner)
+        for (auto a : graph_.bundle(links.bundles[inner])) {
+            auto& costs = of_move[place_of_move_[a]];
+            if (costs.empty()) costs = of_bundles(links, moves_beside(level, 0, a));
+            std::ranges::transform(result[inner], costs, result[inner].begin(), std::ranges::min);
+        }
+    return result;
+}
+
+HEDDLE_INLINE std::array<cut_space::action, 2> mesh_bound::moves_together(
+    std::size_t level, std::array<std::uint32_t, 2> const& bundles) const {
+    auto const& links = graph_.from_level(level);
+    std::array<cut_space::action, 2> best{};
+    double least = std::numeric_limits<double>::infinity();
+    for (auto const inner : graph_.bundle(links.bundles[bundles[1]])) {
+        auto const costs = moves_beside(level, 0, inner);
+        for (auto const outer : graph_.bundle(links.bundles[bundles[0]]))
+            if (double const cost = costs[place_of_move_[outer]]; cost < least) least = cost, best = {outer, inner};
+    }
+    return best;
+}
+
+HEDDLE_INLINE mesh_bound::found_together mesh_bound::together(double below, std::size_t most,
+                                                              search::deadline const& until) {
+    struct pair_of_states {
+        double cost, least;              ///< so far, and to the end
+        std::array<std::uint32_t, 2> at; ///< positions
+        std::uint32_t from = 0;          ///< among the pairs of the level before
+        std::array<std::uint32_t, 2> bundles{};
     };
+    take_all_levels();
+    std::iota(like_.begin(), like_.end(), std::size_t{0});
+    static_cast<void>(round()); // no split exceeds a cost at the prices at hand
+    for (axis_number a = 0; a < 2; ++a) find_ends(a);
+    std::map<std::uint32_t, std::vector<numbers>> costs; // by segment
+    std::vector<std::vector<pair_of_states>> met{{{0, 0, {0, 0}}}};
+    // All pairs below go through those of the last level, where it is not left early.
+    auto const too_many = [&] { return algorithm::min_element(met.back(), {}, &pair_of_states::least)->least; };
+    met.back().front().least = sides_[0].to_end[0][0] + sides_[1].to_end[0][0];
+    for (std::size_t level = 0; level < levels_.size(); ++level) {
+        auto const& links = segment(level);
+        auto const [slot, is_new] = costs.try_emplace(graph_.segment_of_level[level]);
+        if (is_new) slot->second = bundles_together(level);
+        auto const &outer_ends = sides_[0].to_end[level + 1], &inner_ends = sides_[1].to_end[level + 1];
+        search::state_table<std::uint64_t> numbers_of_pairs;
+        std::vector<pair_of_states> next;
+        for (std::uint32_t n = 0; n < met.back().size(); ++n) {
+            if (next.size() > most || until.is_over()) return {too_many(), {}};
+            auto const& from = met.back()[n];
+            for (auto const& inner : links.out(from.at[1]))
+                for (auto const& outer : links.out(from.at[0])) {
+                    double const cost = from.cost + slot->second[inner.bundle][outer.bundle];
+                    double const least = cost + outer_ends[outer.to] + inner_ends[inner.to];
+                    if (least >= below) continue;
+                    pair_of_states const there{cost, least, {outer.to, inner.to}, n, {outer.bundle, inner.bundle}};
+                    auto const [number, is_first] = numbers_of_pairs.insert(std::uint64_t{outer.to} << 32 | inner.to);
+                    if (is_first) next.push_back(there);
+                    else if (cost < next[number].cost) next[number] = there;
+                }
+        }
+        if (next.size() > most) return {too_many(), {}};
+        if (next.empty()) return {below, {}};
+        met.push_back(std::move(next));
+    }
+    auto const end = algorithm::min_element(met.back(), {}, &pair_of_states::cost);
+    found_together result{end->cost, pair_of_programs{end->cost, {}}};
+    auto& programs = result.best->programs;
+    for (auto& program : programs) program.resize(levels_.size());
+    auto const* at = &*end;
+    for (std::size_t level = levels_.size(); level-- > 0; at = &met[level][at->from]) {
+        auto const moves = moves_together(level, at->bundles);
+        for (axis_number a = 0; a < 2; ++a) programs[a][level] = moves[a];
+    }
+    return result;
+}
+
+template <class Moves, class Alike>
+std::pair<double, mesh_bound::path> mesh_bound::shortest(known_costs& known, Moves const& moves, Alike const& alike) {
     std::size_t const count = levels_.size();
-    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers_of_costs;
-    std::vector<known_costs> known;
-    std::vector<std::uint32_t> costs(count); // by place, their number
-    std::vector<numbers> to_end(count + 1);  // by place and position
+    std::vector<std::pair<numbers, numbers> const*> costs(count); // by place
+    std::vector<numbers> to_end(count + 1);                       // by place and position
     to_end[count].assign(graph_.node_count() - graph_.first_of_level[graph_.level_count() - 1], 0);
     for (std::size_t place = count; place-- > 0;) {
+        auto const level = levels_[place];
         auto const& links = segment(place);
         auto const [number, is_new] =
-            numbers_of_costs.insert(std::vector<std::uint64_t>{graph_.segment_of_level[levels_[place]], alike(place)});
-        costs[place] = number;
+            known.levels.insert(std::vector<std::uint64_t>{graph_.segment_of_level[level], alike(level)});
         if (is_new) {
-            auto of_moves = moves(place);
+            auto of_moves = moves(level);
             auto of_bundle = of_bundles(links, of_moves);
-            known.push_back({std::move(of_moves), std::move(of_bundle)});
+            known.of_moves_and_bundles.emplace_back(std::move(of_moves), std::move(of_bundle));
         }
-        auto const& least = known[number].bundles;
+        costs[place] = &known.of_moves_and_bundles[number];
+        auto const& least = costs[place]->second;
         auto const& next = to_end[place + 1];
         auto& here = to_end[place];
         here.assign(links.size(), std::numeric_limits<double>::infinity());
@@ -375,7 +493,7 @@ std::pair<double, mesh_bound::path> mesh_bound::shortest(Moves const& moves, Ali
     path result;
     for (std::size_t place = 0, at = 0; place < count; ++place) {
         auto const& links = segment(place);
-        auto const& [of_moves, of_bundles] = known[costs[place]];
+        auto const& [of_moves, of_bundles] = *costs[place];
         auto const turn = *algorithm::min_element(
             links.out(at), {}, [&](auto const& l) { return of_bundles[l.bundle] + to_end[place + 1][l.to]; });
         result.push_back(*algorithm::min_element(graph_.bundle(links.bundles[turn.bundle]), {},
