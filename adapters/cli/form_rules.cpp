@@ -86,23 +86,25 @@ std::vector<pinned_tensor> form_rules_of(program const& p, hap_arguments const& 
     return rules;
 }
 
-std::array<std::vector<pinned_tensor>, 2> mesh_form_rules_of(program const& p, hap_arguments const& arguments) {
-    std::array<std::vector<pinned_tensor>, 2> rules;
+pins_of_axes mesh_form_rules_of(program const& p, hap_arguments const& arguments, std::size_t axes) {
+    pins_of_axes rules;
     for_each_rule(p, arguments, [&](indexed_program const& indexed, given_rule const& given, bool is_forbidden) {
         auto const& tensor = indexed.tensors[given.tensor];
         auto const forms = split_at_commas(given.wanted);
-        if (forms.size() != rules.size())
-            given.fail("expected a form for each axis of the mesh, the outer one first, such as shard(0),any");
-        product_form together(rules.size(), tensor_form::replicated());
+        if (axes > rules.size()) given.fail("expected a mesh of at most " + std::to_string(rules.size()) + " axes");
+        if (forms.size() != axes)
+            given.fail("expected a form for each of the " + std::to_string(axes) +
+                       " axes of the mesh, the outer one first, such as shard(0),any");
+        product_form together(axes, tensor_form::replicated());
         std::size_t named = 0;
-        for (axis_number a = 0; a < rules.size(); ++a) {
+        for (axis_number a = 0; a < axes; ++a) {
             if (forms[a] == "any") continue;
             ++named;
             together = together.with(a, form_of(given, tensor, forms[a]));
             rules[a].push_back({given.tensor, together[a], {}, is_forbidden});
         }
         if (is_forbidden && named != 1)
-            given.fail("expected a form of one axis that is forbidden whatever the other has, and 'any' for that");
+            given.fail("expected a form of one axis that is forbidden whatever others have, and 'any' for these");
         if (!is_possible(together, tensor)) given.fail("the tensor cannot be " + to_string(together));
     });
     return rules;

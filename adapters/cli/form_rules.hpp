@@ -6,9 +6,10 @@
 #include "commands.hpp"
 
 #include <heddle/program/program.hpp>
+#include <heddle/synthesis/mesh_search_options.hpp>
 #include <heddle/synthesis/pins.hpp>
 
-#include <array>
+#include <cstddef>
 #include <vector>
 
 namespace heddle::cli {
@@ -17,9 +18,10 @@ namespace heddle::cli {
 /// not.
 [[nodiscard]] std::vector<pinned_tensor> form_rules_of(program const& p, hap_arguments const& arguments);
 
-/// Reads `NAME=FORM,FORM` of all that is pinned and forbidden on a mesh, by axis, outermost first; `any` is no form.
-/// *Throws* as above, if a form is not given for each axis, or one is forbidden on other than one axis.
-[[nodiscard]] std::array<std::vector<pinned_tensor>, 2> mesh_form_rules_of(program const& p,
-                                                                           hap_arguments const& arguments);
+/// Reads `NAME=FORM,FORM` of all that is pinned and forbidden on a mesh of so many axes, outermost first; `any` is no
+/// form.
+/// *Throws* as above, if a form is not given for each axis, one is forbidden on other than one axis, or axes are too
+/// many for pins.
+[[nodiscard]] pins_of_axes mesh_form_rules_of(program const& p, hap_arguments const& arguments, std::size_t axes);
 
 } // namespace heddle::cli

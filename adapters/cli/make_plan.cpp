@@ -121,14 +121,11 @@ any_plan found_by_planner(plan_arguments const& arguments, plan_input const& inp
     if (arguments.planner == "hidup") return plan_hidup(p, c, solver, options_of(arguments.hidup, options));
     if (!arguments.hap.mesh.empty()) {
         search::deadline const until(options.limits);
-        bool const has_rules = !arguments.hap.pins.empty() || !arguments.hap.forbidden.empty();
-        if (has_rules && std::ranges::count(arguments.hap.mesh, 'x') > 1)
-            throw input_error("mesh",
-                              "is " + arguments.hap.mesh + ", expected two axes where tensors are pinned or forbidden");
-        mesh_search_options const asked{
-            .training = options.training, .pinned = mesh_form_rules_of(p, arguments.hap), .limits = options.limits};
-        auto on_mesh = arguments.hap.mesh == "auto" ? plan_meshes(p, c, solver, asked)
-                                                    : plan_mesh(p, c, mesh_of(arguments.hap.mesh), solver, asked);
+        auto const given = arguments.hap.mesh == "auto" ? std::nullopt : std::optional(mesh_of(arguments.hap.mesh));
+        mesh_search_options const asked{.training = options.training,
+                                        .pinned = mesh_form_rules_of(p, arguments.hap, given ? given->axis_count() : 2),
+                                        .limits = options.limits};
+        auto on_mesh = given ? plan_mesh(p, c, *given, solver, asked) : plan_meshes(p, c, solver, asked);
         if (on_mesh.exists() && !until.is_over()) { // strategies of one axis
             auto on_one_axis = options;
             on_one_axis.limits = until.rest();

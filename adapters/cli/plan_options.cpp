@@ -124,7 +124,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     hap->add_option(
            "--mesh", plan.hap.mesh,
            "Plan machines and their devices as the axes of a mesh, such as 8x4: 8 machines of 4; on three axes, "
-           "such as 2x4x4; or on all meshes of two that there are")
+           "such as 2x4x4; or on all meshes that there are")
         ->type_name("MxD|auto")
         ->check(mesh_or_auto);
     hap->add_option(

@@ -6,6 +6,7 @@
 
 #include <heddle/cost/mesh_step.hpp>
 #include <heddle/plan/mesh_program.hpp>
+#include <heddle/synthesis/mesh_search_options.hpp>
 #include <heddle/theory/axis_program.hpp>
 #include <heddle/theory/theory.hpp>
 #include <support/random_programs.hpp>
@@ -63,8 +64,36 @@ inline cluster random_cluster(random_source& random, int machines, int devices) 
     c.machines = {{0, devices, machines, true, random.between(1, 2)}};
     c.intra = network_link{bytes_per_second(random.log_between(30, 1e4)), seconds(random.log_between(1e-3, 1))};
     c.inter = network_link{bytes_per_second(random.log_between(10, 1e3)), seconds(random.log_between(1e-3, 1))};
+    if (devices % 2 == 0) measure_inside(random, c);
     validate(c);
     return c;
+}
+
+/// Returns forms of a tensor on one axis or, unless they are forbidden, on all, at random.
+inline pins_of_axes random_pins(random_source& random, indexed_program const& p, tensor_id t, std::size_t axes,
+                                bool is_forbidden) {
+    auto const form_of_axis = [&] {
+        auto const count = static_cast<int>(p.tensors[t].factors.size());
+        for (;;)
+            if (auto const f = tensor_form::from_code(static_cast<std::uint16_t>(random.between(0, 2 + count)));
+                is_possible(f, p.tensors[t]))
+                return f;
+    };
+    pins_of_axes pinned;
+    auto const only = static_cast<axis_number>(random.between(0, static_cast<int>(axes)));
+    for (axis_number a = 0; a < axes; ++a)
+        if (only == a || (only == axes && !is_forbidden)) pinned[a] = {{t, form_of_axis(), {}, is_forbidden}};
+    return pinned;
+}
+
+/// Returns what tells whether an instruction keeps the pins of every axis.
+inline std::function<bool(mesh_instruction const&)> keeps_of(indexed_program const& p, pins_of_axes pinned) {
+    for (auto& of_axis : pinned) find_cuts(p, of_axis);
+    return [&p, pinned = std::move(pinned)](mesh_instruction const& i) {
+        for (axis_number a = 0; a < i.axes.size(); ++a)
+            if (!keeps_pins(p, pinned[a], i.axes[a])) return false;
+        return true;
+    };
 }
 
 /// The least cost of programs in which every value has one form where it is made and one where it is used: of all, with

@@ -25,6 +25,9 @@ namespace heddle {
 /// each, the smallest groups first.
 [[nodiscard]] std::vector<mesh> meshes_of(cluster const& c);
 
+/// Returns the meshes of three axes of which the inner two are the largest of those groups.
+[[nodiscard]] std::vector<mesh> meshes_of_three_axes(cluster const& c);
+
 /// Returns a cluster as a mesh has it: the devices of each place on the outermost axis as one machine. These are some
 /// of a machine's devices, or whole machines, of which the innermost axes have the devices.
 /// *Throws* `input_error` if they are neither, or are not all of the cluster.
@@ -57,7 +60,8 @@ inline void require_whole_batch(training_options const& training) {
 /// same points by atoms of all of them. Where a program does not fit so, one is planned for as much less memory. The
 /// outermost axis reduces gradients in buckets. Beside one of two axes well-known strategies are planned
 /// (`mesh_strategies_of`), which are its baselines; one that is cheaper, or fits where nothing else does, and keeps the
-/// pins is the plan. Beside one of three axes plans on two are, which have neighbouring axes as one.
+/// pins is the plan. Beside one of three axes, unless restricted by pins or a strategy, plans on two are, which have
+/// neighbouring axes as one.
 /// *Throws* `input_error` as `machines_of` and `search_mesh` do, and for micro-batches in turn.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_mesh(Program const& program, cluster const& c, mesh const& m, Solver&& solver,
@@ -66,8 +70,9 @@ template <single_device_program Program, ratio_solver Solver>
     return detail::plan_mesh(index_program(program), c, m, options, detail::solve_with(solver));
 }
 
-/// Plans a program on each of a cluster's meshes, and returns the cheapest plan. What those on the others take is among
-/// its baselines, by the mesh.
+/// Plans a program on each of a cluster's meshes of two axes and, unless tensors are pinned or a strategy is asked for,
+/// on those of three (`meshes_of_three_axes`), and returns the cheapest plan. What those on the others
+/// take is among its baselines, by the mesh.
 /// *Throws* `input_error` if there is no mesh, and as `plan_mesh` does.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_meshes(Program const& program, cluster const& c, Solver&& solver,
@@ -160,7 +165,7 @@ HEDDLE_INLINE plan plan_of(indexed_program const& program, cluster const& machin
 
 [[nodiscard]] inline bool keeps_pins(indexed_program const& program, plan const& p,
                                      mesh_search_options const& options) {
-    for (axis_number a = 0; a < options.pinned.size(); ++a) {
+    for (axis_number a = 0; a < p.mesh().axis_count(); ++a) {
         auto pinned = options.pinned[a];
         find_cuts(program, pinned);
         if (!algorithm::all_of(p.steps,
@@ -191,9 +196,9 @@ HEDDLE_INLINE plan plan_mesh(indexed_program program, cluster const& c, mesh con
     recompute(program, options.training.recomputes, options.training.in_flight);
     auto const machines = machines_of(c, m);
     auto best = plan_on_machines(program, machines, m, options, solve);
-    if (!options.compares || options.strategy) return best;
+    if (!options.compares || !options.strategy.empty()) return best;
     if (m.axis_count() == 3) {
-        note_joined_axes(best, program, c, m, options, solve, until);
+        if (!restricts_axes(options)) note_joined_axes(best, program, c, m, options, solve, until);
         return best;
     }
     for (auto const& strategy : mesh_strategies_of(program)) {
@@ -220,20 +225,28 @@ HEDDLE_INLINE plan plan_mesh(indexed_program program, cluster const& c, mesh con
 HEDDLE_INLINE plan plan_meshes(indexed_program const& program, cluster const& c, mesh_search_options const& options,
                                ratio_function const& solve) {
     search::deadline const until(options.limits);
-    auto const all = meshes_of(c);
+    auto all = meshes_of(c);
     if (all.empty())
         throw input_error("cluster '" + c.name + "'",
                           "makes no mesh, expected machines of several devices, equally many");
     std::optional<plan> best;
     std::map<std::string, std::optional<double>> costs;
-    for (auto m = all.rbegin(); m != all.rend() && (!best || !until.is_over()); ++m) { // whole machines first
+    algorithm::reverse(all); // whole machines first
+    if (!restricts_axes(options))
+        for (auto& m : meshes_of_three_axes(c)) all.push_back(std::move(m));
+    for (auto const& m : all) {
+        if (best && until.is_over()) break;
         auto asked = options;
         asked.limits = until.rest(options.limits);
-        auto p = plan_mesh(program, c, *m, asked, solve);
-        costs["mesh " + to_string(*m)] = p.exists() ? std::optional(p.cost()) : std::nullopt;
+        asked.compares = options.compares && m.axis_count() == 2; // what others take is known
+        auto p = plan_mesh(program, c, m, asked, solve);
+        costs["mesh " + to_string(m)] = p.exists() ? std::optional(p.cost()) : std::nullopt;
         if (best) p.statistics += best->statistics;
         auto const statistics = p.statistics;
-        if (!best || (p.exists() && (!best->exists() || p.cost() < best->cost()))) best = std::move(p);
+        if (!best || (p.exists() && (!best->exists() || p.cost() < best->cost()))) {
+            if (best && !asked.compares) p.baselines.merge(std::move(best->baselines));
+            best = std::move(p);
+        }
         best->statistics = statistics;
     }
     if (best->exists()) costs.erase("mesh " + to_string(best->mesh()));
@@ -254,6 +267,16 @@ HEDDLE_INLINE std::vector<mesh> meshes_of(cluster const& c) {
     std::vector<mesh> result;
     for (std::size_t inside = 2; inside <= of_machine; ++inside)
         if (of_machine % inside == 0 && inside < devices) result.push_back(mesh({devices / inside, inside}));
+    return result;
+}
+
+HEDDLE_INLINE std::vector<mesh> meshes_of_three_axes(cluster const& c) {
+    auto const of_two = meshes_of(c);
+    std::vector<mesh> result;
+    if (of_two.empty()) return result;
+    auto const outside = of_two.back().size(0), inside = of_two.back().size(1); // of the largest groups
+    for (std::size_t last = 2; last < inside; ++last)
+        if (inside % last == 0) result.push_back(mesh({outside, inside / last, last}));
     return result;
 }
 

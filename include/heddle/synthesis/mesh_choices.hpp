@@ -38,7 +38,7 @@ struct mesh_prices {
     /// Seconds per byte that a class holds.
     std::vector<double> const& memory;
     /// What each axis may do, outermost first; if there is none, all that the programs at hand do.
-    std::array<instruction_filter, 2> const* allowed = nullptr;
+    std::vector<instruction_filter> const* allowed = nullptr;
     /// An axis of a mesh of three that instructions leave out: they have there what is cheapest.
     std::optional<axis_number> left_out{};
 
@@ -135,8 +135,6 @@ private:
     [[nodiscard]] double apart(way const& w, axis_number axis) const;
     /// What the conversions of a way on an axis reach one after another, from what is reached before them.
     [[nodiscard]] std::vector<reached> alone(reached const& from, way const& w, axis_number axis) const;
-    /// As above, if all forms are there for nothing, of the way of a number.
-    [[nodiscard]] std::vector<reached> alone(std::uint32_t number, axis_number axis) const;
     /// The number of a form, or `none`.
     [[nodiscard]] std::size_t number(tensor_form outer, tensor_form inner) const {
         return number_[outer.code() * codes_ + inner.code()];
@@ -147,7 +145,7 @@ private:
     /// The least cost of the conversions of two ways and any others, in whatever order, where it is known what those of
     /// each axis reach alone.
     [[nodiscard]] double finish(way const& outer, way const& inner, std::vector<reached> const& by_outer,
-                                std::vector<reached> by_inner) const;
+                                std::vector<reached> const& by_inner) const;
 
     indexed_tensor const& tensor_;
     mesh_prices const& price_;
@@ -160,8 +158,8 @@ private:
     std::vector<way> ways_;
     /// Costs by form: if all are there for nothing, and then of what the conversions of ways reach, one after another.
     std::vector<std::vector<double>> costs_;
-    /// By axis and way, the first of its conversions' costs.
-    std::array<std::vector<std::size_t>, 2> first_costs_;
+    /// By axis and way, what its conversions reach if all forms are there for nothing.
+    std::array<std::vector<std::vector<reached>>, 2> alone_;
     /// The costs of two ways, by their numbers, where they are known.
     static constexpr double unknown = -1;
     std::vector<std::vector<double>> known_;
@@ -208,13 +206,22 @@ HEDDLE_INLINE mesh_conversions::mesh_conversions(indexed_tensor const& tensor, t
     forms_ = forms.size();
     one_.assign(forms_ * forms_, never);
     costs_.emplace_back(forms_, 0.0); // all are there for nothing
+    // An axis converts at the same cost wherever the other does not cut the tensor.
+    std::vector<std::optional<double>> of_uncut(2 * codes_ * codes_);
     for (std::size_t n = 0; n < forms.size(); ++n)
         for (axis_number a = 0; a < 2; ++a)
             for (std::uint16_t code = 0; code < codes_; ++code) {
                 auto const g = tensor_form::from_code(code);
                 if (!find_conversion(forms[n], a, g, tensor)) continue;
                 auto const to = forms[n].with(a, g);
-                one_[n * forms_ + number(to[0], to[1])] = price(mesh_instruction::convert(t, forms[n], a, g));
+                auto& cost = one_[n * forms_ + number(to[0], to[1])];
+                if (forms[n][1 - a].is_shard()) {
+                    cost = price(mesh_instruction::convert(t, forms[n], a, g));
+                    continue;
+                }
+                auto& known = of_uncut[(a * codes_ + forms[n][a].code()) * codes_ + code];
+                if (!known) known = price(mesh_instruction::convert(t, forms[n], a, g));
+                cost = *known;
             }
     any_ = one_;
     auto const from = [&](std::size_t n) { return any_.data() + n * forms_; };
@@ -258,30 +265,24 @@ HEDDLE_INLINE auto mesh_conversions::alone(reached const& from, way const& w, ax
     return result;
 }
 
-HEDDLE_INLINE auto mesh_conversions::alone(std::uint32_t number, axis_number axis) const -> std::vector<reached> {
-    std::vector<reached> result;
-    result.reserve(ways_[number].conversions.size() + 1);
-    result.push_back({{}, 0});
-    for (std::size_t k = 0; k < ways_[number].conversions.size(); ++k)
-        result.push_back({{}, first_costs_[axis][number] + k});
-    return result;
-}
-
 HEDDLE_INLINE double mesh_conversions::finish(way const& outer, way const& inner, std::vector<reached> const& by_outer,
-                                              std::vector<reached> by_inner) const {
+                                              std::vector<reached> const& by_inner) const {
     auto const end = number(outer.use, inner.use);
     if (end == none) return never;
+    if (by_inner.size() == 1) return std::min(never, to(by_outer.back(), end));
+    if (by_outer.size() == 1) return std::min(never, to(by_inner.back(), end));
     // What so many conversions of both axes reach, in whatever order: the last was one of either axis.
+    auto by_both = by_inner;
     for (std::size_t m = 1; m < by_outer.size(); ++m) {
-        by_inner[0] = by_outer[m];
-        for (std::size_t n = 1; n < by_inner.size(); ++n) {
-            auto next = after(by_inner[n], outer.conversions[m - 1], 0);
-            for (auto const& there : after(by_inner[n - 1], inner.conversions[n - 1], 1).forms)
+        by_both[0] = by_outer[m];
+        for (std::size_t n = 1; n < by_both.size(); ++n) {
+            auto next = after(by_both[n], outer.conversions[m - 1], 0);
+            for (auto const& there : after(by_both[n - 1], inner.conversions[n - 1], 1).forms)
                 next.forms.push_back(there);
-            by_inner[n] = std::move(next);
+            by_both[n] = std::move(next);
         }
     }
-    return std::min(never, to(by_inner.back(), end));
+    return std::min(never, to(by_both.back(), end));
 }
 
 HEDDLE_INLINE double mesh_conversions::apart(way const& w, axis_number axis) const {
@@ -306,13 +307,14 @@ HEDDLE_INLINE std::uint32_t mesh_conversions::number_of(way const& w) {
     ways_.push_back(w);
     known_.emplace_back();
     for (axis_number axis = 0; axis < 2; ++axis) {
-        first_costs_[axis].push_back(costs_.size());
-        auto const list = alone({{}, 0}, w, axis);
+        auto list = alone({{}, 0}, w, axis);
         for (std::size_t k = 1; k < list.size(); ++k) {
             std::vector<double> costs(forms_);
             for (std::size_t n = 0; n < forms_; ++n) costs[n] = to(list[k], n);
+            list[k] = {{}, costs_.size()};
             costs_.push_back(std::move(costs));
         }
+        alone_[axis].push_back(std::move(list));
     }
     return number;
 }
@@ -328,7 +330,7 @@ HEDDLE_INLINE double mesh_conversions::cost_of(std::uint32_t of_outer, std::uint
     auto const &outer = ways_[of_outer], &inner = ways_[of_inner];
     double const several = outer.has_several_uses ? apart(outer, 0) + apart(inner, 1) : 0;
     if (!tensor_.is_read_once() || !outer.read || !inner.read)
-        return outer.has_several_uses ? several : finish(outer, inner, alone(of_outer, 0), alone(of_inner, 1));
+        return outer.has_several_uses ? several : finish(outer, inner, alone_[0][of_outer], alone_[1][of_inner]);
     mesh_instruction const read({*outer.read, *inner.read});
     if (!is_read_together(tensor_, read)) return never;
     if (outer.has_several_uses) return price_(read) + several;

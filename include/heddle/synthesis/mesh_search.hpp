@@ -25,7 +25,7 @@ namespace detail {
 /// with what is found for two of them, and the bound leaves one out: each instruction has there what is cheapest.
 /// Axes inside cut as evenly as whole parts allow.
 /// *Throws* `input_error` if the machines are not as many as the mesh's outer size, each with as many devices as its
-/// inner axes; for pins and strategies on three axes; and for more axes.
+/// inner axes; for pins and strategies of other numbers of axes; and for more than three.
 /// *Returns* status and bound at the program's shares; the bound is zero if gradients overlap.
 template <ratio_solver Solver>
 [[nodiscard]] mesh_search_result search_mesh(indexed_program const& program, cluster const& c, mesh const& m,
@@ -49,11 +49,10 @@ HEDDLE_INLINE mesh_search_result search_mesh(indexed_program const& program, clu
                                              mesh_search_options const& options, ratio_function const& solve) {
     auto const by = options.training.overlaps_gradients ? searches_by<overlapped>() : searches_by<serial>();
     if (m.axis_count() > 3) throw input_error("mesh", "is " + to_string(m) + ", expected at most three axes to search");
+    if ((!options.strategy.empty() && options.strategy.size() != m.axis_count()) ||
+        (m.axis_count() == 2 && !options.pinned[2].empty()))
+        throw input_error("mesh", "is " + to_string(m) + ", expected as many axes as pins and strategies are of");
     if (m.axis_count() == 2) return two_axes_searcher(by, program, c, m, options, solve).run();
-    if (options.strategy || !pinned_tensors(options).empty())
-        throw input_error("mesh", "is " + to_string(m) +
-                                      ", expected two axes where tensors are pinned or forbidden, or a "
-                                      "strategy is asked for");
     return three_axes_searcher(by, program, c, m, options, solve).run();
 }
 

@@ -3,6 +3,7 @@
 /// @brief What a search on a mesh is asked for, and what it returns.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/plan/mesh_program.hpp>
 #include <heddle/search/limits.hpp>
@@ -21,6 +22,9 @@
 
 namespace heddle {
 
+/// By axis, outermost first.
+using pins_of_axes = std::array<std::vector<pinned_tensor>, 3>;
+
 struct mesh_search_options {
     training_options training{};
     /// For the search of one axis at the others' fixed programs.
@@ -38,11 +42,11 @@ struct mesh_search_options {
     std::size_t bound_width = 2'000;
     /// If set, shares stay at these, by type of devices.
     std::optional<std::vector<double>> ratios{};
-    /// Tensors that are to have given forms on an axis, or not to have them; by axis, outermost first.
-    std::array<std::vector<pinned_tensor>, 2> pinned{};
-    /// A strategy: what each axis may do, outermost first, in place of all that gathers a parameter once. There is no
-    /// bound then, and one of the axes may gather parameters for each use.
-    std::optional<std::array<instruction_filter, 2>> strategy{};
+    /// Tensors that are to have given forms on an axis, or not to have them.
+    pins_of_axes pinned{};
+    /// A strategy, unless empty: what each axis may do, outermost first, in place of all that gathers a parameter once.
+    /// There is no bound then, and one of two axes may gather parameters for each use.
+    std::vector<instruction_filter> strategy{};
     /// Whether planners price well-known strategies beside the plan.
     bool compares = true;
     /// On two axes, programs of as many seconds are not wanted: nothing is searched where the bound at the
@@ -50,6 +54,12 @@ struct mesh_search_options {
     double worth_below = std::numeric_limits<double>::infinity();
     search::limits limits{};
 };
+
+/// Tells whether axes are not to do alike.
+[[nodiscard]] inline bool restricts_axes(mesh_search_options const& options) {
+    return !options.strategy.empty() ||
+           algorithm::any_of(options.pinned, [](auto const& of_axis) { return !of_axis.empty(); });
+}
 
 /// A program on a mesh. Cost and bound are at its shares, rounded to whole parts of each factor; the bound is of the
 /// programs of which each axis keeps to those of one axis.

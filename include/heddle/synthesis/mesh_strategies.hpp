@@ -18,7 +18,7 @@ namespace heddle {
 /// A strategy of one axis across machines and one inside them.
 struct mesh_strategy {
     std::string name;
-    std::array<instruction_filter, 2> allowed;
+    std::vector<instruction_filter> allowed;
     /// What each axis must have to count as this strategy.
     std::array<std::function<bool(instruction const&)>, 2> witnesses;
 };

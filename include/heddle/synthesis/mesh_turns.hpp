@@ -43,8 +43,6 @@ public:
     };
     [[nodiscard]] found_program const& best() const { return best_; }
     [[nodiscard]] search::statistics const& statistics() const { return statistics_; }
-    /// What is kept of the programs of each axis, or of all.
-    [[nodiscard]] std::vector<instruction_filter> const& kept() const { return kept_; }
 
 protected:
     /// Plans one axis where the others' programs are given.
@@ -59,6 +57,10 @@ protected:
     /// Returns the shares that slices have at some ratios of classes, in whole atoms.
     [[nodiscard]] largest_shares whole_shares(share_vector const& ratios) const;
     [[nodiscard]] program_steps steps_of(mesh_instructions const& given) const;
+    /// What each axis may do, as instructions of the searched program; or what all may.
+    [[nodiscard]] std::vector<instruction_filter> allowed_on_axes() const;
+    /// Tells whether axes are not to do alike.
+    [[nodiscard]] bool is_restricted() const { return allowed_.size() > 1; }
     /// Returns that there is no program, and why, unless time was over.
     [[nodiscard]] mesh_search_result nothing(std::string why) const;
     /// Returns the best program, with its costs and shares.
@@ -71,6 +73,8 @@ protected:
     ratio_function const& solve_;
     search::deadline until_;
     searched_program searched_;
+    std::vector<instruction_filter> const allowed_;
+    /// What is kept of the programs of each axis, or of all.
     std::vector<instruction_filter> kept_;
     device_types types_;
     cost_model model_;
@@ -99,8 +103,9 @@ HEDDLE_INLINE instruction_filter gathered_once() {
 }
 
 HEDDLE_INLINE std::vector<tensor_id> pinned_tensors(mesh_search_options const& options) {
-    auto result = tensors_of(options.pinned[0]);
-    for (auto const& pin : options.pinned[1]) result.push_back(pin.tensor);
+    std::vector<tensor_id> result;
+    for (auto const& of_axis : options.pinned)
+        for (auto const& pin : of_axis) result.push_back(pin.tensor);
     return result;
 }
 
@@ -114,7 +119,7 @@ HEDDLE_INLINE std::vector<tensor_id> pinned_tensors(mesh_search_options const& o
 HEDDLE_INLINE mesh_turns::mesh_turns(timed_searches const& by, indexed_program const& program, cluster const& c,
                                      mesh const& m, mesh_search_options const& options, ratio_function const& solve)
     : by_(by), cluster_(with_grouped_machines(c)), mesh_(m), options_(options), solve_(solve), until_(options.limits),
-      searched_(program, pinned_tensors(options)), kept_{searched_.as_searched(gathered_once())}, types_(cluster_),
+      searched_(program, pinned_tensors(options)), allowed_(allowed_on_axes()), kept_(allowed_), types_(cluster_),
       model_(cluster_, types_.classes, main_type(searched_.given()), options.training.reduction()),
       preferred_(compute_proportional(model_, main_type(searched_.given()))) {
     bool const fits = m.axis_count() >= 2 && cluster_.devices().size() == m.size(0) &&
@@ -126,6 +131,18 @@ HEDDLE_INLINE mesh_turns::mesh_turns(timed_searches const& by, indexed_program c
                                       ", expected as many machines as its outer axis has places, each of "
                                       "as many devices as its inner axes");
     ratios_ = options.ratios.value_or(preferred_);
+}
+
+HEDDLE_INLINE std::vector<instruction_filter> mesh_turns::allowed_on_axes() const {
+    if (!restricts_axes(options_)) return {searched_.as_searched(gathered_once())};
+    std::vector<instruction_filter> allowed;
+    for (axis_number axis = 0; axis < mesh_.axis_count(); ++axis) {
+        auto pinned = options_.pinned[axis];
+        find_cuts(searched_.given(), pinned);
+        allowed.push_back(searched_.as_searched(with_pins(
+            searched_.given(), pinned, options_.strategy.empty() ? gathered_once() : options_.strategy[axis])));
+    }
+    return allowed;
 }
 
 HEDDLE_INLINE auto mesh_turns::plan(axis_number axis, mesh_instructions const& others) -> found_program {

@@ -34,12 +34,17 @@ public:
     }
     /// Programs of one axis that bound those that are searched, once it has run; nothing if cuts are too wide.
     [[nodiscard]] loosened_space const* bounding() const { return is_narrow_ ? &bounding_ : nullptr; }
+    /// Tells whether each axis has programs that do what it may, as far as it is known once it has run.
+    [[nodiscard]] bool has_programs() const { return has_programs_; }
+    /// Returns what is kept of the programs of an axis that may do so much.
+    [[nodiscard]] instruction_filter kept_of(instruction_filter const& allowed) const;
 
 private:
     /// What one axis does, as instructions of the searched program.
     using one_axis = mesh_instructions;
 
     static constexpr int few_rounds = 8;
+    static constexpr std::size_t pairs_of_states = 1'000;
     using number_of = std::function<double(instruction const&)>;
     /// The programs of an axis.
     struct own_programs {
@@ -47,8 +52,6 @@ private:
         cut_space space;
         cut_graph graph;
     };
-    /// What an axis may do, as instructions of the given program.
-    [[nodiscard]] instruction_filter allowed_on(axis_number axis) const;
     /// The programs of an axis that are kept.
     [[nodiscard]] cut_space const& space(axis_number axis) const {
         return own_.empty() ? *bounding_.space : own_[axis % own_.size()].space;
@@ -83,6 +86,9 @@ private:
     }
     /// Plans from the pairs of programs that are best as the bound has it. Returns what `begin_from` does.
     bool begin_from_pairs();
+    /// Looks for a better pair of programs of both axes at once, if few may be, and plans from it. Returns whether that
+    /// is better.
+    bool begin_from_together();
     /// Plans from pairs of programs that hold less and less, until those fit that are no dearer than the best.
     void begin_with_less_memory();
     /// Explores the programs of each axis that are kept; where some are loosened, those in the forms of such programs.
@@ -118,7 +124,8 @@ private:
     /// Has a bounding program that cuts data, and one that cuts tensors, of each axis.
     void find_few();
     /// Pairs of bounding programs that are best beside each other, the cheapest first: those that are cheapest as the
-    /// bound splits costs, and those that cut data or tensors, are where axes begin to take turns.
+    /// bound splits costs and, unless one of these costs hardly more than the bound, those that cut data or tensors, are
+    /// where axes begin to take turns.
     [[nodiscard]] std::vector<mesh_bound::pair_of_programs> pairs_of_bound();
     /// Bounding programs' prices, at the shares at hand.
     struct prices_at_hand {
@@ -144,9 +151,7 @@ private:
     /// Tells whether that was planned from and fitted, at these shares and with the same programs explored.
     [[nodiscard]] bool was_begun(begun const& now);
 
-    /// What each axis may do, where they are not to do alike; and what one of them may.
-    std::optional<std::array<instruction_filter, 2>> restricted_;
-    instruction_filter allowed_;
+    instruction_filter allowed_on_one_; ///< what one of the axes may do
     loosened_space bounding_;
     bool is_narrow_ = false;    ///< whether those are narrow enough to be bounded
     bool has_programs_ = false; ///< whether each axis has some
@@ -190,18 +195,9 @@ namespace heddle::detail {
 HEDDLE_INLINE two_axes_searcher::two_axes_searcher(timed_searches const& by, indexed_program const& program,
                                                    cluster const& c, mesh const& m, mesh_search_options const& options,
                                                    ratio_function const& solve)
-    : mesh_turns(by, program, c, m, options, solve), allowed_(kept_[0]), bounding_(searched_.program()) {
-    if (!options.strategy && pinned_tensors(options).empty()) return;
-    restricted_ = {searched_.as_searched(allowed_on(0)), searched_.as_searched(allowed_on(1))};
-    allowed_ = searched_.as_searched(either(allowed_on(0), allowed_on(1)));
-    kept_.assign(restricted_->begin(), restricted_->end());
-}
-
-HEDDLE_INLINE instruction_filter two_axes_searcher::allowed_on(axis_number axis) const {
-    auto pinned = options_.pinned[axis];
-    find_cuts(searched_.given(), pinned);
-    return with_pins(searched_.given(), pinned, options_.strategy ? (*options_.strategy)[axis] : gathered_once());
-}
+    : mesh_turns(by, program, c, m, options, solve),
+      allowed_on_one_(is_restricted() ? either(allowed_[0], allowed_[1]) : allowed_[0]),
+      bounding_(searched_.program()) {}
 
 HEDDLE_INLINE auto two_axes_searcher::least(axis_number axis, number_of const& number) const -> one_axis {
     if (!graph(axis).has_goal()) return {};
@@ -231,7 +227,7 @@ HEDDLE_INLINE two_axes_searcher::prices_at_hand::prices_at_hand(two_axes_searche
                                     s.model_.class_count(), 1.0 / static_cast<double>(s.model_.class_count()))}),
       shares(s.whole_shares(s.ratios_)),
       prices{s.searched_,         s.mesh_, s.model_,  shares,
-             s.options_.training, weights, s.memory_, s.restricted_ ? &*s.restricted_ : nullptr} {}
+             s.options_.training, weights, s.memory_, s.is_restricted() ? &s.allowed_ : nullptr} {}
 
 HEDDLE_INLINE void two_axes_searcher::price() {
     if (best_.weights && is_tight(best_.weights->memory)) memory_ = best_.weights->memory;
@@ -281,7 +277,7 @@ HEDDLE_INLINE mesh_bound::path two_axes_searcher::least_bounding(axis_number axi
         double sum = 0;
         for (auto n : space.moves()[a].instructions)
             if (auto const& i = space.instructions()[n]; !i.change() || !bounding_.program.is_late(i.change()->tensor))
-                sum += number(i) + (restricted_ && !(*restricted_)[axis](i) ? never : 0);
+                sum += number(i) + (is_restricted() && !allowed_[axis](i) ? never : 0);
         return sum;
     });
     return search::follow(bounding_.graph, paths);
@@ -296,10 +292,11 @@ HEDDLE_INLINE void two_axes_searcher::find_few() {
 
 HEDDLE_INLINE std::vector<mesh_bound::pair_of_programs> two_axes_searcher::pairs_of_bound() {
     std::vector<mesh_bound::pair_of_programs> pairs;
-    for (axis_number axis = 0; axis < 2; ++axis) {
-        pairs.push_back(bound_->in_turn(axis, bound_->cheapest(1 - axis)));
-        for (auto const& other : few_) pairs.push_back(bound_->in_turn(axis, other));
-    }
+    for (axis_number axis = 0; axis < 2; ++axis) pairs.push_back(bound_->in_turn(axis, bound_->cheapest(1 - axis)));
+    double const least = std::min(pairs[0].cost, pairs[1].cost);
+    if (least > (lower_bound_ + credit()) * (1 + options_.gap / 2))
+        for (axis_number axis = 0; axis < 2; ++axis)
+            for (auto const& other : few_) pairs.push_back(bound_->in_turn(axis, other));
     algorithm::sort(pairs, {}, [](auto const& pair) { return std::tie(pair.cost, pair.programs); });
     auto const same = [](auto const& a, auto const& b) { return a.programs == b.programs; };
     pairs.erase(std::unique(pairs.begin(), pairs.end(), same), pairs.end());
@@ -326,9 +323,12 @@ HEDDLE_INLINE void two_axes_searcher::explore_in_forms_of(std::vector<mesh_bound
 }
 
 HEDDLE_INLINE void two_axes_searcher::keep_to_forms() {
-    for (std::size_t n = 0; n < kept_.size(); ++n)
-        kept_[n] = in_forms(searched_.program(), restricted_ ? (*restricted_)[n] : allowed_, explored_forms_,
-                            [&](tensor_id t) { return is_kept(t); });
+    for (std::size_t n = 0; n < kept_.size(); ++n) kept_[n] = kept_of(allowed_[n]);
+}
+
+HEDDLE_INLINE instruction_filter two_axes_searcher::kept_of(instruction_filter const& allowed) const {
+    if (explored_forms_.empty()) return allowed;
+    return in_forms(searched_.program(), allowed, explored_forms_, [&](tensor_id t) { return is_kept(t); });
 }
 
 HEDDLE_INLINE form_table two_axes_searcher::forms_beside(mesh_bound::path const& bounding) const {
@@ -345,7 +345,7 @@ HEDDLE_INLINE form_table two_axes_searcher::forms_beside(mesh_bound::path const&
 }
 
 HEDDLE_INLINE void two_axes_searcher::begin() {
-    if (options_.strategy) {
+    if (!options_.strategy.empty()) {
         explore_own();
         has_programs_ = graph(0).has_goal() && graph(1).has_goal();
         if (!has_programs_) return;
@@ -353,10 +353,10 @@ HEDDLE_INLINE void two_axes_searcher::begin() {
             for (auto const& from : beginnings(number)) take_turns(from.axis, from.other(), options_.turns);
         return;
     }
-    is_narrow_ = loosen_until_narrow(bounding_, allowed_, options_.bound_width, false, until_);
+    is_narrow_ = loosen_until_narrow(bounding_, allowed_on_one_, options_.bound_width, false, until_);
     bool const is_loosened = !bounding_.program.loosened().empty();
-    if (!is_narrow_ || (!is_loosened && (restricted_ || !bounding_.space->is_complete()))) explore_own();
-    has_programs_ = !restricted_ || own_.empty() || (graph(0).has_goal() && graph(1).has_goal());
+    if (!is_narrow_ || (!is_loosened && (is_restricted() || !bounding_.space->is_complete()))) explore_own();
+    has_programs_ = !is_restricted() || own_.empty() || (graph(0).has_goal() && graph(1).has_goal());
     if (!has_programs_ || (is_narrow_ && !bounding_.graph.has_goal())) {
         has_programs_ = false;
         return;
@@ -387,7 +387,7 @@ HEDDLE_INLINE void two_axes_searcher::begin() {
 HEDDLE_INLINE bool two_axes_searcher::begin_from_pairs() {
     auto const pairs = pairs_of_bound();
     if (pairs.empty()) {
-        has_programs_ = !restricted_;
+        has_programs_ = !is_restricted();
         return true;
     }
     if (memory_.empty() || least_pair_ == 0) least_pair_ = pairs.front().cost;
@@ -397,6 +397,19 @@ HEDDLE_INLINE bool two_axes_searcher::begin_from_pairs() {
     std::vector<beginning> list;
     for (auto const& pair : pairs) list.push_back({1, [&] { return beside_bounding(0, pair, now.prices); }, pair.cost});
     return begin_from(list);
+}
+
+HEDDLE_INLINE bool two_axes_searcher::begin_from_together() {
+    double const before = best_.cost.seconds;
+    auto const [with_memory, pair] = bound_->together(best_.cost.added + credit(), pairs_of_states, until_);
+    take_bound(with_memory);
+    if (!pair) return false;
+    for (auto const& program : pair->programs) few_.push_back(program);
+    explore_in_forms_of(few_);
+    prices_at_hand const now(*this);
+    for (axis_number axis = 0; axis < 2; ++axis)
+        begin_from({{1 - axis, [&] { return beside_bounding(axis, *pair, now.prices); }, pair->cost - credit()}});
+    return best_.cost.seconds < before * (1 - 1e-7);
 }
 
 HEDDLE_INLINE void two_axes_searcher::begin_with_less_memory() {
@@ -477,9 +490,9 @@ HEDDLE_INLINE mesh_search_result two_axes_searcher::run() {
                    std::string(pinned_tensors(options_).empty() ? "" : " and that keep the pins") + ", at these shares";
     if (best_.list.empty()) {
         has_programs_ = has_programs_ && (own_.empty() || (graph(0).has_goal() && graph(1).has_goal()));
-        return nothing(has_programs_       ? "no program that was met fits into memory"
-                       : options_.strategy ? "there is no program of this strategy"
-                                           : "no program keeps what is pinned or forbidden");
+        return nothing(has_programs_                ? "no program that was met fits into memory"
+                       : !options_.strategy.empty() ? "there is no program of this strategy"
+                                                    : "no program keeps what is pinned or forbidden");
     }
     settle();
     bool const has_bound = is_narrow_ && best_.weights && by_.kind == relaxation_kind::clocks;
@@ -491,11 +504,12 @@ HEDDLE_INLINE mesh_search_result two_axes_searcher::run() {
         if (until_.is_over()) break;
         double const before = best_.cost.seconds;
         begin_from_pairs();
-        if (best_.cost.seconds >= before * (1 - 1e-7)) break;
+        bool const is_better = best_.cost.seconds < before * (1 - 1e-7);
+        if (!is_better && (!is_far() || !begin_from_together())) break;
         settle();
     }
     auto const space = std::move(result.space);
-    result = found(has_bound ? lower_bound_ : 0);
+    result = found(has_bound && bounded_at_ == ratios_ ? lower_bound_ : 0);
     result.space = space;
     return result;
 }
