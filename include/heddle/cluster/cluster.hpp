@@ -224,6 +224,18 @@ void validate(cluster const& c);
 /// Returns the time of a collective over devices of one machine, as it follows from their link.
 [[nodiscard]] collective_model::piece line_inside(collective kind, int devices, network_link const& link);
 
+namespace detail {
+
+inline constexpr network_link of_one_hop{bytes_per_second(1), seconds(1)};
+
+/// Returns the model of a collective over all planned devices if it is known by measurements.
+[[nodiscard]] std::optional<collective_model> measured_model(cluster const& c, collective kind);
+
+/// Returns what is known of collectives inside machines: where devices are of one, what was measured over all is too.
+[[nodiscard]] collectives_inside known_inside(cluster const& c);
+
+} // namespace detail
+
 /// Returns the lines of a hop of a collective inside machines, as measured there or else of the link. Such a collective
 /// takes, at each size, the longest of them by as many latencies and passes as `line_inside` has of a link of one
 /// second and one byte per second.
@@ -263,8 +275,6 @@ void validate(cluster const& c);
 namespace heddle {
 
 namespace detail {
-
-inline constexpr network_link of_one_hop{bytes_per_second(1), seconds(1)};
 
 /// Returns the time of a ring or tree of so many ranks: `around` is the latency of a ring's hops together, `latency`
 /// that of a tree's, and an all-to-all's bytes share a link as `shared_per_byte` has it.
@@ -310,7 +320,6 @@ HEDDLE_INLINE collective_model::piece line_of_links(cluster const& c, collective
     return line_over(kind, ranks, around, latency, per_byte, shared_per_byte);
 }
 
-/// Returns the model of a collective over all planned devices if it is known by measurements.
 HEDDLE_INLINE std::optional<collective_model> measured_model(cluster const& c, collective kind) {
     if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
     if (has_several_machines(c)) return std::nullopt;
@@ -319,7 +328,6 @@ HEDDLE_INLINE std::optional<collective_model> measured_model(cluster const& c, c
                   {seconds(1), seconds_per_byte(1)});
 }
 
-/// Returns what is known of collectives inside machines: where devices are of one, what was measured over all is too.
 HEDDLE_INLINE collectives_inside known_inside(cluster const& c) {
     auto result = c.measured_inside;
     int const devices = c.machines.empty() ? 0 : c.machines.front().planned_devices();
