@@ -38,20 +38,29 @@ cluster eight_devices(test::random_source& random) {
     return c;
 }
 
+mesh const pairs_of_pairs({2, 2, 2});
+
+/// A program of few operators, and eight devices for it.
+struct small_case {
+    test::random_source random;
+    program model = test::random_tree(random, 1);
+    indexed_program indexed = index_program(model);
+    cluster machines = machines_of(eight_devices(random), pairs_of_pairs);
+    mesh_search_options options{};
+
+    explicit small_case(std::uint64_t seed) : random(seed) { options.training.bucket = bytes(0); }
+};
+
 } // namespace
 
 TEST_CASE("what the search of three axes finds and bounds of small programs, against all product forms") {
     constexpr std::uint64_t cases = test::sanitized ? 5 : 30;
-    mesh const m({2, 2, 2});
+    auto const& m = pairs_of_pairs;
     int best = 0, close = 0, compared = 0;
     double gaps = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
-        test::random_source random(seed);
-        auto const model = test::random_tree(random, 1);
-        auto const indexed = index_program(model);
-        auto const c = machines_of(eight_devices(random), m);
-        mesh_search_options options;
-        options.training.bucket = bytes(0);
+        small_case const given(seed);
+        auto const& [random, model, indexed, c, options] = given;
         CAPTURE(seed);
         auto const found = search_mesh(indexed, c, m, shares_as_they_are{}, options);
         REQUIRE(found.program);
@@ -79,15 +88,11 @@ TEST_CASE("what the search of three axes finds and bounds of small programs, aga
 
 TEST_CASE("programs on three axes keep the pins of each, and no bound is above the best that does") {
     constexpr std::uint64_t cases = test::sanitized ? 6 : 40;
-    mesh const m({2, 2, 2});
+    auto const& m = pairs_of_pairs;
     int best = 0, none = 0, bounded = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
-        test::random_source random(seed);
-        auto const model = test::random_tree(random, 1);
-        auto const indexed = index_program(model);
-        auto const c = machines_of(eight_devices(random), m);
-        mesh_search_options options;
-        options.training.bucket = bytes(0);
+        small_case given(seed);
+        auto& [random, model, indexed, c, options] = given;
         tensor_id t = 0; // what an operator makes: parameters that are pinned may be gathered as none is without a pin
         while (indexed.tensors[t].is_source())
             t = static_cast<tensor_id>(random.between(0, static_cast<int>(indexed.tensors.size()) - 1));
