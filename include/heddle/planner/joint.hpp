@@ -422,8 +422,8 @@ private:
     }
 
     [[nodiscard]] bool has_machines_of_several() const {
-        return algorithm::any_of(cluster_.machines, [](auto const& m) { return m.devices > 1; }) &&
-               (cluster_.machines.size() > 1 || cluster_.machines.front().count > 1);
+        return has_several_machines(cluster_) &&
+               algorithm::any_of(cluster_.machines, [](auto const& m) { return m.devices > 1; });
     }
 
     void plan_on_one_axis() {

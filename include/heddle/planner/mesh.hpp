@@ -71,8 +71,8 @@ template <single_device_program Program, ratio_solver Solver>
 }
 
 /// Plans a program on each of a cluster's meshes of two axes and, unless tensors are pinned or a strategy is asked for,
-/// on those of three (`meshes_of_three_axes`), and returns the cheapest plan. What those on the others
-/// take is among its baselines, by the mesh.
+/// on those of three (`meshes_of_three_axes`), and returns the cheapest plan. What those on the others take is among
+/// its baselines, by the mesh.
 /// *Throws* `input_error` if there is no mesh, and as `plan_mesh` does.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_meshes(Program const& program, cluster const& c, Solver&& solver,
