@@ -41,14 +41,14 @@ cluster eight_devices(test::random_source& random) {
 mesh const pairs_of_pairs({2, 2, 2});
 
 /// A program of few operators, and eight devices for it.
-struct small_case {
+struct case_on_three_axes {
     test::random_source random;
     program model = test::random_tree(random, 1);
     indexed_program indexed = index_program(model);
     cluster machines = machines_of(eight_devices(random), pairs_of_pairs);
     mesh_search_options options{};
 
-    explicit small_case(std::uint64_t seed) : random(seed) { options.training.bucket = bytes(0); }
+    explicit case_on_three_axes(std::uint64_t seed) : random(seed) { options.training.bucket = bytes(0); }
 };
 
 } // namespace
@@ -59,7 +59,7 @@ TEST_CASE("what the search of three axes finds and bounds of small programs, aga
     int best = 0, close = 0, compared = 0;
     double gaps = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
-        small_case const given(seed);
+        case_on_three_axes const given(seed);
         auto const& [random, model, indexed, c, options] = given;
         CAPTURE(seed);
         auto const found = search_mesh(indexed, c, m, shares_as_they_are{}, options);
@@ -91,7 +91,7 @@ TEST_CASE("programs on three axes keep the pins of each, and no bound is above t
     auto const& m = pairs_of_pairs;
     int best = 0, none = 0, bounded = 0;
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
-        small_case given(seed);
+        case_on_three_axes given(seed);
         auto& [random, model, indexed, c, options] = given;
         tensor_id t = 0; // what an operator makes: parameters that are pinned may be gathered as none is without a pin
         while (indexed.tensors[t].is_source())
