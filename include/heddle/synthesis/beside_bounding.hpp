@@ -73,17 +73,12 @@ HEDDLE_INLINE prices_beside::prices_beside(axis_number axis, cut_space const& ow
                                            mesh_prices const& price)
     : axis_(axis), own_(own), price_(price), forms_(forms),
       computed_(own.program().operators.size(), instruction::compute{}), reads_(own.program().tensors.size()) {
-    auto const& space = *bounding.space;
-    for (std::size_t level = 0; level < other.size(); ++level) {
-        auto const o = space.operator_of(level, other[level]);
-        for (auto n : space.moves()[other[level]].instructions) {
-            auto i = space.at(o, space.instructions()[n]);
-            if (i.is<instruction::read>()) {
-                auto const t = i.change()->tensor = bounding.program.of(i.change()->tensor);
-                reads_[t].push_back(std::move(i));
-            } else if (i.is<instruction::compute>()) {
-                computed_[o] = std::move(i);
-            }
+    for (auto& i : bounding.space->instructions_of(other)) {
+        if (i.is<instruction::read>()) {
+            auto const t = i.change()->tensor = bounding.program.of(i.change()->tensor);
+            reads_[t].push_back(std::move(i));
+        } else if (auto const* compute = i.as<instruction::compute>()) {
+            computed_[compute->op] = std::move(i);
         }
     }
     number_levels(other);

@@ -138,11 +138,7 @@ HEDDLE_INLINE priced_graph mesh_axis::price(cost_model const& model, largest_sha
 
 HEDDLE_INLINE mesh_instructions mesh_axis::instructions_of(move_list const& path) const {
     mesh_instructions result;
-    for (std::size_t level = 0; level < path.size(); ++level) {
-        auto const op = space_.operator_of(level, path[level]);
-        for (auto i : space_.moves()[path[level]].instructions)
-            result.push_back(program_.on_mesh(space_.at(op, space_.instructions()[i])));
-    }
+    for (auto const& i : space_.instructions_of(path)) result.push_back(program_.on_mesh(i));
     return result;
 }
 

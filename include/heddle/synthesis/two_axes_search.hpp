@@ -213,12 +213,8 @@ HEDDLE_INLINE auto two_axes_searcher::least(axis_number axis, number_of const& n
 
 HEDDLE_INLINE auto two_axes_searcher::program_of(axis_number axis, std::vector<cut_space::action> const& path) const
     -> one_axis {
-    one_axis result;
-    auto const& programs = space(axis);
-    for (std::size_t level = 0; level < path.size(); ++level)
-        for (auto i : programs.moves()[path[level]].instructions)
-            result.push_back(programs.at(programs.operator_of(level, path[level]), programs.instructions()[i]));
-    return result;
+    auto const instructions = space(axis).instructions_of(path);
+    return {instructions.begin(), instructions.end()};
 }
 
 HEDDLE_INLINE two_axes_searcher::prices_at_hand::prices_at_hand(two_axes_searcher const& s)

@@ -91,6 +91,8 @@ public:
     [[nodiscard]] instruction at(std::size_t op, instruction const& i) const {
         return counterpart(program_, i, kinds_[op], static_cast<operator_id>(op));
     }
+    /// Returns the instructions of a path of moves, from the first level on.
+    [[nodiscard]] std::vector<instruction> instructions_of(std::vector<action> const& path) const;
     /// Is false once an operator had more ways to bring its operands than are tried.
     [[nodiscard]] bool is_complete() const { return preparations_.is_complete(); }
     /// Has a move instead that is no dearer; see `preparations`. Then the space is for bounds alone.
@@ -242,6 +244,14 @@ HEDDLE_INLINE cut_space::cut_space(indexed_program const& p, std::vector<operato
     : program_(p), cuts_(p, width), preparations_(p) {
     set_kinds(std::move(kinds), 0);
     restrict_to(instruction_filter::everything());
+}
+
+HEDDLE_INLINE std::vector<instruction> cut_space::instructions_of(std::vector<action> const& path) const {
+    std::vector<instruction> result;
+    for (std::size_t level = 0; level < path.size(); ++level)
+        for (auto n : moves()[path[level]].instructions)
+            result.push_back(at(operator_of(level, path[level]), instructions()[n]));
+    return result;
 }
 
 HEDDLE_INLINE void cut_space::set_kinds(std::vector<operator_id> kinds, std::size_t from) {

@@ -87,21 +87,16 @@ HEDDLE_INLINE bool loosen_until_narrow(loosened_space& result, instruction_filte
 }
 
 HEDDLE_INLINE void add_forms(loosened_space const& of, std::vector<cut_space::action> const& path, form_table& forms) {
-    auto const& space = *of.space;
-    for (std::size_t level = 0; level < path.size(); ++level) {
-        auto const o = space.operator_of(level, path[level]);
-        for (auto n : space.moves()[path[level]].instructions) {
-            auto const i = space.at(o, space.instructions()[n]);
-            auto const add = [&](tensor_id t, tensor_form f) { forms[of.program.of(t)].insert(f.code()); };
-            if (auto const* change = i.change()) {
-                add(change->tensor, change->from), add(change->tensor, change->to);
-                continue;
-            }
-            auto const& compute = *i.as<instruction::compute>();
-            auto const& op = space.program().operators[compute.op];
-            for (std::size_t k = 0; k < op.operands.size(); ++k) add(op.operands[k], compute.operands[k]);
-            for (std::size_t k = 0; k < op.results.size(); ++k) add(op.results[k], compute.results[k]);
+    auto const add = [&](tensor_id t, tensor_form f) { forms[of.program.of(t)].insert(f.code()); };
+    for (auto const& i : of.space->instructions_of(path)) {
+        if (auto const* change = i.change()) {
+            add(change->tensor, change->from), add(change->tensor, change->to);
+            continue;
         }
+        auto const& compute = *i.as<instruction::compute>();
+        auto const& op = of.space->program().operators[compute.op];
+        for (std::size_t k = 0; k < op.operands.size(); ++k) add(op.operands[k], compute.operands[k]);
+        for (std::size_t k = 0; k < op.results.size(); ++k) add(op.results[k], compute.results[k]);
     }
 }
 
