@@ -117,8 +117,8 @@ namespace {
 struct bounded_programs {
     bounded_programs(indexed_program const& p, cluster const& c, mesh const& m, std::size_t width)
         : axes(m), searched(p, {}), allowed(searched.as_searched(detail::gathered_once())),
-          bounding(searched.program()), own(searched.program(), searched.kinds()), on(with_grouped_machines(c)),
-          types(on), model(on, types.classes, main_type(p), training.reduction()),
+          bounding(searched.program(), tokens::of_whole_copies), own(searched.program(), searched.kinds()),
+          on(with_grouped_machines(c)), types(on), model(on, types.classes, main_type(p), training.reduction()),
           shares(integral_shares(p, types.per_device({compute_proportional(model, main_type(p))}).front()),
                  types.of_device),
           weights{std::vector<double>(types.classes.size(), 1.0 / static_cast<double>(types.classes.size()))},

@@ -28,6 +28,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -230,8 +231,93 @@ TEST_CASE("a searched program has programs that cost what those of the given one
     CHECK(free > test::cases(20));
 }
 
+/// Two blocks in which a sum gives up both of its operands, one of which is restored by a projection alone: in the
+/// first block the first of them, in the second the other.
+program crossing() {
+    program_builder b;
+    operator_options const elementwise{.category = operator_class::elementwise};
+    operator_options const matmul{.category = operator_class::matmul, .saved_operands = {{0, 1}}};
+    int names = 0;
+    auto const linear = [&](tensor_id x) {
+        auto const weight = b.parameter("w" + std::to_string(++names), {8, 8});
+        return b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, weight}, matmul);
+    };
+    auto const add = [&](tensor_id one, tensor_id other) {
+        return b.apply("add", "(b n), (b n) -> (b n); 0 + 1", {one, other}, elementwise);
+    };
+    auto h = linear(b.input("x", {8, 8}));
+    for (bool const is_other : {false, true}) {
+        auto const one = linear(h), other = linear(h);
+        auto const sum = add(linear(add(one, other)), linear(is_other ? other : one));
+        h = add(sum, is_other ? one : other);
+    }
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {h}, elementwise));
+}
+
+/// Layers whose values are projected alone, the last one first, and added to what is made of the last.
+program ladder(int layers) {
+    program_builder b;
+    operator_options const elementwise{.category = operator_class::elementwise};
+    operator_options const matmul{.category = operator_class::matmul, .saved_operands = {{0, 1}}};
+    int names = 0;
+    auto const linear = [&](tensor_id x) {
+        auto const weight = b.parameter("w" + std::to_string(++names), {8, 8});
+        return b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, weight}, matmul);
+    };
+    std::vector<tensor_id> made{linear(b.input("x", {8, 8}))};
+    for (int n = 0; n < layers; ++n) made.push_back(linear(made.back()));
+    auto h = made.back();
+    for (int n = layers; n-- > 0;)
+        h = b.apply("add", "(b n), (b n) -> (b n); 0 + 1", {linear(h), linear(made[static_cast<std::size_t>(n)])},
+                    elementwise);
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {h}, elementwise));
+}
+
+TEST_CASE("tokens leave cuts narrow, and are of one tensor at a cut") {
+    auto const p = index_program(ladder(14));
+    auto const allowed = converting_before_views(p, instruction_filter::everything());
+    for (std::size_t const most : {100u, 200u, 2500u}) {
+        CAPTURE(most);
+        loosened_space without(p), with(p, tokens::of_whole_copies);
+        search::deadline const until;
+        bool const is_narrow = loosen_until_narrow(without, allowed, most, false, until);
+        CHECK(loosen_until_narrow(with, allowed, most, false, until) == is_narrow);
+        for (std::size_t level = 0; level < p.operators.size(); ++level)
+            CHECK(algorithm::count_if(with.program.restorations(), [&](restoration const& r) {
+                      return r.has_token && r.giver < level && level <= r.restorer;
+                  }) <= 1);
+    }
+}
+
+TEST_CASE("operators of one kind give up tensors of which others have tokens") {
+    auto const p = index_program(crossing());
+    loosened_program loose(p, tokens::of_whole_copies);
+    for (operator_id o = 3; o < p.operators.size(); ++o) // once two products are added up, and before another
+        if (p.operators[o].kind == "linear" && p.operators[o - 1].kind == "add" &&
+            p.operators[o - 2].kind == "linear" && p.operators[o - 3].kind == "linear")
+            for (int n = 0; n < 2; ++n) static_cast<void>(loose.loosen_at(o));
+    CHECK(algorithm::count_if(loose.restorations(), [](auto const& r) { return r.has_token; }) == 2);
+    auto const steps = [&](std::vector<operator_id> kinds) { // from a state to a state, by level
+        cut_space space(loose.program(), std::move(kinds));
+        space.restore(loose.restorations());
+        std::set<std::tuple<std::size_t, held_codes, held_codes>> met;
+        std::set<held_codes> here{space.initial().held};
+        for (std::size_t level = 0; level + 1 < space.level_count(); ++level) {
+            std::set<held_codes> next;
+            for (auto const& from : here)
+                space.for_each_successor(level, {from, 0}, [&](std::uint32_t, cut_state const& to) {
+                    met.insert({level, from, to.held});
+                    next.insert(to.held);
+                });
+            here = std::move(next);
+        }
+        return met;
+    };
+    CHECK(steps(alike_in_both(operator_kinds(loose.program()), operator_kinds(p))) == steps({}));
+}
+
 TEST_CASE("a program that was loosened step by step has the programs that it has when explored at once") {
-    int loosened = 0, in_part = 0;
+    int loosened = 0, in_part = 0, told = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(80u); ++seed) {
         random_source random(seed + 870000);
         auto const made = random.chance(0.75) ? streams(random) : random_case(random, 9).made;
@@ -241,7 +327,7 @@ TEST_CASE("a program that was loosened step by step has the programs that it has
         auto const allowed = converting_before_views(p, instruction_filter::everything());
         auto const most = static_cast<std::size_t>(random.between(4, 60));
         bool const in_stages = random.chance(0.3);
-        loosened_space narrow(p);
+        loosened_space narrow(p, seed % 2 == 0 ? tokens::of_whole_copies : tokens::none);
         search::deadline const until;
         bool const is_narrow = loosen_until_narrow(narrow, allowed, most, in_stages, until);
         auto const& loose = narrow.program;
@@ -261,15 +347,25 @@ TEST_CASE("a program that was loosened step by step has the programs that it has
         CHECK(graph.segments == narrow.graph.segments);
         CHECK(space.instructions() == narrow.space->instructions());
         CHECK(space.moves() == narrow.space->moves());
+        // As many states as where no two operators are of one kind.
+        cut_space each(loose.program());
+        if (in_stages) each.divide_into_stages();
+        each.bound_what_is_left_out();
+        each.restore(loose.restorations());
+        each.restrict_to(loose.as_loosened(allowed));
+        CHECK(search::explore(each).first_of_level == graph.first_of_level);
         in_part += loose.loosened().size() > 1;
+        told += algorithm::any_of(loose.restorations(), [](auto const& r) { return r.has_token; });
     }
-    MESSAGE("loosened " << loosened << ", several tensors " << in_part);
+    MESSAGE("loosened " << loosened << ", several tensors " << in_part << ", with tokens " << told);
     CHECK(loosened > test::cases(20));
     CHECK(in_part > 0);
+    CHECK(told > 0);
 }
 
 TEST_CASE("a loosened program costs no more than the given one, whatever the potentials of its links") {
-    int loosened = 0, restored_twice = 0, late_parameters = 0, at_one_cut = 0, restricted = 0, raised = 0, exact = 0;
+    int loosened = 0, restored_twice = 0, late_parameters = 0, at_one_cut = 0, told = 0, told_more = 0, restricted = 0,
+        raised = 0, exact = 0;
     for (std::uint64_t seed = 1; seed <= test::cases(80u); ++seed) {
         random_source random(seed + 840000);
         auto const made = random.chance(0.75) ? streams(random) : random_case(random, 9).made;
@@ -281,7 +377,7 @@ TEST_CASE("a loosened program costs no more than the given one, whatever the pot
         search::deadline const until;
         stage_programs const programs(p, c, options, until);
         auto const ratios = programs.even_ratios().front();
-        loosened_program loose(p);
+        loosened_program loose(p, seed % 2 == 0 ? tokens::of_whole_copies : tokens::none);
         for (int n = 0, count = random.between(1, 8); n < count; ++n) {
             auto const level = static_cast<std::size_t>(random.between(1, static_cast<int>(p.operators.size())));
             for (int times = random.chance(0.3) ? 3 : 1; times > 0 && loose.loosen_at(level); --times) {}
@@ -333,13 +429,17 @@ TEST_CASE("a loosened program costs no more than the given one, whatever the pot
         auto const all_programs = search::explore(all);
         auto const graph = search::explore(space, 1000);
         if (!graph.is_complete) continue; // it takes too long
-        std::vector<step_work> steps;
-        for (auto i : space.instructions()) {
-            auto* const change = i.change();
-            bool const is_free = change && loose.is_free(change->tensor);
-            if (change) change->tensor = loose.of(change->tensor);
-            steps.push_back(is_free ? step_work{} : make_step(p, i, {}));
-        }
+        auto const steps_of = [&](cut_space const& of) {
+            std::vector<step_work> steps;
+            for (auto i : of.instructions()) {
+                auto* const change = i.change();
+                bool const is_free = change && loose.is_free(change->tensor);
+                if (change) change->tensor = loose.of(change->tensor);
+                steps.push_back(is_free ? step_work{} : make_step(p, i, {}));
+            }
+            return steps;
+        };
+        auto const steps = steps_of(space);
         loose_links const links(loose, space);
         priced_graph const priced(space, graph, steps, programs.model(), uniform_shares(ratios), {}, {}, &links);
         auto const classes = programs.model().class_count();
@@ -352,6 +452,19 @@ TEST_CASE("a loosened program costs no more than the given one, whatever the pot
         if (!std::isfinite(given)) continue;
         auto const unlinked = relax(priced, weights);
         CHECK(unlinked.bound() <= given * (1 + 1e-9));
+        if (loose.drop_tokens()) {
+            cut_space untold(loose.program(), alike_in_both(operator_kinds(loose.program()), operator_kinds(p)));
+            untold.restore(loose.restorations());
+            untold.restrict_to(loose.as_loosened(filter));
+            auto const programs_untold = search::explore(untold);
+            auto const prices = steps_of(untold);
+            double const bound =
+                relax(priced_graph(untold, programs_untold, prices, programs.model(), uniform_shares(ratios)), weights)
+                    .bound();
+            CHECK(bound <= unlinked.bound() * (1 + 1e-9));
+            ++told;
+            told_more += bound < unlinked.bound() * (1 - 1e-6);
+        }
         std::vector<double> potentials;
         for (int n = 0; n < 3; ++n) {
             potentials.clear();
@@ -369,10 +482,12 @@ TEST_CASE("a loosened program costs no more than the given one, whatever the pot
         exact += linked.bound() > given * (1 - 1e-6);
     }
     MESSAGE("loosened " << loosened << ", again " << restored_twice << ", parameters " << late_parameters
-                        << ", at one cut " << at_one_cut << ", restricted " << restricted << ", raised " << raised
-                        << ", exact " << exact);
+                        << ", at one cut " << at_one_cut << ", with tokens " << told << ", which raise " << told_more
+                        << ", restricted " << restricted << ", raised " << raised << ", exact " << exact);
     CHECK(loosened > test::cases(30));
     CHECK(restored_twice > 0);
+    CHECK(told > test::cases(5));
+    CHECK(told_more > 0);
     CHECK(late_parameters > 0);
     CHECK(at_one_cut > 0);
     CHECK(raised > 0);

@@ -37,9 +37,9 @@ struct mesh_search_options {
     double gap = 0.01;
     /// States kept per cut.
     std::size_t width = 20'000;
-    /// Where a cut has more, tensors are loosened for the bound. Four tensors at once, one of them an embedding that is
-    /// used again for logits, fit: without its form bound and plan were worth little.
-    std::size_t bound_width = 2'000;
+    /// Where a cut has more, tensors are loosened for the bound. Four tensors of seven forms at once, one of them an
+    /// embedding that is used again for logits, fit: without its form bound and plan were worth little.
+    std::size_t bound_width = 2'500;
     /// If set, shares stay at these, by type of devices.
     std::optional<std::vector<double>> ratios{};
     /// Tensors that are to have given forms on an axis, or not to have them.

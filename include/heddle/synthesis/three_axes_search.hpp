@@ -105,7 +105,7 @@ HEDDLE_INLINE std::vector<relaxation_weights> three_axes_searcher::weights() con
 HEDDLE_INLINE double three_axes_searcher::bound() const {
     if (!options_.strategy.empty() || !best_.weights || by_.kind != relaxation_kind::clocks) return 0;
     auto const* programs = two_axes_.front().bounding();
-    loosened_space of_all(searched_.program()); // of what any axis may do
+    loosened_space of_all(searched_.program(), tokens::of_whole_copies); // of what any axis may do
     if (is_restricted()) {
         auto const allowed = either(allowed_[0], either(allowed_[1], allowed_[2]));
         programs = loosen_until_narrow(of_all, allowed, options_.bound_width, false, until_) ? &of_all : nullptr;

@@ -197,7 +197,7 @@ HEDDLE_INLINE two_axes_searcher::two_axes_searcher(timed_searches const& by, ind
                                                    ratio_function const& solve)
     : mesh_turns(by, program, c, m, options, solve),
       allowed_on_one_(is_restricted() ? either(allowed_[0], allowed_[1]) : allowed_[0]),
-      bounding_(searched_.program()) {}
+      bounding_(searched_.program(), tokens::of_whole_copies) {}
 
 HEDDLE_INLINE auto two_axes_searcher::least(axis_number axis, number_of const& number) const -> one_axis {
     if (!graph(axis).has_goal()) return {};

@@ -16,8 +16,8 @@ namespace heddle {
 /// Numbers for the steps of a program's cuts, and for the levels that they leave.
 ///
 /// *Invariant.* Steps of one number are over operators of one kind, whose tensors are of equal marks and in equal slots
-/// before and after; levels of one number have the same steps in the same order. So what is possible in one is possible
-/// in the other, with other tensors.
+/// before and after, as is what is awaited from them on; levels of one number have the same steps in the same order. So
+/// what is possible in one is possible in the other, with other tensors.
 class alike_steps {
 public:
     alike_steps() = default;
@@ -62,11 +62,18 @@ HEDDLE_INLINE alike_steps::alike_steps(indexed_program const& p, operator_cuts c
                 auto const& to = cuts.of_level(level + 1)[over.next].live;
                 key = {kinds[over.op], over.op - level, cut.live.size()};
                 key.insert(key.end(), over.slot.begin(), over.slot.end());
-                for_each_tensor(p.operators[over.op], [&](tensor_id t) {
+                auto const add_slots = [&](tensor_id t) {
                     for (auto const* live : {&cut.live, &to})
                         key.push_back(slot_of(*live, t).value_or(operator_cuts::gone));
+                };
+                for_each_tensor(p.operators[over.op], [&](tensor_id t) {
+                    add_slots(t);
                     if (mark) key.push_back(mark(t));
                 });
+                for (auto const& [number, t] : cuts.awaited_after(over.op)) {
+                    add_slots(t);
+                    key.push_back(number);
+                }
                 if (!mark) key.push_back(level);
                 of_cut.push_back(steps.insert(key).first);
                 whole.insert(whole.end(), {of_cut.back(), over.next});

@@ -31,12 +31,13 @@ namespace heddle {
 
 /// The space of programs with operators in some order, each preceded by the conversions of its operands.
 ///
-/// A state is what is held of the tensors still in use, with what of it is saved. Properties of tensors that nobody
-/// uses any more are gone, reads are fused with the first use (HAP section 4.5). Where costs add up, the order of
-/// independent instructions does not matter, so this space has a program as cheap as any of the theory that keeps to
-/// the following. Each operator is computed once, and its operands are brought as `preparations` has it, so that a
-/// parameter is stored for its first use. Where a collective closes a stage, order matters: then the space has the
-/// orders that its cuts have (see `operator_cuts`); a bound from added costs holds for every order.
+/// A state is what is held of the tensors still in use, with what of it is saved, and the tokens of those that are to
+/// be restored. Properties of tensors that nobody uses any more are gone, reads are fused with the first use (HAP
+/// section 4.5). Where costs add up, the order of independent instructions does not matter, so this space has a program
+/// as cheap as any of the theory that keeps to the following. Each operator is computed once, and its operands are
+/// brought as `preparations` has it, so that a parameter is stored for its first use. Where a collective closes a
+/// stage, order matters: then the space has the orders that its cuts have (see `operator_cuts`); a bound from added
+/// costs holds for every order.
 ///
 /// Operators of one kind share instructions and moves, which are those of the first of the kind; `at` gives them to
 /// another. What moves there are depends on what is held of the operator's own tensors alone; so they are made once for
@@ -176,6 +177,8 @@ private:
                          restorations_.sizes()});
     }
     void set_kinds(std::vector<operator_id> kinds, std::size_t from);
+    /// Finds the cuts of the one order, and what is alike there.
+    void find_cuts();
     /// The computations of an operator that are allowed, with their numbers.
     std::vector<std::pair<std::uint32_t, instruction::compute>> const& allowed_computations(operator_id op);
 
@@ -187,7 +190,19 @@ private:
     /// in `held_` and `restored_`.
     template <class Visit>
     void for_each_restoration(passage const& p, std::size_t from, Visit const& visit);
-    /// Notes in `move_` what it gives up and restores.
+    /// Tells whether a form that is held before an operator is the token of a tensor that it restores.
+    [[nodiscard]] bool is_token(passage const& p, held_form held) const {
+        if (restorations_.empty()) return false;
+        return algorithm::any_of(restorations_.restored_by(p.over->op),
+                                 [&](auto const& numbered) { return numbered.second == p.from.live[held.slot()]; });
+    }
+    /// A code that tells, from where a tensor is given up to where it is restored, whether there was a whole copy. It
+    /// stands in the slot of the tensor that restores it, which has no form yet.
+    [[nodiscard]] static tensor_form token_of(restorations::form_codes const& forms) {
+        bool const is_whole = algorithm::any_of(forms, [](auto c) { return tensor_form::from_code(c).is_whole(); });
+        return is_whole ? tensor_form::replicated() : tensor_form::partial();
+    }
+    /// Notes in `move_` what it gives up and restores, and in `left_` the tokens of what is given up.
     void note_restorations(passage const& p, instruction::compute const& computation, preparation const& prepared);
     /// What reads the loss off, if it can be.
     [[nodiscard]] std::optional<action> finish(passage const& p);
@@ -266,6 +281,11 @@ HEDDLE_INLINE void cut_space::set_kinds(std::vector<operator_id> kinds, std::siz
     }
 }
 
+HEDDLE_INLINE void cut_space::find_cuts() {
+    cuts_ = operator_cuts(program_, 1, restorations_.awaited_after());
+    alike_ = alike_steps(program_, cuts_, kinds_, preparations_.allowed().mark);
+}
+
 HEDDLE_INLINE void cut_space::restrict_to(instruction_filter allowed) {
     forget_ways();
     allowed_computations_.assign(program_.operators.size(), std::nullopt);
@@ -282,6 +302,7 @@ HEDDLE_INLINE void cut_space::restore(std::vector<restoration> const& list) {
     forget_ways();
     restorations_ = {};
     restorations_.set(program_, kinds_, list);
+    find_cuts();
 }
 
 HEDDLE_INLINE void cut_space::change_from(std::size_t op, std::vector<operator_id> kinds,
@@ -297,11 +318,10 @@ HEDDLE_INLINE void cut_space::change_from(std::size_t op, std::vector<operator_i
         made_.erase(first, made_.end());
     }
     set_kinds(std::move(kinds), op);
-    cuts_ = operator_cuts(program_, 1);
     for (auto o = op; o < program_.operators.size(); ++o) allowed_computations_[o].reset();
-    alike_ = alike_steps(program_, cuts_, kinds_, allowed.mark);
     preparations_.restrict_to(std::move(allowed));
     restorations_.set(program_, kinds_, restored);
+    find_cuts();
 }
 
 HEDDLE_INLINE std::uint64_t cut_space::alike(std::size_t level) {
@@ -346,7 +366,8 @@ HEDDLE_INLINE std::vector<cut_space::way> const& cut_space::ways_from_own(passag
 HEDDLE_INLINE void cut_space::list_ways(passage const& p, std::vector<way>& ways) {
     held_.clear();
     for (auto const code : own_)
-        if (held_form const held(code); !held.is_saved()) held_.push_back({p.from.live[held.slot()], held.form()});
+        if (held_form const held(code); !held.is_saved() && !(p.over && is_token(p, held)))
+            held_.push_back({p.from.live[held.slot()], held.form()});
     if (!p.over) {
         if (auto const move = finish(p)) {
             ways.push_back({static_cast<std::uint32_t>(bundles_.size()), lefts_.insert(state{}).first});
@@ -396,7 +417,7 @@ HEDDLE_INLINE std::vector<std::pair<std::uint32_t, instruction::compute>> const&
 template <class Visit>
 void cut_space::for_each_restoration(passage const& p, std::size_t from, Visit const& visit) {
     if (restorations_.empty() || from == restorations_.restored_by(p.over->op).size()) return visit();
-    auto const t = restorations_.restored_by(p.over->op)[from];
+    auto const t = restorations_.restored_by(p.over->op)[from].second;
     auto const before = held_.size(), restored = restored_.size();
     auto const restore_in = [&](std::vector<std::uint16_t> const& forms) {
         for (auto code : forms) {
@@ -407,7 +428,11 @@ void cut_space::for_each_restoration(passage const& p, std::size_t from, Visit c
         held_.resize(before);
         restored_.resize(restored);
     };
-    auto const sets = restorations_.sets_for(t); // a copy: the operator may give up others there
+    auto sets = restorations_.sets_for(t); // a copy: the operator may give up others there
+    if (auto const slot = slot_of(p.from.live, t))
+        std::erase_if(sets, [&](auto const& forms) {
+            return !algorithm::binary_search(own_, held_form(*slot, token_of(forms), false).code());
+        });
     auto const& operands = program_.operators[p.over->op].operands;
     bool const is_last = !slot_of(p.to->live, t) && !restorations_.is_given_up(t);
     if (!is_last || algorithm::count(operands, t) > 1) {
@@ -436,7 +461,7 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
     };
     for (auto const code : own_) {
         held_form const held(code);
-        if (auto const slot = p.over->slot[held.slot()]; slot != operator_cuts::gone)
+        if (auto const slot = p.over->slot[held.slot()]; slot != operator_cuts::gone && !is_token(p, held))
             left.push_back(held.at(slot).code());
     }
     for (auto const* list : {&std::as_const(restored_), &prepared.gained})
@@ -467,9 +492,9 @@ HEDDLE_INLINE void cut_space::make_move(passage const& p, instruction::compute c
         if (algorithm::find(move_.saved, saved) == move_.saved.end()) move_.saved.push_back(saved);
         keep(t, f, true);
     });
+    if (!restorations_.empty()) note_restorations(p, computation, prepared);
     algorithm::sort(left);
     left.erase(std::unique(left.begin(), left.end()), left.end());
-    if (!restorations_.empty()) note_restorations(p, computation, prepared);
 }
 
 HEDDLE_INLINE void cut_space::note_restorations(passage const& p, instruction::compute const& computation,
@@ -493,8 +518,10 @@ HEDDLE_INLINE void cut_space::note_restorations(passage const& p, instruction::c
         auto const t = at->first;
         restorations::form_codes forms;
         for (; at != given_up_.end() && at->first == t; ++at) forms.push_back(at->second.code());
-        for (auto code : restorations_.note(t, program_.tensors[t], std::move(forms)))
-            move_.given_up.push_back({of_kind(t), tensor_form::from_code(code)});
+        auto const& noted = restorations_.note(t, program_.tensors[t], std::move(forms));
+        for (auto code : noted) move_.given_up.push_back({of_kind(t), tensor_form::from_code(code)});
+        if (auto const slot = slot_of(p.to->live, restorations_.late_of(t)))
+            left_.held.push_back(held_form(*slot, token_of(noted), false).code());
     }
 }
 

@@ -107,9 +107,6 @@ HEDDLE_INLINE loose_links::loose_links(loosened_program const& p, cut_space cons
 
 HEDDLE_INLINE void loose_links::find_groups(loosened_program const& p, cut_space const& space) {
     auto const& program = p.program();
-    std::vector<operator_id> producer(program.tensors.size());
-    for (operator_id o = 0; o < program.operators.size(); ++o)
-        for (auto t : program.operators[o].results) producer[t] = o;
     auto const place_at = [&](operator_id o, tensor_id t) {
         return place(space.kind(o), counterpart(program, t, o, space.kind(o)));
     };
@@ -118,17 +115,16 @@ HEDDLE_INLINE void loose_links::find_groups(loosened_program const& p, cut_space
         while (same[g] != g) g = same[g];
         return g;
     };
-    for (auto const& [early, late] : p.restorations()) {
-        auto const& uses = program.tensors[early].consumers;
+    for (auto const& r : p.restorations()) {
         auto const mine = static_cast<std::uint32_t>(same.size());
         same.push_back(mine);
-        groups_.push_back({p.of(early)});
+        groups_.push_back({p.of(r.early)});
         auto const join = [&](std::map<place, std::uint32_t>& list, place const& at) {
             auto const [found, is_new] = list.try_emplace(at, mine);
             if (!is_new) same[root(found->second)] = root(mine);
         };
-        join(given_up_, place_at(uses.empty() ? producer[early] : uses.back(), early));
-        join(restored_, place_at(program.tensors[late].consumers.front(), late));
+        join(given_up_, place_at(r.giver, r.early));
+        join(restored_, place_at(r.restorer, r.late));
     }
     for (std::uint32_t g = 0; g < same.size(); ++g)
         if (auto const into = root(g); into != g) {

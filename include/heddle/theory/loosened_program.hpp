@@ -21,18 +21,27 @@
 
 namespace heddle {
 
+/// What states tell of a tensor from where it is given up to where it is restored.
+enum class tokens : bool { none, of_whole_copies };
+
 /// A program whose cuts are narrower than another's, with all of its programs: some tensors are given up before their
 /// late uses, which have another tensor in its place. One that is computed, or a parameter, is *restored* at the first
 /// of these, in forms in which it may have been given up, or in all; if they are those in which it was, that is the
 /// other's program, at its cost. What can be read anew is had late in any form, for nothing.
 ///
+/// An operator that takes a restored tensor with no other value takes it in whatever form suits what comes after: no
+/// program pays for a whole copy, for keys, of what it has in shards for queries. With tokens states tell, for such an
+/// operator, whether there was one when the tensor was given up; of one tensor at most at a cut, since each may double
+/// the states there.
+///
 /// Operators have the numbers of the other program, and so have tensors but for those of late uses, which come after.
 class loosened_program {
 public:
-    explicit loosened_program(indexed_program p)
-        : program_(std::move(p)), count_(program_.tensors.size()), kinds_(operator_kinds(program_)) {}
+    explicit loosened_program(indexed_program p, tokens told = tokens::none);
 
     [[nodiscard]] indexed_program const& program() const { return program_; }
+    /// The kinds of the other program's operators.
+    [[nodiscard]] std::vector<operator_id> const& kinds() const { return kinds_; }
     /// The tensor of the other program.
     [[nodiscard]] tensor_id of(tensor_id t) const {
         while (is_late(t)) t = late_of_[t - count_];
@@ -49,7 +58,7 @@ public:
     [[nodiscard]] std::optional<tensor_id> late(tensor_id t) const {
         auto const found = algorithm::find(late_of_, t);
         if (found == late_of_.end()) return std::nullopt;
-        return static_cast<tensor_id>(count_ + static_cast<std::size_t>(found - late_of_.begin()));
+        return number_of(static_cast<std::size_t>(found - late_of_.begin()));
     }
 
     /// Cuts of the other program's factors, with those of late uses beside theirs. `Cuts` is a list of `atom_class`.
@@ -69,11 +78,14 @@ public:
     /// and used alike. Returns the first operator that has one of them; none if there is nothing to be loosened.
     std::optional<std::size_t> loosen_at(std::size_t level);
 
+    /// Has no more tokens. Returns whether there were any.
+    bool drop_tokens();
+
     /// Returns the tensors that are given up and restored.
     [[nodiscard]] std::vector<restoration> restorations() const {
         std::vector<restoration> result;
-        for (auto t : late_of_)
-            if (!is_free(*late(t))) result.push_back({t, *late(t)});
+        for (std::size_t n = 0; n < late_of_.size(); ++n)
+            if (!is_free(number_of(n))) result.push_back(restoration_of(n));
         return result;
     }
 
@@ -83,12 +95,18 @@ public:
 
 private:
     void loosen(tensor_id t, operator_id first_late);
+    [[nodiscard]] tensor_id number_of(std::size_t late) const { return static_cast<tensor_id>(count_ + late); }
+    [[nodiscard]] restoration restoration_of(std::size_t late) const;
+    void give_token(std::size_t late);
 
     indexed_program program_;
     std::size_t count_;
-    /// The kinds of the other program's operators.
     std::vector<operator_id> kinds_;
+    /// The operators that make tensors.
+    std::vector<operator_id> makers_;
     std::vector<tensor_id> late_of_;
+    std::vector<bool> has_token_; ///< by place in that list
+    tokens tokens_;
 };
 
 } // namespace heddle
@@ -100,15 +118,46 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE std::optional<std::size_t> loosened_program::loosen_at(std::size_t level) {
-    std::vector<std::size_t> made(program_.tensors.size(), program_.operators.size());
+HEDDLE_INLINE loosened_program::loosened_program(indexed_program p, tokens told)
+    : program_(std::move(p)), count_(program_.tensors.size()), kinds_(operator_kinds(program_)), makers_(count_),
+      tokens_(told) {
     for (operator_id o = 0; o < program_.operators.size(); ++o)
-        for (auto t : program_.operators[o].results) made[t] = o;
+        for (auto t : program_.operators[o].results) makers_[t] = o;
+}
+
+HEDDLE_INLINE restoration loosened_program::restoration_of(std::size_t late) const {
+    auto const early = late_of_[late], t = number_of(late);
+    auto const& uses = program_.tensors[early].consumers;
+    return {early, t, uses.empty() ? makers_[early] : static_cast<operator_id>(uses.back()),
+            static_cast<operator_id>(program_.tensors[t].consumers.front()), has_token_[late]};
+}
+
+HEDDLE_INLINE void loosened_program::give_token(std::size_t late) {
+    auto const mine = restoration_of(late);
+    bool const is_alone = algorithm::all_of(program_.operators[mine.restorer].operands, [&](tensor_id t) {
+        return t == mine.late || program_.tensors[t].is_source();
+    });
+    if (tokens_ == tokens::none || is_free(mine.late) || !is_alone) return;
+    for (std::size_t n = 0; n < late; ++n)
+        if (auto const other = restoration_of(n);
+            other.has_token && other.giver < mine.restorer && mine.giver < other.restorer)
+            return;
+    has_token_[late] = true;
+}
+
+HEDDLE_INLINE bool loosened_program::drop_tokens() {
+    tokens_ = tokens::none;
+    bool const had_any = algorithm::find(has_token_, true) != has_token_.end();
+    has_token_.assign(has_token_.size(), false);
+    return had_any;
+}
+
+HEDDLE_INLINE std::optional<std::size_t> loosened_program::loosen_at(std::size_t level) {
     // When a tensor is there, by level: after its operator, or its first use.
     auto const begins = [&](tensor_id t) {
         auto const& tensor = program_.tensors[t];
         bool const is_there = tensor.is_source() || is_late(t);
-        return is_there ? std::size_t{tensor.consumers.front()} : made[t];
+        return is_there ? std::size_t{tensor.consumers.front()} : std::size_t{makers_[t]};
     };
     auto const can_be = [&](tensor_id t) {
         auto const& tensor = program_.tensors[t];
@@ -144,8 +193,10 @@ HEDDLE_INLINE std::optional<std::size_t> loosened_program::loosen_at(std::size_t
             all.push_back({t, static_cast<operator_id>(begins(t)) + first});
             first_changed = std::min(first_changed, begins(t));
         }
+    auto const before = late_of_.size();
     for (auto const& [t, from] : all) loosen(t, from);
     count_uses(program_);
+    for (auto n = before; n < late_of_.size(); ++n) give_token(n);
     return first_changed;
 }
 
@@ -160,6 +211,7 @@ HEDDLE_INLINE void loosened_program::loosen(tensor_id t, operator_id first_late)
     auto const number = static_cast<tensor_id>(program_.tensors.size());
     program_.tensors.push_back(std::move(late));
     late_of_.push_back(t);
+    has_token_.push_back(false);
     for (auto o : program_.tensors[t].consumers)
         if (o >= first_late)
             for (auto& operand : program_.operators[o].operands)

@@ -24,7 +24,7 @@ namespace heddle {
 
 /// A loosened program and all of its programs.
 struct loosened_space {
-    explicit loosened_space(indexed_program p) : program(std::move(p)) {}
+    explicit loosened_space(indexed_program p, tokens told = tokens::none) : program(std::move(p), told) {}
     loosened_space(loosened_space const&) = delete;
 
     loosened_program program;
@@ -43,8 +43,9 @@ void join_by_whole_copies(form_table& forms);
 [[nodiscard]] instruction_filter in_forms(indexed_program const& p, instruction_filter const& allowed,
                                           form_table const& forms, std::function<bool(tensor_id)> const& is_kept);
 
-/// Loosens tensors of a program in `result` until no cut has more than `most` states, under a restriction of the
-/// program; `in_stages` has programs divided into stages. False if nothing is left to be loosened, or time is over.
+/// Loosens tensors of a program in `result`, which is new, until no cut has more than `most` states, under a
+/// restriction of the program; `in_stages` has programs divided into stages. Tokens are dropped where that does not
+/// suffice. False if nothing is left to be loosened, or time is over.
 [[nodiscard]] bool loosen_until_narrow(loosened_space& result, instruction_filter const& allowed, std::size_t most,
                                        bool in_stages, search::deadline const& until);
 
@@ -62,9 +63,8 @@ HEDDLE_INLINE bool loosen_until_narrow(loosened_space& result, instruction_filte
                                        bool in_stages, search::deadline const& until) {
     auto& loose = result.program;
     // Restrictions tell the operators of these kinds apart, so a program with more of one kind must too.
-    auto const kinds = operator_kinds(loose.program());
-    auto const kinds_now = [&] { return alike_in_both(operator_kinds(loose.program()), kinds); };
-    auto& space = result.space.emplace(loose.program(), kinds_now(), 1);
+    auto const kinds_now = [&] { return alike_in_both(operator_kinds(loose.program()), loose.kinds()); };
+    auto& space = result.space.emplace(loose.program(), loose.kinds(), 1);
     if (in_stages) space.divide_into_stages();
     space.bound_what_is_left_out();
     space.restrict_to(loose.as_loosened(allowed));
@@ -78,7 +78,8 @@ HEDDLE_INLINE bool loosen_until_narrow(loosened_space& result, instruction_filte
         auto const& first = explored.graph().first_of_level;
         std::size_t level = 0;
         while (first[level + 1] - first[level] < most) ++level;
-        auto const changed = loose.loosen_at(level);
+        auto changed = loose.loosen_at(level);
+        if (!changed && loose.drop_tokens()) changed = 0;
         if (!changed) return false;
         explored.cut_back(*changed);
         space.change_from(*changed, kinds_now(), loose.restorations(), loose.as_loosened(allowed));

@@ -18,6 +18,9 @@
 
 namespace heddle {
 
+/// Tensors, each after a number by which operators of one kind have the same ones.
+using numbered_tensors = std::vector<std::pair<std::uint32_t, tensor_id>>;
+
 /// Sets of operators that contain all that their members depend on (downsets of the order of operators), by their
 /// number of operators. A path from the empty set to the whole one is an order in which the program may run.
 /// Where there are several cuts of a size, what depends on parameters alone runs where it is needed; see
@@ -37,21 +40,29 @@ public:
         std::vector<std::uint32_t> slot;
     };
     struct cut {
-        /// The tensors in use on both sides, by their first use in the given order; the slot of one is where it stands.
+        /// The tensors in use on both sides, or awaited, by when the given order first has them; the slot of one is
+        /// where it stands.
         std::vector<tensor_id> live;
         /// There are no steps at the end.
         std::vector<advance> advances;
     };
 
     /// Keeps at most `width` cuts of every size, those met first; if it is one, they are the given order's.
-    /// *Precondition:* `width > 0`.
+    /// `awaited_after`, unless empty, has for each operator the tensors that are live once it has run, though it does
+    /// not have them.
+    /// *Preconditions:* `width > 0`; nothing is awaited unless it is one.
     /// *Complexity.* Linear in the cuts kept, their operators that can be next, and the tensors in use there.
-    operator_cuts(indexed_program const& p, std::size_t width);
+    operator_cuts(indexed_program const& p, std::size_t width, std::vector<numbered_tensors> awaited_after = {});
 
     [[nodiscard]] std::vector<cut> const& of_level(std::size_t level) const { return levels_[level]; }
     /// Tells whether every order of operators is there, with those of parameters alone where they are needed; of a width
     /// of one, whether there is no other order at all.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
+    /// Returns what is awaited from an operator on.
+    [[nodiscard]] numbered_tensors const& awaited_after(operator_id op) const {
+        static numbered_tensors const nothing;
+        return awaited_after_.empty() ? nothing : awaited_after_[op];
+    }
 
 private:
     /// The cuts of the given order.
@@ -60,12 +71,19 @@ private:
     void follow_orders(std::size_t width);
     /// Finds the tensors of an operator, each once, by their first use in the given order.
     void find_own(operator_id op);
+    /// Calls `visit` for every tensor of an operator, and for what is awaited from it on.
+    template <class Visit>
+    void for_each_own(operator_id op, Visit const& visit) const {
+        for_each_tensor(program_->operators[op], visit);
+        for (auto const& [number, t] : awaited_after(op)) visit(t);
+    }
     /// Returns what is live once the operator whose tensors were found has run.
     [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, std::vector<bool> const& done) const;
     /// *Precondition:* the operator's tensors were found.
     [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const;
 
     indexed_program const* program_;
+    std::vector<numbered_tensors> awaited_after_;
     std::vector<std::vector<cut>> levels_;
     /// For each tensor, when it is first used.
     std::vector<std::uint32_t> rank_;
@@ -81,11 +99,13 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t width)
-    : program_(&p), levels_(p.operators.size() + 1), rank_(p.tensors.size(), gone) {
+HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t width,
+                                           std::vector<numbered_tensors> awaited_after)
+    : program_(&p), awaited_after_(std::move(awaited_after)), levels_(p.operators.size() + 1),
+      rank_(p.tensors.size(), gone) {
     std::uint32_t used = 0;
-    for (auto const& op : p.operators)
-        for_each_tensor(op, [&](tensor_id t) {
+    for (operator_id o = 0; o < p.operators.size(); ++o)
+        for_each_own(o, [&](tensor_id t) {
             if (rank_[t] == gone) rank_[t] = used++;
         });
     levels_[0].resize(1);
@@ -139,7 +159,7 @@ HEDDLE_INLINE void operator_cuts::follow_orders(std::size_t width) {
 
 HEDDLE_INLINE void operator_cuts::find_own(operator_id op) {
     own_.clear();
-    for_each_tensor(program_->operators[op], [&](tensor_id t) { own_.push_back(t); });
+    for_each_own(op, [&](tensor_id t) { own_.push_back(t); });
     algorithm::sort(own_, {}, [&](tensor_id t) { return rank_[t]; });
     own_.erase(std::unique(own_.begin(), own_.end()), own_.end());
 }

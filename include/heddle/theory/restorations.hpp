@@ -6,6 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/operator_cuts.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,10 @@ namespace heddle {
 /// A tensor that is given up after its last use, and the one that is had again in the same forms at its first.
 struct restoration {
     tensor_id early, late;
+    /// The operators that give up the one, and restore the other.
+    operator_id giver, restorer;
+    /// Whether states are to tell between them if there was a whole copy.
+    bool has_token = false;
 };
 
 /// The restorations of a program, with the sets of forms that tensors were given up in so far. Where operators of one
@@ -31,8 +36,13 @@ public:
 
     [[nodiscard]] bool empty() const { return restored_by_.empty(); }
     [[nodiscard]] bool is_given_up(tensor_id t) const { return given_up_at_[t] != none; }
-    /// Returns the tensors that an operator restores.
-    [[nodiscard]] std::vector<tensor_id> const& restored_by(std::size_t op) const { return restored_by_[op]; }
+    /// Returns the tensor that restores one that is given up.
+    [[nodiscard]] tensor_id late_of(tensor_id early) const { return late_of_[early]; }
+    /// Returns, by operator, the tensors that restore what it gives up with a token, each after the number of the place
+    /// where that is; nothing if nothing is restored.
+    [[nodiscard]] std::vector<numbered_tensors> const& awaited_after() const { return awaited_after_; }
+    /// Returns the tensors that an operator restores, each after where it has it.
+    [[nodiscard]] numbered_tensors const& restored_by(std::size_t op) const { return restored_by_[op]; }
     /// Returns the sets in which the tensor that this one restores was given up.
     [[nodiscard]] std::vector<form_codes> const& sets_for(tensor_id late) const { return sets_[restored_from_[late]]; }
     /// Notes a set that a tensor is given up in, with ascending codes, and returns the one that is restored for it: all
@@ -43,7 +53,9 @@ public:
     /// Calls `add(number)` for numbers that tell apart what an operator may restore by now.
     template <class Add>
     void for_each_number(std::size_t op, Add const& add) const {
-        for (auto t : restored_by_[op]) add(restored_from_[t]), add(sets_for(t).size());
+        add(restored_by_[op].size());
+        for (auto const& [position, t] : restored_by_[op])
+            add(position), add(restored_from_[t]), add(sets_for(t).size());
     }
 
     /// Returns how many sets each place has, to be cut back to.
@@ -64,7 +76,8 @@ private:
 
     /// By tensor, the number of the place where it is given up, and of where what it restores is, or none.
     std::vector<std::uint32_t> given_up_at_, restored_from_;
-    std::vector<std::vector<tensor_id>> restored_by_;
+    std::vector<tensor_id> late_of_;
+    std::vector<numbered_tensors> restored_by_, awaited_after_;
     std::map<std::pair<operator_id, tensor_id>, std::uint32_t> places_;
     /// By place, in the order in which they were met.
     std::vector<std::vector<form_codes>> sets_;
@@ -83,16 +96,20 @@ HEDDLE_INLINE void restorations::set(indexed_program const& p, std::vector<opera
                                      std::vector<restoration> const& list) {
     given_up_at_.assign(p.tensors.size(), none);
     restored_from_ = given_up_at_;
+    late_of_.assign(p.tensors.size(), 0);
     restored_by_.assign(p.operators.size() + 1, {}); // with the end
-    for (auto const& [early, late] : list) {
-        auto const& uses = p.tensors[early].consumers;
-        auto o = static_cast<operator_id>(uses.empty() ? 0 : uses.back());
-        while (uses.empty() && algorithm::find(p.operators[o].results, early) == p.operators[o].results.end()) ++o;
-        auto const place = std::pair(kinds[o], counterpart(p, early, o, kinds[o]));
+    awaited_after_.assign(list.empty() ? 0 : p.operators.size(), {});
+    for (auto const& r : list) {
+        auto const place = std::pair(kinds[r.giver], counterpart(p, r.early, r.giver, kinds[r.giver]));
         auto const number = places_.try_emplace(place, static_cast<std::uint32_t>(places_.size())).first->second;
-        given_up_at_[early] = restored_from_[late] = number;
-        restored_by_[p.tensors[late].consumers.front()].push_back(late);
+        given_up_at_[r.early] = restored_from_[r.late] = number;
+        late_of_[r.early] = r.late;
+        auto const position = static_cast<std::uint32_t>(position_of(p.operators[r.restorer], r.late));
+        restored_by_[r.restorer].push_back({position, r.late});
+        if (r.has_token) awaited_after_[r.giver].push_back({number, r.late});
     }
+    for (auto& restored : restored_by_) algorithm::sort(restored);
+    for (auto& awaited : awaited_after_) algorithm::sort(awaited);
     sets_.resize(places_.size());
 }
 
