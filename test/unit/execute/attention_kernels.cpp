@@ -18,6 +18,14 @@ TEST_CASE("scaled dot-product attention is right, and splits as its rule says") 
     auto causal = attention({2, 4, 3}, {2, 4, 3}, {2, 4, 3}, {2, 4, 3});
     causal.keywords = {{"is_causal", flag(true)}, {"scale", real(0.7)}};
     check(causal);
+    for (extent const keys : {3, 7}) { // fewer than queries, and more
+        auto uneven = attention({2, 5, 3}, {2, keys, 3}, {2, keys, 3}, {2, 5, 3});
+        uneven.keywords = {{"is_causal", flag(true)}};
+        check(uneven);
+    }
+    auto heads = attention({2, 6, 5, 2}, {2, 3, 4, 2}, {2, 3, 4, 2}, {2, 6, 5, 2});
+    heads.keywords = {{"is_causal", flag(true)}, {"enable_gqa", flag(true)}, {"dropout_p", real(0.3)}};
+    check(heads);
     auto dropout = attention({3, 2, 4, 2}, {3, 2, 5, 2}, {3, 2, 5, 2}, {3, 2, 4, 2});
     dropout.keywords = {{"dropout_p", real(0.3)}};
     check(dropout);

@@ -124,13 +124,13 @@ TEST_CASE("embedding sums over vocabulary rows, and its table is sparse") {
     CHECK(o.work.forward.value == 8 * 5 * 6);
 }
 
-TEST_CASE("scaled dot-product attention is linear in the values") {
+TEST_CASE("scaled dot-product attention is linear in the values, and its queries' rows are parallel") {
     auto const o = add({"torch.nn.functional.scaled_dot_product_attention",
                         {{2, 3, 5, 4}, {2, 3, 7, 4}, {2, 3, 7, 6}},
                         {T(0), T(1), T(2)},
                         {},
                         {{2, 3, 5, 6}}});
-    CHECK(o.loops == "2 0:0 1:0 2:0 -> 0:0\n3 0:1 1:1 2:1 -> 0:1\n");
+    CHECK(o.loops == "2 0:0 1:0 2:0 -> 0:0\n3 0:1 1:1 2:1 -> 0:1\n5 0:2 -> 0:2\n");
     CHECK(terms(o.rule) == "2");
     CHECK(o.work.forward.value == 2. * 2 * 3 * 5 * 7 * (4 + 6));
     // Grouped queries: two heads of keys, each for three of queries; the mask is the same for all samples.
@@ -142,7 +142,7 @@ TEST_CASE("scaled dot-product attention is linear in the values") {
     CHECK_FALSE(message_of(grouped) == "nothing thrown");
     grouped.keywords["enable_gqa"] = flag(true);
     auto const g = add(grouped);
-    CHECK(g.loops == "2 0:1 1:1 2:1 3:0 -> 0:1\n3 0:2 3:1 -> 0:2\n4 0:0 1:0 2:0 -> 0:0\n");
+    CHECK(g.loops == "2 0:1 1:1 2:1 3:0 -> 0:1\n3 0:2 3:1 -> 0:2\n4 0:0 1:0 2:0 -> 0:0\n5 0:3 3:2 -> 0:3\n");
     CHECK(terms(g.rule) == "2");
     CHECK(g.work.forward.value == 2. * 4 * 6 * 5 * 7 * (8 + 9));
     CHECK(g.work.saved_operands == numbers{0, 1, 2, 3});

@@ -6,6 +6,7 @@
 #include <heddle/execute/detail/norm_kernels.hpp>
 
 #include <limits>
+#include <span>
 
 namespace heddle::detail {
 
@@ -53,14 +54,15 @@ struct attention_head {
     }
 };
 
+/// The factors of dropout for rows of a head's scores, given by their numbers among those of all heads.
 template <class Scalar>
-matrix<Scalar> dropout_matrix(random_key key, extent rows, extent columns, extent number, double p) {
+matrix<Scalar> dropout_matrix(random_key key, std::span<extent const> rows, extent columns, double p) {
     if (p == 0) return {};
-    matrix<Scalar> kept(rows, columns);
-    for (extent r = 0; r < rows; ++r)
+    matrix<Scalar> kept(static_cast<extent>(rows.size()), columns);
+    for (extent r = 0; r < kept.rows(); ++r)
         for (extent c = 0; c < columns; ++c)
             kept(r, c) = static_cast<Scalar>(
-                dropout_factor(key, static_cast<std::uint64_t>((number * rows + r) * columns + c), p));
+                dropout_factor(key, static_cast<std::uint64_t>(rows[static_cast<std::size_t>(r)] * columns + c), p));
     return kept;
 }
 
@@ -73,8 +75,9 @@ public:
         : call_(call), x_(x), result_(call.result_shape(0)), mask_(call.operand("mask")) {
         auto const& rule = *call.rule;
         auto const whole = call.whole_shape(rule.results[0]);
-        numbers_ = whole_numbers(tensor_shape(whole.begin(), whole.end() - 2),
-                                 held_part(call.results[0].begin(), call.results[0].end() - 2));
+        rows_ = whole_numbers(tensor_shape(whole.begin(), whole.end() - 1),
+                              held_part(call.results[0].begin(), call.results[0].end() - 1));
+        whole_rows_ = whole.end()[-2];
         auto const extents = held_extents(call);
         std::vector<std::size_t> leading;
         for (auto d = rule.results[0].begin(); d != rule.results[0].end() - 2; ++d)
@@ -138,21 +141,23 @@ private:
     template <class Visitor>
     void for_each(Visitor&& visit) const {
         constexpr Scalar never = -std::numeric_limits<Scalar>::infinity();
-        std::size_t n = 0;
+        std::span<extent const> rows = rows_;
         for_each_point<5>(leading_, strides_, [&](auto const& at) {
             attention_head<Scalar> head{map(*x_[0], at[0]), map(*x_[1], at[1]), map(*x_[2], at[2])};
             head.scale = static_cast<Scalar>(call_.number("scale", 1 / std::sqrt(static_cast<double>(head.q.cols()))));
+            auto const own = rows.first(static_cast<std::size_t>(head.q.rows()));
+            rows = rows.subspan(own.size());
             if (mask_ || call_.flag("is_causal")) head.bias = matrix<Scalar>::Zero(head.q.rows(), head.k.rows());
             if (call_.flag("is_causal"))
                 for (Eigen::Index s = 0; s < head.bias.rows(); ++s)
-                    for (Eigen::Index t = s + 1; t < head.bias.cols(); ++t) head.bias(s, t) = never;
+                    for (extent t = own[static_cast<std::size_t>(s)] % whole_rows_ + 1; t < head.bias.cols(); ++t)
+                        head.bias(s, t) = never;
             if (mask_) // of truth values, those that are set take part
                 for_each_masked(at[4], [&](extent m, extent s, extent t) {
                     Scalar const value = (*x_[*mask_])[m];
                     head.bias(s, t) += !call_.flag("mask_is_boolean") ? value : value != 0 ? Scalar(0) : never;
                 });
-            head.kept =
-                dropout_matrix<Scalar>(call_.random, head.q.rows(), head.k.rows(), numbers_[n++], call_.number("p", 0));
+            head.kept = dropout_matrix<Scalar>(call_.random, own, head.k.rows(), call_.number("p", 0));
             visit(std::move(head), at);
         });
     }
@@ -161,7 +166,9 @@ private:
     tensor_view<Scalar> x_;
     tensor_shape result_, leading_;
     std::optional<std::size_t> mask_;
-    std::vector<extent> numbers_;
+    /// The number of each row of the result in the whole one, whose heads have `whole_rows_` each.
+    std::vector<extent> rows_;
+    extent whole_rows_ = 0;
     /// The strides of the three operands, the result and the mask.
     std::array<std::vector<extent>, 5> strides_;
 };

@@ -9,6 +9,7 @@ namespace heddle::detail {
 
 /// softmax(q k^T + mask) v over the last two dimensions; linear in v.
 ///
+/// Rows of queries are parallel: each has a row of scores for all keys, which are whole.
 /// Grouped queries: each head of keys and values, `g`, serves `r` heads of queries.
 inline description dot_product_attention(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "query"), c.tensor(1, "key"), c.tensor(2, "value")}};
@@ -32,19 +33,19 @@ inline description dot_product_attention(call_view const& c) {
                                  dims[d]));
         return made;
     };
-    std::vector<entries> operands{access("(g r)", "!s", "!d", q), access("g", "!t", "!d", k),
+    std::vector<entries> operands{access("(g r)", "s", "!d", q), access("g", "!t", "!d", k),
                                   access("g", "!t", "!e", v)};
     if (auto const mask = c.find_tensor(3, "attn_mask")) {
         tensor_shape const& dims = c.shape_of(*mask);
         if (dims.size() > rank || dims.size() < 2) return {};
         op.operands.push_back(*mask);
-        operands.push_back(access("(g r)", "!s", "!t", dims));
+        operands.push_back(access("(g r)", "s", "!t", dims));
         name_operand(op, "mask");
         op.options.attributes["mask_is_boolean"] = just(c.type_of(*mask) == element_type::boolean);
     } else if (c.find(3, "attn_mask")) {
         return {};
     }
-    op.rule = rule_text(operands, {access("(g r)", "!s", "!e", result)}, "2");
+    op.rule = rule_text(operands, {access("(g r)", "s", "!e", result)}, "2");
     if (grouped) op.options.extents = {{"g", k[rank - 3]}};
     double const scores = element_count(result) / static_cast<double>(result.back()) * static_cast<double>(k[rank - 2]);
     op.options.category = operator_class::attention;

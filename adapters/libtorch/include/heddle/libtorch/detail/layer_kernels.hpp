@@ -276,10 +276,9 @@ private:
         auto scores = at::matmul(q() * scale_, k().transpose(-1, -2));
         if (scores.element_size() == 2) scores = scores.to(at::kFloat);
         if (call_.flag("is_causal")) {
-            auto const options = scores.options().dtype(at::kLong);
-            scores = masked(scores,
-                            at::arange(scores.size(-1), options) <= at::arange(scores.size(-2), options).unsqueeze(-1),
-                            true);
+            auto const keys = at::arange(scores.size(-1), scores.options().dtype(at::kLong));
+            auto const rows = positions(call_.results[0].end()[-2], scores.size(-2), scores.device());
+            scores = masked(scores, keys <= rows.unsqueeze(-1), true);
         }
         if (!mask_) return scores.softmax(-1); // only a mask leaves a row empty
         return weights_of(masked(scores, spread_[*mask_].value, call_.flag("mask_is_boolean")));
@@ -287,9 +286,8 @@ private:
     [[nodiscard]] place_dropper dropper_of_weights() const {
         auto whole = call_.whole_shape(call_.rule->results[0]);
         auto part = call_.results[0];
-        whole.end()[-2] = weights_.size(-2);
         whole.end()[-1] = weights_.size(-1);
-        part.end()[-2] = part.end()[-1] = std::nullopt;
+        part.end()[-1] = std::nullopt;
         return {call_, whole, part, weights_.sizes().vec(), p_, weights_.device()};
     }
 
