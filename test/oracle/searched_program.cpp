@@ -231,47 +231,56 @@ TEST_CASE("a searched program has programs that cost what those of the given one
     CHECK(free > test::cases(20));
 }
 
+namespace {
+
+/// Values of one shape, each product with a weight of its own.
+class square_layers {
+public:
+    tensor_id input() { return linear(builder_.input("x", {8, 8})); }
+    tensor_id linear(tensor_id x) {
+        auto const weight = builder_.parameter("w" + std::to_string(++weights_), {8, 8});
+        return builder_.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, weight},
+                              {.category = operator_class::matmul, .saved_operands = {{0, 1}}});
+    }
+    tensor_id add(tensor_id one, tensor_id other) {
+        return builder_.apply("add", "(b n), (b n) -> (b n); 0 + 1", {one, other}, elementwise_);
+    }
+    program finish(tensor_id x) { return builder_.finish(builder_.apply("sum", "(b n) -> (); 0", {x}, elementwise_)); }
+
+private:
+    program_builder builder_;
+    operator_options elementwise_{.category = operator_class::elementwise};
+    int weights_ = 0;
+};
+
 /// Two blocks in which a sum gives up both of its operands, one of which is restored by a projection alone: in the
 /// first block the first of them, in the second the other.
 program crossing() {
-    program_builder b;
-    operator_options const elementwise{.category = operator_class::elementwise};
-    operator_options const matmul{.category = operator_class::matmul, .saved_operands = {{0, 1}}};
-    int names = 0;
-    auto const linear = [&](tensor_id x) {
-        auto const weight = b.parameter("w" + std::to_string(++names), {8, 8});
-        return b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, weight}, matmul);
-    };
-    auto const add = [&](tensor_id one, tensor_id other) {
-        return b.apply("add", "(b n), (b n) -> (b n); 0 + 1", {one, other}, elementwise);
-    };
-    auto h = linear(b.input("x", {8, 8}));
+    square_layers of;
+    auto h = of.input();
     for (bool const is_other : {false, true}) {
-        auto const one = linear(h), other = linear(h);
-        auto const sum = add(linear(add(one, other)), linear(is_other ? other : one));
-        h = add(sum, is_other ? one : other);
+        auto const one = of.linear(h), other = of.linear(h);
+        auto const product = of.linear(of.add(one, other));
+        auto const sum = of.add(product, of.linear(is_other ? other : one));
+        h = of.add(sum, is_other ? one : other);
     }
-    return b.finish(b.apply("sum", "(b n) -> (); 0", {h}, elementwise));
+    return of.finish(h);
 }
 
 /// Layers whose values are projected alone, the last one first, and added to what is made of the last.
 program ladder(int layers) {
-    program_builder b;
-    operator_options const elementwise{.category = operator_class::elementwise};
-    operator_options const matmul{.category = operator_class::matmul, .saved_operands = {{0, 1}}};
-    int names = 0;
-    auto const linear = [&](tensor_id x) {
-        auto const weight = b.parameter("w" + std::to_string(++names), {8, 8});
-        return b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, weight}, matmul);
-    };
-    std::vector<tensor_id> made{linear(b.input("x", {8, 8}))};
-    for (int n = 0; n < layers; ++n) made.push_back(linear(made.back()));
+    square_layers of;
+    std::vector<tensor_id> made{of.input()};
+    for (int n = 0; n < layers; ++n) made.push_back(of.linear(made.back()));
     auto h = made.back();
-    for (int n = layers; n-- > 0;)
-        h = b.apply("add", "(b n), (b n) -> (b n); 0 + 1", {linear(h), linear(made[static_cast<std::size_t>(n)])},
-                    elementwise);
-    return b.finish(b.apply("sum", "(b n) -> (); 0", {h}, elementwise));
+    for (int n = layers; n-- > 0;) {
+        auto const product = of.linear(h);
+        h = of.add(product, of.linear(made[static_cast<std::size_t>(n)]));
+    }
+    return of.finish(h);
 }
+
+} // namespace
 
 TEST_CASE("tokens leave cuts narrow, and are of one tensor at a cut") {
     auto const p = index_program(ladder(14));
