@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A job that fails in the way its argument says, on its last rank: dies, hangs, throws, memory, disagrees,
-// another-call, early, never-there.
+// another-call, early; or of which one rank, the first or the last of three, is never there: first-never-there,
+// last-never-there.
 #include <heddle/mpi/all.hpp>
 
 #include <unistd.h>
@@ -16,7 +17,8 @@ int main(int argc, char** argv) {
     using namespace heddle;
     std::string const way = argc > 1 ? argv[1] : "";
     char const* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-    if (way == "never-there" && rank && std::string(rank) == "2") ::raise(SIGSTOP);
+    std::string const missing = way == "first-never-there" ? "0" : way == "last-never-there" ? "2" : "none";
+    if (rank && rank == missing) ::raise(SIGSTOP);
     return mpi::run_job(argc, argv, {.time_out = seconds(3)}, [&](mpi::communicator& world) {
         bool const is_last = world.rank() + 1 == world.size();
         std::vector<double> data(100000, 1);

@@ -52,7 +52,10 @@ class Failures(unittest.TestCase):
         self.fails("early", "another rank", "does something else", seconds=40)
 
     def test_a_rank_that_never_comes(self):
-        self.fails("never-there", "MPI does not start", seconds=40)
+        self.fails("last-never-there", "MPI does not start", seconds=40)
+
+    def test_a_first_rank_that_never_comes(self):
+        self.fails("first-never-there", "MPI does not start", seconds=40)
 
     def test_ranks_with_different_plans(self):
         self.fails("plans", "ranks 0 and 2 differ in the plan: that and this", seconds=20)

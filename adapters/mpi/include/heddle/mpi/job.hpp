@@ -88,13 +88,16 @@ inline void stop_on_signal(int) {
 }
 
 /// Ends the process if MPI does not start or end in time: it waits for all processes then, and knows no time-out.
+///
+/// Where there are no last words, the first process of a machine that is there says it: each waits a little longer than
+/// the one before, and when the first ends, `mpirun` ends the others.
 class time_to_meet {
 public:
     explicit time_to_meet(seconds most) {
         char const* const place = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-        is_first = !place || std::strcmp(place, "0") == 0;
+        double const others = place ? std::atoi(place) : 0;
         std::signal(SIGALRM, stop);
-        ::alarm(static_cast<unsigned>(std::ceil(std::clamp(most.value, 1.0, 1e9))));
+        ::alarm(static_cast<unsigned>(std::ceil(std::clamp(most.value + 5 * others, 1.0, 1e9))));
     }
     time_to_meet(time_to_meet const&) = delete;
     ~time_to_meet() {
@@ -107,12 +110,9 @@ private:
         constexpr char const* line =
             "heddle: MPI does not start or end in time; another process has died, hangs, or was never there\n";
         if (words_of_process) words_of_process->say(line);
-        else if (is_first) [[maybe_unused]] auto const written = ::write(STDERR_FILENO, line, std::strlen(line));
+        else [[maybe_unused]] auto const written = ::write(STDERR_FILENO, line, std::strlen(line));
         ::_exit(1);
     }
-
-    /// Tells whether this is the process of its machine that says it while there are no last words.
-    static inline bool is_first = true;
 };
 
 } // namespace detail
