@@ -216,7 +216,7 @@ TEST_CASE("few sets of forms are told apart of what is restored") {
     };
     CHECK(codes_of(w) == restorations::form_codes{R.code(), P.code(), M.code(), S0.code(), S1.code()});
     restorations r;
-    r.set(p, operator_kinds(p), {{w, late}, {bias, late}});
+    r.set(p, operator_kinds(p), {{w, late, 0, 0}, {bias, late, 0, 0}});
     std::vector<restorations::form_codes> sets; // of two and more of seven codes
     for (unsigned subset = 1; subset < 128; ++subset) {
         restorations::form_codes codes;
