@@ -54,22 +54,18 @@ struct source {
 
 } // namespace detail
 
-/// A value in a document and the way there, such as `nodes[12].out.shape[1]`.
+/// A value in a document.
 ///
 /// Every reading member throws `input_error` naming file, place, what is there and what was expected.
 /// *Lifetime:* refers to the document.
 class element {
 public:
-    element(detail::source const& file, detail::value const& value, std::string place = {})
-        : file_(&file), value_(&value), place_(std::move(place)) {}
+    /// *Precondition.* The value is one of the file's.
+    element(detail::source const& file, detail::value const& value) : file_(&file), value_(&value) {}
 
     [[nodiscard]] detail::value const& value() const { return *value_; }
-    [[nodiscard]] std::string const& place() const { return place_; }
 
-    [[noreturn]] void fail(std::string const& problem) const {
-        throw input_error(place_.empty() ? file_->name : file_->name + ": " + printable(place_),
-                          printable(problem, 400));
-    }
+    [[noreturn]] void fail(std::string const& problem) const;
     [[noreturn]] void expected(std::string const& what) const { fail("is " + describe() + ", expected " + what); }
     /// Counts what a reader makes of a value, so that no file takes all memory.
     void takes(std::size_t bytes) const {
@@ -82,7 +78,7 @@ public:
         if (!value_->is_object()) expected("an object");
         auto const found = value_->find(field);
         if (!found) return {};
-        return element(*file_, *found, path_to(field));
+        return element(*file_, *found);
     }
     [[nodiscard]] element at(std::string_view field) const {
         if (auto found = find(field)) return *std::move(found);
@@ -92,7 +88,7 @@ public:
         if (!value_->is_object()) expected("an object");
         std::vector<std::pair<std::string, element>> result;
         takes(value_->size() * sizeof(result.front()));
-        for (auto const& [key, item] : value_->fields()) result.emplace_back(key, element(*file_, item, path_to(key)));
+        for (auto const& [key, item] : value_->fields()) result.emplace_back(key, element(*file_, item));
         return result;
     }
     /// Refuses other fields, except where the name starts with `x-`.
@@ -107,9 +103,7 @@ public:
         if (!value_->is_array()) expected("an array");
         return value_->size();
     }
-    [[nodiscard]] element item(std::size_t i) const {
-        return element(*file_, value_->items()[i], place_ + "[" + std::to_string(i) + "]");
-    }
+    [[nodiscard]] element item(std::size_t i) const { return element(*file_, value_->items()[i]); }
     /// Calls `visit` for each item of an array. It counts what readers make of a record.
     template <class Visit>
     void for_each(Visit&& visit) const {
@@ -183,16 +177,10 @@ public:
     }
 
 private:
-    [[nodiscard]] std::string path_to(std::string_view field) const {
-        bool const plain = field.find_first_of(". []'") == std::string_view::npos;
-        if (!plain) return place_ + "['" + std::string(field) + "']";
-        return place_.empty() ? std::string(field) : place_ + "." + std::string(field);
-    }
     [[nodiscard]] std::string describe() const;
 
     detail::source const* file_;
     detail::value const* value_;
-    std::string place_;
 };
 
 /// A parsed JSON file of one of our formats.
@@ -290,7 +278,30 @@ HEDDLE_INLINE source::source(std::string file, std::string_view text, std::size_
     root = builder.result();
 }
 
+/// Finds the way from a value to one inside it, such as `nodes[12].out.shape[1]`. Only messages need it.
+[[nodiscard]] HEDDLE_INLINE std::optional<std::string> way_to(value const& sought, value const& from) {
+    if (&sought == &from) return std::string();
+    auto const behind = [](std::string const& step, std::string const& rest) {
+        return step + (rest.empty() || rest.starts_with('[') ? "" : ".") + rest;
+    };
+    if (from.is_array())
+        for (std::size_t i = 0; i < from.size(); ++i)
+            if (auto const rest = way_to(sought, from.items()[i])) return behind("[" + std::to_string(i) + "]", *rest);
+    if (from.is_object())
+        for (auto const& [key, content] : from.fields())
+            if (auto const rest = way_to(sought, content)) {
+                bool const plain = !key.empty() && key.find_first_of(". []'") == std::string_view::npos;
+                return behind(plain ? std::string(key) : "['" + std::string(key) + "']", *rest);
+            }
+    return {};
+}
+
 } // namespace detail
+
+HEDDLE_INLINE void element::fail(std::string const& problem) const {
+    auto const place = detail::way_to(*value_, file_->root).value_or("");
+    throw input_error(place.empty() ? file_->name : file_->name + ": " + printable(place), printable(problem, 400));
+}
 
 HEDDLE_INLINE double element::rate() const {
     double const result = positive();
