@@ -40,8 +40,9 @@ public:
     explicit loosened_program(indexed_program p, tokens told = tokens::none);
 
     [[nodiscard]] indexed_program const& program() const { return program_; }
-    /// The kinds of the other program's operators.
-    [[nodiscard]] std::vector<operator_id> const& kinds() const { return kinds_; }
+    /// Returns for each operator the first of its kind: they are of one kind in the other program, and are here as well
+    /// (`operator_kinds`).
+    [[nodiscard]] std::vector<operator_id> kinds() const;
     /// The tensor of the other program.
     [[nodiscard]] tensor_id of(tensor_id t) const {
         while (is_late(t)) t = late_of_[t - count_];
@@ -101,7 +102,7 @@ private:
 
     indexed_program program_;
     std::size_t count_;
-    std::vector<operator_id> kinds_;
+    std::vector<operator_id> kinds_; ///< in the other program
     /// The operators that make tensors.
     std::vector<operator_id> makers_;
     std::vector<tensor_id> late_of_;
@@ -113,6 +114,7 @@ private:
 
 #if HEDDLE_DEFINITIONS
 
+#include <heddle/search/numbering.hpp>
 #include <heddle/theory/operator_order.hpp>
 #include <heddle/theory/searched_program.hpp>
 
@@ -123,6 +125,21 @@ HEDDLE_INLINE loosened_program::loosened_program(indexed_program p, tokens told)
       tokens_(told) {
     for (operator_id o = 0; o < program_.operators.size(); ++o)
         for (auto t : program_.operators[o].results) makers_[t] = o;
+}
+
+HEDDLE_INLINE std::vector<operator_id> loosened_program::kinds() const {
+    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
+    std::vector<operator_id> first, result;
+    for (operator_id o = 0; o < program_.operators.size(); ++o) {
+        std::vector<std::uint64_t> key{kinds_[o]};
+        for_each_tensor(program_.operators[o], [&](tensor_id t) { // nothing else of them changes that kinds tell apart
+            key.push_back(static_cast<std::uint64_t>(program_.tensors[t].info.role));
+        });
+        auto const [number, is_new] = numbers.insert(std::move(key));
+        if (is_new) first.push_back(o);
+        result.push_back(first[number]);
+    }
+    return result;
 }
 
 HEDDLE_INLINE restoration loosened_program::restoration_of(std::size_t late) const {

@@ -62,8 +62,6 @@ namespace heddle {
 HEDDLE_INLINE bool loosen_until_narrow(loosened_space& result, instruction_filter const& allowed, std::size_t most,
                                        bool in_stages, search::deadline const& until) {
     auto& loose = result.program;
-    // Restrictions tell the operators of these kinds apart, so a program with more of one kind must too.
-    auto const kinds_now = [&] { return alike_in_both(operator_kinds(loose.program()), loose.kinds()); };
     auto& space = result.space.emplace(loose.program(), loose.kinds(), 1);
     if (in_stages) space.divide_into_stages();
     space.bound_what_is_left_out();
@@ -82,7 +80,7 @@ HEDDLE_INLINE bool loosen_until_narrow(loosened_space& result, instruction_filte
         if (!changed && loose.drop_tokens()) changed = 0;
         if (!changed) return false;
         explored.cut_back(*changed);
-        space.change_from(*changed, kinds_now(), loose.restorations(), loose.as_loosened(allowed));
+        space.change_from(*changed, loose.kinds(), loose.restorations(), loose.as_loosened(allowed));
     }
     return false;
 }

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <map>
 #include <ranges>
 #include <utility>
 #include <vector>
@@ -54,11 +53,6 @@ void describe_tensor(indexed_program const& p, tensor_id t, bool by_use, std::ve
 /// *Complexity.* Linear in the program, expected.
 [[nodiscard]] std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use = true);
 
-/// Returns kinds of operators that are of one kind in both lists.
-/// *Precondition:* both are of equally many operators.
-[[nodiscard]] std::vector<operator_id> alike_in_both(std::vector<operator_id> kinds,
-                                                     std::vector<operator_id> const& others);
-
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
@@ -66,13 +60,6 @@ void describe_tensor(indexed_program const& p, tensor_id t, bool by_use, std::ve
 #include <heddle/search/numbering.hpp>
 
 namespace heddle {
-
-HEDDLE_INLINE std::vector<operator_id> alike_in_both(std::vector<operator_id> kinds,
-                                                     std::vector<operator_id> const& others) {
-    std::map<std::pair<operator_id, operator_id>, operator_id> first;
-    for (operator_id o = 0; o < kinds.size(); ++o) kinds[o] = first.try_emplace({kinds[o], others[o]}, o).first->second;
-    return kinds;
-}
 
 HEDDLE_INLINE bool is_used_once(indexed_program const& p, tensor_id t) {
     auto const& tensor = p.tensors[t];
