@@ -64,7 +64,7 @@ public:
     [[nodiscard]] double improve(double target, effort const& e);
     using path = std::vector<cut_space::action>;
     /// Returns the cheapest of an axis's programs as costs are split.
-    [[nodiscard]] path cheapest(axis_number axis) { return shortest_as_split(axis).second; }
+    [[nodiscard]] path const& cheapest(axis_number axis) { return shortest_as_split(axis).second; }
     /// Two programs, the outer axis's first, and what both cost at least.
     struct pair_of_programs {
         double cost;
@@ -111,8 +111,9 @@ private:
     [[nodiscard]] double improve_at_hand(double target, effort const& e);
     /// As `draft` does; returns whether there were three of what repeats.
     [[nodiscard]] bool split_in_drafts(effort const& e);
+    void take_levels(std::vector<std::size_t> at_hand);
     void take_all_levels();
-    [[nodiscard]] std::pair<double, path> shortest_as_split(axis_number axis);
+    [[nodiscard]] std::pair<double, path> const& shortest_as_split(axis_number axis);
     /// What moves, and bundles of them, cost on levels that are alike.
     struct known_costs {
         search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> levels;
@@ -143,6 +144,8 @@ private:
     std::vector<std::array<numbers, 2>> numbers_;
     /// By level, one that has the same numbers.
     std::vector<std::size_t> like_;
+    /// By axis, its cheapest program as costs are split, where it is known.
+    std::array<std::optional<std::pair<double, path>>, 2> shortest_;
     /// By axis, what its moves cost beside a move of the other.
     std::array<known_costs, 2> beside_;
     bool is_split_ = false;
@@ -292,6 +295,7 @@ HEDDLE_INLINE void mesh_bound::pass(std::size_t place, axis_number axis) {
 }
 
 HEDDLE_INLINE double mesh_bound::round() {
+    shortest_ = {};
     for (axis_number a = 0; a < 2; ++a) find_ends(a);
     for (std::size_t place = 0; place < levels_.size(); ++place) {
         for (axis_number a = 0; a < 2; ++a) look_around(place, a);
@@ -317,9 +321,15 @@ HEDDLE_INLINE double mesh_bound::improve_at_hand(double target, effort const& e)
     return best;
 }
 
+HEDDLE_INLINE void mesh_bound::take_levels(std::vector<std::size_t> at_hand) {
+    levels_ = std::move(at_hand);
+    shortest_ = {};
+}
+
 HEDDLE_INLINE void mesh_bound::take_all_levels() {
-    levels_.resize(numbers_.size());
-    std::iota(levels_.begin(), levels_.end(), std::size_t{0});
+    std::vector<std::size_t> all(numbers_.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    take_levels(std::move(all));
 }
 
 HEDDLE_INLINE double mesh_bound::draft(effort const& e) {
@@ -332,7 +342,7 @@ HEDDLE_INLINE bool mesh_bound::split_in_drafts(effort const& e) {
     for (std::size_t level = 0; level < numbers_.size(); ++level)
         keys.push_back({graph_.segment_of_level[level], space_.kind(level)});
     auto const split_in = [&](search::shortened_list const& shorter, double gap) {
-        levels_ = shorter.kept;
+        take_levels(shorter.kept);
         static_cast<void>(improve_at_hand(std::numeric_limits<double>::infinity(), {e.rounds, gap, e.until}));
         for (std::size_t level = 0; level < keys.size(); ++level) numbers_[level] = numbers_[shorter.like[level]];
         like_ = shorter.like;
@@ -353,18 +363,22 @@ HEDDLE_INLINE double mesh_bound::improve(double target, effort const& e) {
     is_split_ = true;
     if (e.rounds > 0 && best < in_turn(0, cheapest(1)).cost * (1 - e.gap / 2)) {
         bool const has_three = split_in_drafts(e);
-        auto const [inner, on_inner] = shortest_as_split(1);
+        auto const& [inner, on_inner] = shortest_as_split(1);
         best = std::max(best, shortest_as_split(0).first + inner);
         if ((e.drafts && has_three) || best >= in_turn(0, on_inner).cost * (1 - e.gap / 2)) return best;
     }
     return std::max(best, improve_at_hand(target, e));
 }
 
-HEDDLE_INLINE std::pair<double, mesh_bound::path> mesh_bound::shortest_as_split(axis_number axis) {
-    known_costs known;
-    return shortest(
-        known, [&](std::size_t level) { return moves_at(level, axis); },
-        [&](std::size_t level) { return like_[level]; });
+HEDDLE_INLINE std::pair<double, mesh_bound::path> const& mesh_bound::shortest_as_split(axis_number axis) {
+    auto& found = shortest_[axis];
+    if (!found) {
+        known_costs known;
+        found = shortest(
+            known, [&](std::size_t level) { return moves_at(level, axis); },
+            [&](std::size_t level) { return like_[level]; });
+    }
+    return *found;
 }
 
 HEDDLE_INLINE mesh_bound::pair_of_programs mesh_bound::in_turn(axis_number axis, path other) {
