@@ -91,10 +91,12 @@ HEDDLE_INLINE double bound_at_any_ratios(stage_run const& run) {
 HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
     constexpr int rounds_of_links = 15;
     constexpr std::size_t few = 4, many = labels_of_proof; // of a state; many for what is left in the end
+    constexpr double near = 0.01;                          // fronts may prove the rest
+    constexpr double little = 0.05;                        // of what is left to prove
     // Where micro-batches take turns, more than two rounds leave hardly anything out.
     int const rounds = run.by.kind == relaxation_kind::directions ? 2 : 4;
     auto& programs = run.programs;
-    double bound = 0;
+    double bound = 0, before = 0;
     bool is_narrower = false;
     double const cost = run.record.best().cost();
     std::optional<multipliers> weights; // of the tightest relaxation so far
@@ -114,6 +116,7 @@ HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
         if (bounds.memory_binds && !programs.has_all()) {
             run.memory_binds = true; // a bound that prices memory is for programs of the graph alone
             programs.take_all();
+            before = 0;
             continue;
         }
         bound = std::max(bound, std::min(bounds.lower_bound, cost));
@@ -128,16 +131,23 @@ HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
             for (auto const& path : linked.last) programs.add_forms(bounding, path, forms);
             bound = std::max(bound, std::min(under.bound(), cost));
         }
-        auto const front = run.by.joins_labels && round + 1 < rounds ? few : many;
-        bound = std::max(bound, run.by.raise_bound(at.priced, bound, under, cost, front));
-        if (bound >= cost * (1 - 1e-4) || run.until.is_over()) break;
+        auto const raise = [&](std::size_t labels) {
+            bound = std::max(bound, run.by.raise_bound(at.priced, bound, under, cost, labels));
+        };
+        bool const is_over = run.until.is_over();
+        bool const goes_on = !is_over && round + 1 < rounds && bound - before > (cost - bound) * little;
+        if (!run.by.joins_labels || (!goes_on && !is_over)) raise(many);
+        else if (is_over || bound >= cost * (1 - near)) raise(few);
+        before = bound;
+        if (bound >= cost * (1 - 1e-4) || is_over) break;
         if (bounds.path) programs.add_forms(bounding, *bounds.path, forms);
         // What fronts leave out besides is of use at other shares.
         double const offset = run.by.worth_at_start(at.priced, under) + under.beside();
-        if (programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9))))
-            is_narrower = true;
-        else if (front == few) round = rounds - 2;
-        else break;
+        bool const is_less =
+            programs.take_only(useful_computations(programs, at.priced, under, offset, cost * (1 + 1e-9)));
+        is_narrower = is_narrower || is_less;
+        if (!is_less && goes_on && run.by.joins_labels) raise(many);
+        if (!is_less || !goes_on) break;
     }
     if (is_narrower) programs.keep_to_forms(std::move(forms));
     return bound;
