@@ -7,7 +7,7 @@ set -- libboost-graph-dev libboost-container-dev libeigen3-dev coinor-libclp-dev
     zlib1g-dev libzip-dev pkg-config cmake ninja-build g++
 case $wanted in
 core) ;;
-test) set -- "$@" doctest-dev librapidcheck-dev libbenchmark-dev clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev python3 python3-clang-19 python3-torch python3-torchvision libtorch-dev libopenmpi-dev openmpi-bin chromium mkdocs mkdocs-material doxygen valgrind gcovr debhelper lintian zsh fish ;;
+test) set -- "$@" doctest-dev librapidcheck-dev libbenchmark-dev clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev python3 python3-venv python3-clang-19 python3-torch python3-torchvision libtorch-dev libopenmpi-dev openmpi-bin chromium mkdocs mkdocs-material doxygen valgrind gcovr debhelper lintian zsh fish ;;
 *)
     echo "usage: packages.sh core|test" >&2
     exit 2

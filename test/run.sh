@@ -1,8 +1,8 @@
 #!/bin/sh
 # run.sh [--quick]: builds and tests with g++ all but the doctest programs that are light, then with clang++ and its sanitizers all
 # doctest programs but the oracle, and compiles the benches. --quick builds and tests the units and the command line alone, unoptimised.
-# Says which tests were skipped and why, and how long each step took. What .ci/packages.sh does not install is skipped: Conan, which is no
-# Debian package, and a PyTorch that is new enough for adapters/pytorch, which is 6 GB.
+# Says which tests were skipped and why, and how long each step took. What needs a PyTorch that is new enough for adapters/pytorch, which is
+# 6 GB, is skipped where there is none; so is Conan, which is no Debian package, where it can't be installed.
 set -eu
 cd "$(dirname "$0")/.."
 case ${1-} in

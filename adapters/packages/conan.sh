@@ -1,17 +1,22 @@
 #!/bin/sh
 # conan.sh SCRATCH: makes the Conan package of this tree in a cache in the folder SCRATCH, with the Boost and Eigen of the system, and makes
-# sure that it is of the tree's version and that a project finds it. Skipped, with exit status 77, where there is no Conan 2.
+# sure that it is of the tree's version and that a project finds it. Conan 2 is installed there for it, if it is missing; skipped, with exit
+# status 77, where that does not go.
 # With Conan's own packages of Boost and Eigen: conan create adapters/packages
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 scratch=$1
-conan --version 2>/dev/null | grep -q 'version 2' || {
-    echo "Conan 2 is not installed"
-    exit 77
-}
-version=$(sed -n 's/.*library_version = "\(.*\)".*/\1/p' "$root/include/heddle/base/version.hpp")
+is_there() { conan --version 2>/dev/null | grep -q 'version 2'; }
 rm -rf "$scratch"
 mkdir -p "$scratch/project"
+if ! is_there; then
+    export PATH="$scratch/python/bin:$PATH"
+    python3 -m venv "$scratch/python" && "$scratch/python/bin/pip" install --quiet --retries 1 --timeout 10 'conan>=2,<3' && is_there || {
+        echo "Conan 2 is not installed, and could not be"
+        exit 77
+    }
+fi
+version=$(sed -n 's/.*library_version = "\(.*\)".*/\1/p' "$root/include/heddle/base/version.hpp")
 export CONAN_HOME="$scratch/home"
 conan profile detect >/dev/null 2>&1
 
