@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
-#include <span>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,41 +24,99 @@ namespace {
 
 using ordered_json = nlohmann::ordered_json;
 
-/// Returns the parts of a factor along an axis: a list for each place on every axis outside that cuts the same atoms.
-ordered_json parts_of(atom_class const& c, extent of_atom, std::span<std::size_t const> outside, std::size_t axis,
-                      extent atoms) {
-    ordered_json out = ordered_json::array();
-    for (extent const n : c.parts(outside.empty() ? axis : outside.front(), atoms))
-        out.push_back(outside.empty() ? ordered_json(n * of_atom) : parts_of(c, of_atom, outside.subspan(1), axis, n));
-    return out;
-}
-
-/// Returns how an axis has a shard, and what DTensor lacks: the rows of each device, and, if it is not one range of
-/// rows, the rows that a step takes of each of the pieces which lie side by side in the dimension.
-ordered_json shard(plan const& p, product_form const& f, tensor_id t, std::size_t axis) {
-    auto const& tensor = p.tensors[t];
-    auto const number = f[static_cast<axis_number>(axis)].factor();
-    auto const& cut = tensor.factors[static_cast<std::size_t>(number)];
-    extent const rows = tensor.shape[cut.dimension] / cut.extent; // of one step
-    ordered_json out{{"placement", "Shard(" + std::to_string(cut.dimension) + ")"}};
-    if (!cut.widths.empty()) out["widths"] = cut.widths;
-    else if (rows != cut.stride)
-        out["widths"] = std::vector<extent>(static_cast<std::size_t>(rows / cut.stride), cut.stride);
-    auto const is_of = [&](atom_class const& c, std::size_t a) {
-        auto const form = f[static_cast<axis_number>(a)];
-        return form.is_shard() &&
-               algorithm::any_of(c.members, [&](auto const& m) { return m.tensor == t && m.factor == form.factor(); });
-    };
-    for (auto const& c : p.cuts) {
-        if (!is_of(c, axis)) continue;
-        std::vector<std::size_t> outside;
-        for (std::size_t a = 0; a < axis; ++a)
-            if (is_of(c, a)) outside.push_back(a);
-        out["parts"] = parts_of(c, cut.extent / c.atoms * rows, outside, axis, c.atoms);
-        break;
+/// How an axis cuts a dimension of a tensor, and what axes outside leave of it.
+class cut_dimension {
+public:
+    cut_dimension(plan const& p, product_form const& f, tensor_id t, axis_number axis)
+        : plan_(p), tensor_(p.tensors[t]), form_(f), t_(t), axis_(axis), dimension_(factor_on(axis).dimension) {
+        for (axis_number a = 0; a < axis; ++a) has_others_ = has_others_ || cuts(a);
     }
-    return out;
-}
+
+    /// Returns how the axis has a shard, and what DTensor lacks: the rows of each device, and, if these are not one
+    /// range, the rows that a step takes of each of the pieces which lie side by side in the dimension. Where axes
+    /// outside cut the dimension too there is a list for each place on all of them.
+    [[nodiscard]] ordered_json placement() const {
+        std::vector<extent> all;
+        for (auto const& f : tensor_.factors) all.push_back(f.extent);
+        auto [parts, widths, has_pieces] = rows(0, all);
+        ordered_json out{{"placement", "Shard(" + std::to_string(dimension_) + ")"}};
+        if (has_pieces) out["widths"] = std::move(widths);
+        out["parts"] = std::move(parts);
+        return out;
+    }
+
+private:
+    struct local_rows {
+        ordered_json parts = ordered_json::array(), widths = ordered_json::array();
+        bool has_pieces = false;
+    };
+
+    [[nodiscard]] std::size_t number_on(axis_number a) const { return static_cast<std::size_t>(form_[a].factor()); }
+    [[nodiscard]] factor const& factor_on(axis_number a) const { return tensor_.factors[number_on(a)]; }
+    [[nodiscard]] bool cuts(axis_number a) const { return form_[a].is_shard() && factor_on(a).dimension == dimension_; }
+    /// Returns how much of its factor each place on an axis has, of what axes outside leave.
+    [[nodiscard]] std::vector<extent> parts_on(axis_number a, extent left) const {
+        auto const is_of = [&](atom_class const& c) {
+            return algorithm::any_of(c.members,
+                                     [&](auto const& m) { return m.tensor == t_ && m.factor == form_[a].factor(); });
+        };
+        auto const c = algorithm::find_if(plan_.cuts, is_of);
+        if (c == plan_.cuts.end()) return {};
+        extent const atom = factor_on(a).extent / c->atoms;
+        auto parts = c->parts(a, left / atom);
+        for (auto& n : parts) n *= atom;
+        return parts;
+    }
+    /// Returns the rows where axes outside `a` left so much of each factor.
+    [[nodiscard]] local_rows rows(axis_number a, std::vector<extent> const& left) const {
+        if (a == axis_ || !has_others_) return rows_along(left);
+        local_rows result;
+        auto const add = [&](std::vector<extent> const& here) {
+            auto of_place = rows(a + 1, here);
+            result.parts.push_back(std::move(of_place.parts));
+            result.widths.push_back(std::move(of_place.widths));
+            result.has_pieces = result.has_pieces || of_place.has_pieces;
+        };
+        if (!cuts(a)) {
+            for (std::size_t place = 0; place < plan_.mesh().size(a); ++place) add(left);
+            return result;
+        }
+        for (extent const part : parts_on(a, left[number_on(a)])) {
+            auto here = left;
+            here[number_on(a)] = part;
+            add(here);
+        }
+        return result;
+    }
+    [[nodiscard]] local_rows rows_along(std::vector<extent> const& left) const {
+        auto const& cut = factor_on(axis_);
+        extent rows = tensor_.shape[static_cast<std::size_t>(dimension_)] / cut.extent,
+               stride = cut.stride;   // of a step
+        std::set<std::size_t> others; // others of the dimension that axes outside cut, which do not overlap
+        for (axis_number a = 0; a < axis_; ++a)
+            if (cuts(a) && number_on(a) != number_on(axis_)) others.insert(number_on(a));
+        for (auto const k : others) {
+            auto const& f = tensor_.factors[k];
+            rows = rows / f.extent * left[k];
+            if (f.stride < cut.stride) stride = stride / f.extent * left[k];
+        }
+        local_rows result;
+        for (extent const part : parts_on(axis_, left[number_on(axis_)])) result.parts.push_back(part * rows);
+        if (!cut.widths.empty())
+            for (auto width : cut.widths) result.widths.push_back(width); // such a factor is all of the dimension
+        else result.widths = std::vector<extent>(static_cast<std::size_t>(stride > 0 ? rows / stride : 0), stride);
+        result.has_pieces = result.widths.size() > 1;
+        return result;
+    }
+
+    plan const& plan_;
+    plan_tensor const& tensor_;
+    product_form const& form_;
+    tensor_id t_;
+    axis_number axis_;
+    int dimension_;
+    bool has_others_ = false;
+};
 
 /// Returns a form as placements, by axis. Copies whose gradients are summands of the whole one say so if
 /// `has_gradient`.
@@ -66,7 +124,7 @@ ordered_json placements(plan const& p, product_form const& f, tensor_id t, bool 
     ordered_json out = ordered_json::array();
     for (std::size_t axis = 0; axis < f.size(); ++axis) {
         auto const form = f[static_cast<axis_number>(axis)];
-        if (form.is_shard()) out.push_back(shard(p, f, t, axis));
+        if (form.is_shard()) out.push_back(cut_dimension(p, f, t, static_cast<axis_number>(axis)).placement());
         else if (form == tensor_form::partial()) out.push_back("Partial()");
         else if (form == tensor_form::mirrored() || !has_gradient) out.push_back("Replicate()");
         else out.push_back({{"placement", "Replicate()"}, {"gradient", "Partial()"}});

@@ -334,6 +334,33 @@ class Compared(CommandLine):
         exec(text, {"ParallelismConfig": dict, "TrainingConfig": dict}, made)
         return made["parallelism"], made["training"]
 
+    def test_a_dimension_that_two_axes_cut_along_unlike_factors(self):
+        cluster = {"format": "heddle.cluster", "version": 1, "name": "pairs", "machines": [{"type": "d", "devices": 2, "count": 2}],
+                   "device_types": [{"name": "d", "memory": 1e12, "bandwidth": 1e10, "rates": {"float32": 1e9}}],
+                   "links": {"inter": {"bandwidth": 3e8, "latency": 0.0}, "intra": {"bandwidth": 1e10, "latency": 0.0}}}
+        out = self.plan("plan.json", "--planner", "hap", "--mesh", "2x2", "--model", "examples/models/vit_2.json.gz", "--cluster", self.write("pairs.json", cluster))
+        stored = json.loads(run("export", "--plan", out, "--to", "dtensor").stdout)["stages"][0]["parameters"]["layers.1.attention.in_proj_bias"]["stored"]
+
+        def held(rows, place):
+            """The rows that a device has of a dimension."""
+            for axis, placed in enumerate(stored):
+                parts, widths = placed["parts"], placed["widths"]
+                if isinstance(parts[0], list):
+                    parts, widths = parts[place[0]], widths[place[0]]
+                self.assertEqual(sum(parts), len(rows))
+                steps, before, mine, begin = len(rows) // sum(widths), sum(parts[:place[axis]]) // sum(widths), [], 0
+                for width in widths: # pieces lie side by side
+                    mine += rows[begin + before * width:begin + (before + parts[place[axis]] // sum(widths)) * width]
+                    begin += steps * width
+                rows = mine
+            return rows
+
+        # Queries, keys and values of 12 heads of 64 elements: one axis cuts the elements of all heads, the other the heads.
+        for i in range(2):
+            for j in range(2):
+                rows = [768 * which + 64 * head + e for which in range(3) for head in range(6 * j, 6 * j + 6) for e in range(32 * i, 32 * i + 32)]
+                self.assertEqual(held(list(range(2304)), (i, j)), rows)
+
     def test_exports(self):
         out = self.plan("plan.json", "--planner", "hap", "--model", VGG, "--cluster", MIXED)
         refused = run("export", "--plan", out, "--to", "megatron")
@@ -358,6 +385,12 @@ class Compared(CommandLine):
                     self.assertEqual(sum(p["parts"]), shapes[name][int(re.search(r"\d+", p["placement"]).group())])
         self.assertGreater(cut, 0)
         self.assertEqual(stage["mesh"], [8])
+        # Each segment has factors of its own, which are the same elements.
+        in_segments = self.plan("segments.json", "--planner", "hap", "--model", VGG, "--cluster", MIXED, "--segments", "layers")
+        lists = re.findall(r'"parts": \[([^]]*)\]', json.dumps(json.loads(run("export", "--plan", in_segments, "--model", VGG, "--to", "dtensor").stdout)))
+        self.assertGreater(len(lists), 5)
+        for parts in lists:
+            self.assertGreater(sum(map(int, parts.split(","))), 8)
         # With the model, what modules do: where one has a tensor in a form and another in another, one of them changes it.
         placed = json.loads(run("export", "--plan", out, "--model", VGG, "--to", "dtensor").stdout)
         self.assertEqual(placed["nearest"], {"name": "data parallelism at shares by speed", "more": plan["baselines"]["DP-CP"] / plan["cost"] - 1})

@@ -36,8 +36,8 @@ class cut:
     """How a line of ranks divides the rows of a dimension."""
 
     def __init__(self, part: placement, along: line):
-        self.dimension, self.widths = part.dimension, part.widths
-        self.rows = part.rows(along.axis, along.place)
+        self.dimension = part.dimension
+        self.rows, self.widths = part.rows(along.axis, along.place), part.pieces(along.axis, along.place)
 
     def _order(self, device) -> Tensor | None:
         """Where the rows of the ranks, one after the other, are in the dimension; None if they are so themselves."""

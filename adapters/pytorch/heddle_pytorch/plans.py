@@ -7,18 +7,27 @@ import re
 from dataclasses import dataclass
 
 
+def _at(numbers: tuple, axis: int, place: tuple[int, ...]) -> list[int]:
+    """Those for a place on the axes outside another."""
+    for outer in range(axis):
+        if not numbers or not isinstance(numbers[0], tuple):
+            break
+        numbers = numbers[place[outer]]
+    return list(numbers)
+
+
 @dataclass(frozen=True)
 class placement:
     """How the ranks along one axis hold a tensor, in the words of DTensor.
 
     Copies have gradients that are whole or, if `summands`, add up to the whole one. A part has some rows of a dimension: `parts`
-    are those of each rank, lists of them by the rank on an outer axis that cuts the same rows. `widths` are set if the dimension
-    is of pieces that lie side by side, and a step takes so many rows of each."""
+    are those of each rank. `widths` are set if the dimension is of pieces that lie side by side, and a step takes so many rows of
+    each. Both are lists by the place on each outer axis where one of these cuts the dimension too."""
 
     kind: str
     dimension: int = -1
     parts: tuple = ()
-    widths: tuple[int, ...] = ()
+    widths: tuple = ()
     summands: bool = False
 
     @property
@@ -33,12 +42,11 @@ class placement:
 
     def rows(self, axis: int, place: tuple[int, ...]) -> list[int]:
         """The rows of each rank along an axis, for the ranks of a place on the mesh."""
-        parts = self.parts
-        for outer in range(axis):
-            if not isinstance(parts[0], tuple):
-                break
-            parts = parts[place[outer]]
-        return list(parts)
+        return _at(self.parts, axis, place)
+
+    def pieces(self, axis: int, place: tuple[int, ...]) -> list[int]:
+        """The widths of the pieces that such ranks cut; empty if each has one range of rows."""
+        return _at(self.widths, axis, place)
 
 
 whole = placement("Replicate")
@@ -108,7 +116,7 @@ def _frozen(value):
 def _placement(text) -> placement:
     row = text if isinstance(text, dict) else {"placement": text}
     kind, dimension = re.fullmatch(r"(\w+)\((\d*)\)", row["placement"]).groups()
-    return placement(kind, int(dimension or -1), _frozen(row.get("parts", [])), tuple(row.get("widths", [])), "gradient" in row)
+    return placement(kind, int(dimension or -1), _frozen(row.get("parts", [])), _frozen(row.get("widths", [])), "gradient" in row)
 
 
 def _placements(row: list) -> placements:
