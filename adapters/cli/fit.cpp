@@ -88,6 +88,8 @@ int run_fit(fit_arguments const& arguments) {
         warnings.insert(warnings.end(), left_out.begin(), left_out.end());
         warnings.insert(warnings.end(), worse.begin(), worse.end());
     }
+    if (!base && !models.across.models.empty())
+        warnings.push_back("collectives along lines of machines are written into a cluster alone: see --cluster");
     std::vector<json::staged_file> files;
     if (!arguments.out.empty()) files.emplace_back(arguments.out, base ? json::to_text(*base) : json::to_text(models));
     if (!arguments.html.empty())

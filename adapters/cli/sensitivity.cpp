@@ -35,7 +35,7 @@ struct cluster_number {
 std::vector<cluster_number> numbers_of(cluster const& c) {
     std::vector<cluster_number> numbers;
     // Collectives that were measured do not follow from links.
-    if (c.inter && c.measured.empty())
+    if (c.inter && c.measured.empty() && c.measured_across.models.empty())
         numbers.push_back({"inter.bandwidth", c.inter->bandwidth.value, "B/s",
                            [](cluster& on, double by) { on.inter->bandwidth = on.inter->bandwidth * by; }});
     if (c.intra && c.measured.empty() && c.measured_inside.models.empty())

@@ -203,6 +203,22 @@ class Commands(CommandLine):
         self.assertEqual(cluster["collectives_inside"]["devices"], 2)
         self.assertAlmostEqual(cluster["collectives_inside"]["collectives"]["all_reduce"]["seconds_per_byte"], 1e-9, delta=1e-16)
 
+        lines = ["what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside,axis"]
+        lines += [row + ",,,,," for row in rows[1:7]] + [f"all_reduce,,{k},,,{n},{2e-4 + k * 1e-9 * n},,,,,machines" for k in (2, 3) for n in (1e4, 1e6, 1e8)]
+        lines += [f"all_gather,,3,,,{n},{2e-4 + n / 1.5e9},,,,,machines" for n in (1e4, 1e6, 1e8)]
+        across = run("fit", "--samples", self.write("lines.csv", "\n".join(lines)), "--cluster", self.path / "pairs.json", "--out", out)
+        self.assertEqual(across.returncode, 0, across.stderr)
+        self.assertIn("all_reduce across 3 machines", across.stdout)
+        cluster = json.loads(out.read_text())
+        self.assertEqual((cluster["collectives_across"]["machines"], cluster["collectives_inside"]["devices"]), (3, 2))
+        self.assertAlmostEqual(cluster["collectives_across"]["collectives"]["all_reduce"]["seconds_per_byte"], 3e-9, delta=1e-16)
+        self.assertAlmostEqual(cluster["links"]["inter"]["bandwidth"], 1e9, delta=1e2) # two of three parts pass it
+        self.assertAlmostEqual(cluster["links"]["inter"]["latency"], 1e-4, delta=1e-10)
+        pairs["machines"][0]["count"] = 2
+        fewer = run("fit", "--samples", self.path / "lines.csv", "--cluster", self.write("fewer.json", pairs), "--out", out)
+        self.assertIn("collectives were measured across 3 machines, the cluster has 2: they are left out", fewer.stderr)
+        self.assertNotIn("collectives_across", json.loads(out.read_text()))
+
         slow = json.loads(pathlib.Path(CLUSTER).read_text())
         slow["device_types"][0]["bandwidth"] = 35e9
         self.assertIn("matmul on P100, float32: off by up to 9", run("fit", "--samples", samples, "--cluster", self.write("slow.json", slow)).stderr)

@@ -55,7 +55,7 @@ cluster random_devices(random_source& random) {
     std::size_t const count = random.chance(0.15) ? 3 : 2;
     auto c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
     while (c.devices().size() != count) c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
-    measure_inside(random, c);
+    measure_lines(random, c);
     return c;
 }
 
@@ -359,14 +359,17 @@ TEST_CASE("collectives that were measured to take what links say change nothing"
         CAPTURE(seed);
         INFO(given.description());
         c.measured.clear();
-        c.measured_inside = {};
+        c.measured_inside = c.measured_across = {};
         auto measured = c;
         measured.measured_inside.devices = random.between(2, 4);
+        measured.measured_across.devices = random.between(2, 4);
         for (std::size_t k = 0; k < collective_count; ++k) {
             auto const kind = static_cast<collective>(k);
             measured.measured[kind] = model_of(c, kind);
             measured.measured_inside.models[kind].pieces = {
                 line_inside(kind, measured.measured_inside.devices, *c.intra)};
+            measured.measured_across.models[kind].pieces = {
+                line_inside(kind, measured.measured_across.devices, *c.inter)};
         }
         auto const options = options_of_exhaustion();
         auto const derived = find_plan(p, c, clp::ratio_solver{}, options);
@@ -382,7 +385,7 @@ TEST_CASE("more bandwidth, memory, devices that may stay out, and choices never 
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
         drawn_case given(seed + 130'000);
         auto& [random, p, c] = given;
-        c.measured_inside = {};
+        c.measured_inside = c.measured_across = {};
         c.measured.clear(); // a faster link makes estimates of parts slower, where those of all are measured
         CAPTURE(seed);
         INFO(given.description());

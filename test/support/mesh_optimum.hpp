@@ -64,7 +64,7 @@ inline cluster random_cluster(random_source& random, int machines, int devices) 
     c.machines = {{0, devices, machines, true, random.between(1, 2)}};
     c.intra = network_link{bytes_per_second(random.log_between(30, 1e4)), seconds(random.log_between(1e-3, 1))};
     c.inter = network_link{bytes_per_second(random.log_between(10, 1e3)), seconds(random.log_between(1e-3, 1))};
-    if (devices % 2 == 0) measure_inside(random, c);
+    if (devices % 2 == 0) measure_lines(random, c);
     validate(c);
     return c;
 }

@@ -335,17 +335,24 @@ struct cluster_limits {
     return c;
 }
 
-/// Measures some collectives inside machines, at random around what their link says. What else is drawn stays.
-inline void measure_inside(random_source random, cluster& c) {
-    c.measured_inside.devices = random.between(2, 8);
-    for (std::size_t k = 0; k < collective_count; ++k) {
-        if (!random.chance(0.5)) continue;
-        auto const kind = static_cast<collective>(k);
-        auto const line = line_inside(kind, c.measured_inside.devices, *c.intra);
-        auto& pieces = c.measured_inside.models[kind].pieces;
-        for (int n = random.between(1, 2); n-- > 0;)
-            pieces.push_back({random.log_between(0.3, 3) * line.latency, random.log_between(0.3, 3) * line.slope});
-    }
+/// Measures some collectives inside machines and along lines of them, at random around what their links say. What else is
+/// drawn stays.
+inline void measure_lines(random_source random, cluster& c) {
+    auto const measure = [&](measured_collectives& along, network_link const& link) {
+        along.devices = random.between(2, 8);
+        for (std::size_t k = 0; k < collective_count; ++k) {
+            if (!random.chance(0.5)) continue;
+            auto const kind = static_cast<collective>(k);
+            auto const line = line_inside(kind, along.devices, link);
+            auto& pieces = along.models[kind].pieces;
+            for (int n = random.between(1, 2); n-- > 0;) {
+                auto const latency = random.log_between(0.3, 3) * line.latency;
+                pieces.push_back({latency, random.log_between(0.3, 3) * line.slope});
+            }
+        }
+    };
+    measure(c.measured_inside, *c.intra);
+    measure(c.measured_across, *c.inter);
     validate(c);
 }
 
@@ -405,6 +412,8 @@ inline void add_efficiencies(random_source& random, cluster& c) {
     list(c.measured);
     if (!c.measured_inside.models.empty()) out << "  inside, " << c.measured_inside.devices << " devices\n";
     list(c.measured_inside.models);
+    if (!c.measured_across.models.empty()) out << "  across " << c.measured_across.devices << " machines\n";
+    list(c.measured_across.models);
     return out.str();
 }
 

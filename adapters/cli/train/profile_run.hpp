@@ -175,9 +175,9 @@ private:
     std::vector<sample> samples_;
 };
 
-/// Measures collectives of the first ranks of `world`, as many as are in the group. All ranks of the group call it.
+/// Measures collectives of a group, whose ranks may each be of another machine. All ranks of the group call it.
 template <class Scalar, class Group>
-void measure_collectives(Group& group, int repeats, std::vector<sample>& samples) {
+void measure_collectives(Group& group, bool is_across, int repeats, std::vector<sample>& samples) {
     auto const n = group.size();
     constexpr std::size_t least = std::size_t{1} << 10, most = std::size_t{1} << 22;
     for (std::size_t size = least; size <= most; size *= 8) { // bytes of the whole tensor
@@ -187,13 +187,12 @@ void measure_collectives(Group& group, int repeats, std::vector<sample>& samples
         std::size_t const sent = pieces[0] * n;
         auto const measure = [&](collective kind, std::size_t payload, std::function<void()> const& call,
                                  double parts = 1) {
-            samples.push_back({kind,
-                               "",
-                               static_cast<int>(n),
-                               {},
-                               {},
-                               bytes(static_cast<double>(payload * sizeof(Scalar))),
-                               seconds(slowest_seconds(group, repeats, call) / parts)});
+            auto& s = samples.emplace_back();
+            s.what = kind;
+            s.ranks = static_cast<int>(n);
+            s.is_across = is_across;
+            s.size = bytes(static_cast<double>(payload * sizeof(Scalar)));
+            s.time = seconds(slowest_seconds(group, repeats, call) / parts);
         };
         measure(collective::all_reduce, elements, [&] { group.all_reduce(std::span(whole)); });
         measure(collective::all_gather, elements,
@@ -248,7 +247,8 @@ void share(std::vector<sample>& samples, std::size_t from, World& world) {
 }
 
 /// Measures as one rank of `world`: operators on the first rank of each type of device, one after the other while all
-/// others wait; then collectives of 2, 4, ... and of all ranks. Every rank returns all samples.
+/// others wait; then collectives of 2, 4, ... and of all ranks, and of one rank of each machine where machines have
+/// several. The first rank returns all samples.
 template <class Backend, class World>
 [[nodiscard]] std::vector<sample> profile_in(profile_arguments const& a, std::vector<program> const& sizes,
                                              World& world, Backend const& backend) {
@@ -269,16 +269,24 @@ template <class Backend, class World>
         share(of_device, rank, world);
         all.insert(all.end(), of_device.begin(), of_device.end());
     }
+    auto const measure = [&](std::vector<std::size_t> const& members, bool is_across) {
+        if (std::ranges::find(members, world.rank()) != members.end()) {
+            auto group = world.group(members);
+            measure_collectives<scalar>(group, is_across, a.repeats, all);
+        }
+        std::vector<double> here{1};
+        world.all_reduce(std::span(here)); // who is not of a group waits
+    };
     for (std::size_t n = 2; n < 2 * world.size(); n *= 2) {
         std::vector<std::size_t> members(std::min(n, world.size()));
         tell("collectives of " + std::to_string(members.size()) + " processes");
         std::iota(members.begin(), members.end(), std::size_t{0});
-        if (world.rank() < members.size()) {
-            auto group = world.group(members);
-            measure_collectives<scalar>(group, a.repeats, all);
-        }
-        std::vector<double> here{1};
-        world.all_reduce(std::span(here)); // who is not of a group waits
+        measure(members, false);
+    }
+    auto const line = world.first_ranks_of_machines();
+    if (line.size() > 1 && line.size() < world.size()) {
+        tell("collectives of one process of each of " + std::to_string(line.size()) + " machines");
+        measure(line, true);
     }
     return all;
 }

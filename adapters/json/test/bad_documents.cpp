@@ -375,6 +375,9 @@ TEST_CASE("bad clusters are refused by place") {
         {"cluster", "/collectives_inside", R"({"devices": 2, "collectives": {"ring": {}}})",
          "collectives_inside.collectives.ring: is no collective"},
         {"cluster", "/collectives_inside", R"({"ranks": 2})", "collectives_inside: has the unknown field 'ranks'"},
+        {"cluster", "/collectives_across", R"({"devices": 2})", "collectives_across: has the unknown field 'devices'"},
+        {"cluster", "/collectives_across", R"({"machines": 1, "collectives": {}})",
+         "collectives_across.machines: is 1, expected an integer from 2"},
         {"cluster", "/collectives/all_gather/latency", "1", "collectives.all_gather: has the unknown field 'latency'"},
         {"cluster", "/comment", "\"hm\"", "has the unknown field 'comment'"},
         {"cluster", "/name", "[1]", "name: is an array of 1, expected a string"},
@@ -440,12 +443,17 @@ TEST_CASE("bad fitted models are refused by place") {
 
 TEST_CASE("bad samples are refused by line and column") {
     std::string const header = "what,device,ranks,dtype,flops,bytes,seconds\n",
-                      wide = "what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside\n";
+                      wide = "what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside\n",
+                      widest = wide.substr(0, wide.size() - 1) + ",axis\n";
     struct {
         std::string text, message;
     } const cases[] = {
         {"what,device,ranks,dtype,flops,bytes,seconds,operator\n", "line 1: is 'what,device"},
+        {"what,device,ranks,dtype,flops,bytes,second\n", "line 1: is 'what,device"},
         {wide + "all_reduce,,2,,,1,1\n", "line 2: has another number of columns than 11"},
+        {widest + "all_reduce,,2,,,1,1,,,,,machine\n", "line 2, axis: is 'machine', expected nothing or machines"},
+        {widest + "all_reduce,,1,,,1,1,,,,,machines\n", "line 2, ranks: is '1', expected an integer from 2 to"},
+        {widest + "matmul,big,,float32,1,1,1,,,,,machines\n", "line 2, axis: is 'machines', expected nothing for an"},
         {wide + "all_reduce,,2,,,1,1,add,,,\n", "line 2, operator: is 'add', expected nothing for a collective"},
         {wide + "matmul,big,,float32,1,1,1,linear,,,\n", "line 2, pass: is empty, expected forward or backward"},
         {wide + "matmul,big,,float32,1,1,1,,forward,,\n", "line 2, pass: is 'forward', expected nothing for"},

@@ -284,12 +284,17 @@ TEST_CASE("fitted models read and survive being written") {
 }
 
 TEST_CASE("samples and speeds of kinds of operators survive being written") {
-    std::string const text = "what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside\n"
-                             "all_reduce,,2,,,1024.0,1.0,,,,\n"
-                             "matmul,big,,float32,1000.0,50.0,3.0,linear,forward,20.0,2\n"
-                             "elementwise,big,,float32,8.0,8.0,2.0,gelu,backward,,\n";
+    std::string const columns = "what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside";
+    std::string const text = columns + ",axis\n"
+                                       "all_reduce,,2,,,1024.0,1.0,,,,,\n"
+                                       "matmul,big,,float32,1000.0,50.0,3.0,linear,forward,20.0,2,\n"
+                                       "elementwise,big,,float32,8.0,8.0,2.0,gelu,backward,,,\n"
+                                       "all_gather,,2,,,4096.0,3.0,,,,,machines\n";
     auto const samples = json::parse_samples(text);
-    REQUIRE(samples.size() == 3);
+    REQUIRE(samples.size() == 4);
+    CHECK(!samples[0].is_across);
+    CHECK(samples[3].is_across);
+    CHECK(json::parse_samples(columns + "\nall_reduce,,2,,,1024,1,,,,\n").size() == 1); // without the last column
     CHECK(!samples[0].of);
     CHECK(samples[1].of == operator_pass{"linear", false});
     CHECK(samples[1].beside == bytes(20));
@@ -352,6 +357,7 @@ TEST_CASE("clusters survive being written, with what operator classes reach") {
     auto c = json::read_cluster("examples/formats/cluster.json");
     put_into(c, json::read_fitted("examples/formats/fitted.json"));
     c.measured_inside = {4, {{collective::all_to_all, {{{seconds(1e-5), seconds_per_byte(2e-11)}}}}}};
+    c.measured_across = {8, {{collective::all_reduce, {{{seconds(2e-5), seconds_per_byte(3e-11)}}}}}};
     auto const again = json::parse_cluster(json::to_text(c));
     CHECK(json::to_text(again) == json::to_text(c));
     CHECK(again.devices() == c.devices());
@@ -360,6 +366,8 @@ TEST_CASE("clusters survive being written, with what operator classes reach") {
     CHECK(again.measured.at(collective::all_gather).pieces.at(1).slope.value == 5.3e-10);
     CHECK(again.measured_inside.devices == 4);
     CHECK(again.measured_inside.models.at(collective::all_to_all).pieces.at(0).slope.value == 2e-11);
+    CHECK(again.measured_across.devices == 8);
+    CHECK(again.measured_across.models.at(collective::all_reduce).pieces.at(0).slope.value == 3e-11);
     auto const matmul = again.types[0].rates.at(element_type::float32).of(operator_class::matmul);
     CHECK(matmul.rate->value == doctest::Approx(13.11e12).epsilon(1e-3));
     CHECK(matmul.overhead->value == doctest::Approx(6.939e-6).epsilon(1e-3));

@@ -147,8 +147,8 @@ struct collective_model {
     [[nodiscard]] piece line_at(bytes payload) const;
 };
 
-/// Measured models of collectives over so many devices of one machine.
-struct collectives_inside {
+/// Measured models of collectives over so many devices of one machine, or over one device of each of so many machines.
+struct measured_collectives {
     int devices = 0;
     std::map<collective, collective_model> models{};
 };
@@ -163,8 +163,9 @@ struct cluster {
     /// Measured models of collectives over all devices; if devices are groups, over their first devices. Where one is
     /// absent it is derived from the links.
     std::map<collective, collective_model> measured;
-    /// Collectives inside machines, where those of other numbers of devices are as much slower as rings and trees say.
-    collectives_inside measured_inside{};
+    /// Collectives inside machines, and those along a line of machines that runs alone. On other numbers of devices
+    /// they are as much slower as rings and trees say.
+    measured_collectives measured_inside{}, measured_across{};
 
     /// Returns the type of every planned device, machine by machine.
     [[nodiscard]] std::vector<std::size_t> devices() const {
@@ -231,8 +232,17 @@ inline constexpr network_link of_one_hop{bytes_per_second(1), seconds(1)};
 /// Returns the model of a collective over all planned devices if it is known by measurements.
 [[nodiscard]] std::optional<collective_model> measured_model(cluster const& c, collective kind);
 
+/// Tells whether machines are a line: several of one planned device each.
+[[nodiscard]] inline bool is_line(cluster const& c) {
+    return has_several_machines(c) &&
+           algorithm::all_of(c.machines, [](machine_group const& m) { return m.planned_devices() == 1; });
+}
+
+/// Returns the model of a collective over a line of machines, if it was measured along one.
+[[nodiscard]] std::optional<collective_model> model_across(cluster const& c, collective kind);
+
 /// Returns what is known of collectives inside machines: where devices are of one, what was measured over all is too.
-[[nodiscard]] collectives_inside known_inside(cluster const& c);
+[[nodiscard]] measured_collectives known_inside(cluster const& c);
 
 } // namespace detail
 
@@ -242,10 +252,10 @@ inline constexpr network_link of_one_hop{bytes_per_second(1), seconds(1)};
 /// *Precondition:* `validate(c)` passed, and there is a link inside.
 [[nodiscard]] collective_model hops_inside(cluster const& c, collective kind);
 
-/// Returns the time of a collective over all planned devices. It is measured, over them or inside the one machine they
-/// are of; or, if not, that of a ring over the slowest link it crosses. The ring leaves every machine once; all other
-/// hops have the latency of the link inside. An all-to-all has the latency of the ring too (else gathering and slicing
-/// might be faster), and the devices of a machine share its network cards.
+/// Returns the time of a collective over all planned devices. It is measured: over them, inside the one machine they are
+/// of, or along the line of machines that they are. If not, it is that of a ring over the slowest link it crosses. The
+/// ring leaves every machine once; all other hops have the latency of the link inside. An all-to-all has the latency of
+/// the ring too (else gathering and slicing might be faster), and the devices of a machine share its network cards.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] collective_model model_of(cluster const& c, collective kind);
 
@@ -255,17 +265,19 @@ inline constexpr network_link of_one_hop{bytes_per_second(1), seconds(1)};
                                       collective_model::piece const& line_of_measured);
 
 /// Returns collectives on a part of a cluster's devices, or on groups of them, estimated from those that were measured
-/// on all, or inside the machine that is all: each is as much slower than links say. A part within one machine of
-/// several has none, as what was measured says nothing of links inside.
+/// along a line of machines, where the part is one and all are not, or else on all, or inside the machine that is all:
+/// each is as much slower than links say. A part within one machine of several has none, as what was measured says
+/// nothing of links inside.
 /// *Precondition:* `validate` accepts both.
 [[nodiscard]] std::map<collective, collective_model> measured_on(cluster const& part, cluster const& all);
 
-/// Returns the link between machines, as much slower than it says as sums over all devices were measured to be.
+/// Returns the link between machines, as much slower than it says as sums were measured to be along a line of machines,
+/// or else over all devices.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] network_link measured_link(cluster const& c);
 
 /// Returns the cluster without measured collectives, its links so much faster that none takes longer than it was
-/// measured, on all devices, inside machines or, as `measured_on` has it, on a part.
+/// measured, on all devices, inside machines, along lines of them or, as `measured_on` has it, on a part.
 [[nodiscard]] cluster with_links_within_measured(cluster c);
 
 } // namespace heddle
@@ -322,13 +334,20 @@ HEDDLE_INLINE collective_model::piece line_of_links(cluster const& c, collective
 
 HEDDLE_INLINE std::optional<collective_model> measured_model(cluster const& c, collective kind) {
     if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
-    if (has_several_machines(c)) return std::nullopt;
+    if (has_several_machines(c)) return model_across(c, kind);
     if (c.machines.empty() || !c.measured_inside.models.contains(kind)) return std::nullopt;
     return scaled(hops_inside(c, kind), line_inside(kind, c.machines.front().planned_devices(), of_one_hop),
                   {seconds(1), seconds_per_byte(1)});
 }
 
-HEDDLE_INLINE collectives_inside known_inside(cluster const& c) {
+HEDDLE_INLINE std::optional<collective_model> model_across(cluster const& c, collective kind) {
+    auto const& [machines, models] = c.measured_across;
+    auto const found = models.find(kind);
+    if (!is_line(c) || found == models.end()) return std::nullopt;
+    return scaled(found->second, line_of_links(c, kind), line_inside(kind, machines, *c.inter));
+}
+
+HEDDLE_INLINE measured_collectives known_inside(cluster const& c) {
     auto result = c.measured_inside;
     int const devices = c.machines.empty() ? 0 : c.machines.front().planned_devices();
     if (has_several_machines(c) || devices < 2) return result;
@@ -397,6 +416,7 @@ HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
             throw input_error("cluster '" + c.name + "'", "has a machine of " + std::to_string(m.devices) +
                                                               " devices, expected groups of " +
                                                               std::to_string(members) + " to divide it");
+        if (members < m.devices) c.measured_across = {}; // groups of one machine share its network cards
         m.count *= m.devices / members;
         m.devices = members;
         m.is_group = members > 1;
@@ -413,6 +433,7 @@ HEDDLE_INLINE cluster with_groups_of(cluster c, int members) {
 HEDDLE_INLINE void join_in_one_machine(cluster& c) {
     if (!has_several_machines(c)) return;
     c.inter = c.intra;
+    c.measured_across = {};
     for (auto& m : c.machines) m.network_cards = std::max(m.network_cards, m.devices);
 }
 
@@ -486,9 +507,13 @@ HEDDLE_INLINE void validate(cluster const& c) {
         }
     };
     check_models(c.measured, "collectives");
-    check_models(c.measured_inside.models, "collectives_inside");
-    if (!c.measured_inside.models.empty() && c.measured_inside.devices < 2)
-        throw input_error("collectives_inside, devices", "expected at least 2");
+    auto const check_line = [&](measured_collectives const& line, std::string const& place, char const* count) {
+        check_models(line.models, place);
+        if (!line.models.empty() && line.devices < 2) throw input_error(place + ", " + count, "expected at least 2");
+    };
+    check_line(c.measured_inside, "collectives_inside", "devices");
+    check_line(c.measured_across, "collectives_across", "machines");
+    if (!c.measured_across.models.empty()) check_link(c.inter, "collectives_across");
 }
 
 HEDDLE_INLINE collective_model::piece line_inside(collective kind, int devices, network_link const& link) {
@@ -521,7 +546,7 @@ HEDDLE_INLINE collective_model scaled(collective_model const& measured, collecti
 
 HEDDLE_INLINE std::map<collective, collective_model> measured_on(cluster const& part, cluster const& all) {
     std::map<collective, collective_model> result;
-    if (all.measured.empty() && all.measured_inside.models.empty()) return result;
+    if (all.measured.empty() && all.measured_inside.models.empty() && all.measured_across.models.empty()) return result;
     if (!has_several_machines(all) && has_groups(all)) { // one machine as one device says nothing of parts
         auto apart = all;
         apart.machines.front().is_group = false;
@@ -530,7 +555,9 @@ HEDDLE_INLINE std::map<collective, collective_model> measured_on(cluster const& 
     if ((has_several_machines(all) && !has_several_machines(part)) || part.devices().size() < 2) return result;
     for (std::size_t k = 0; k < collective_count; ++k) {
         auto const kind = static_cast<collective>(k);
-        if (auto const model = detail::measured_model(all, kind))
+        auto model = detail::is_line(all) ? std::nullopt : detail::model_across(part, kind);
+        if (model) result[kind] = *std::move(model);
+        else if ((model = detail::measured_model(all, kind)))
             result[kind] = scaled(*model, detail::line_of_links(part, kind), detail::line_of_links(all, kind));
     }
     return result;
@@ -538,9 +565,13 @@ HEDDLE_INLINE std::map<collective, collective_model> measured_on(cluster const& 
 
 HEDDLE_INLINE network_link measured_link(cluster const& c) {
     network_link link = c.inter.value_or(network_link{});
-    auto const measured = c.measured.find(collective::all_reduce);
-    if (measured == c.measured.end() || !c.inter) return link;
-    auto const line = detail::line_of_links(c, collective::all_reduce);
+    auto const& [machines, across] = c.measured_across;
+    bool const is_across = across.contains(collective::all_reduce);
+    auto const& models = is_across ? across : c.measured;
+    auto const measured = models.find(collective::all_reduce);
+    if (measured == models.end() || !c.inter) return link;
+    auto const line = is_across ? line_inside(collective::all_reduce, machines, link)
+                                : detail::line_of_links(c, collective::all_reduce);
     auto const& steepest = *algorithm::max_element(measured->second.pieces, {}, &collective_model::piece::slope);
     if (line.latency.value > 0) link.latency *= steepest.latency / line.latency;
     if (line.slope.value > 0 && steepest.slope.value > 0) link.bandwidth *= line.slope / steepest.slope;
@@ -559,16 +590,18 @@ HEDDLE_INLINE cluster with_links_within_measured(cluster c) {
         void apply(std::optional<network_link>& link) const {
             if (link) link->latency *= std::max(latencies, 0.0), link->bandwidth *= bandwidths;
         }
-    } across;
-    for (auto const& [kind, model] : c.measured) across.add(model, detail::line_of_links(c, kind));
-    auto inside = across;
-    if (c.intra)
-        for (auto const& [kind, model] : c.measured_inside.models)
-            inside.add(model, line_inside(kind, c.measured_inside.devices, *c.intra));
-    inside.apply(c.intra);
-    across.apply(c.inter);
+    } all;
+    for (auto const& [kind, model] : c.measured) all.add(model, detail::line_of_links(c, kind));
+    auto const apply = [&](std::optional<network_link>& link, measured_collectives& along) {
+        auto both = all;
+        for (auto const& [kind, model] : along.models)
+            if (link) both.add(model, line_inside(kind, along.devices, *link));
+        both.apply(link);
+        along = {};
+    };
+    apply(c.intra, c.measured_inside);
+    apply(c.inter, c.measured_across);
     c.measured.clear();
-    c.measured_inside = {};
     return c;
 }
 

@@ -37,9 +37,11 @@ struct fit_quality {
 struct collective_fit {
     collective kind = collective::all_reduce;
     int ranks = 1;
-    std::vector<timed_transfer> points;
-    collective_model model;
-    fit_quality quality;
+    /// Whether each rank is of another machine.
+    bool is_across = false;
+    std::vector<timed_transfer> points{};
+    collective_model model{};
+    fit_quality quality{};
 };
 
 /// The speed of an operator class or, if it says of which, of one kind of operator of that class in one pass.
@@ -61,20 +63,21 @@ struct fit_report {
 /// *Precondition:* there is an error.
 [[nodiscard]] error_summary summarise(std::vector<double> errors);
 
-/// Fits a model to each collective on each number of ranks, and to each operator class of each element type and device
-/// type and, where samples tell it, each kind of operator in each pass. Small kernels beside an operator's own are
-/// taken out of its times, as fast as element-wise ones are fitted to be. Repeated measurements of a size count once,
+/// Fits a model to each collective on each number of ranks or machines, and to each operator class of each element type
+/// and device type and, where samples tell it, each kind of operator in each pass. Small kernels beside an operator's own
+/// are taken out of its times, as fast as element-wise ones are fitted to be. Repeated measurements of a size count once,
 /// with their median. Errors are relative to the measured time, so that a slow outlier has bounded weight: one that is
 /// k times too slow pulls like one that is off by (1 - 1/k) / k, which is at most a quarter.
 /// *Throws* `input_error` if a sample is invalid.
 [[nodiscard]] fit_report fit_samples(std::span<sample const> samples);
 
-/// Returns the numbers of ranks that collectives were measured on, ascending.
+/// Returns the numbers of ranks that collectives were measured on, ascending, but for those along lines of machines.
 [[nodiscard]] std::set<int> rank_counts(fit_report const& report);
 
 /// Returns the models of a report, with the collectives on `ranks` ranks and, as those inside a machine, on
-/// `ranks_inside`, alone. An operator class without rate and bandwidth is left out. Two ranks that gather send each
-/// other a half each, at once: so much of the link is known.
+/// `ranks_inside`, alone; and those along the longest line of machines. An operator class without rate and bandwidth is
+/// left out. Ranks that gather each send what they have round a ring, at once: so much of the link between the first two,
+/// and of that between machines, is known.
 [[nodiscard]] fitted_models models_of(fit_report const& report, int ranks, int ranks_inside = 0);
 
 } // namespace heddle
@@ -112,7 +115,7 @@ HEDDLE_INLINE void check(sample const& s, std::size_t number) {
     if (!non_negative(s.size.value)) fail("bytes", "a number that is not negative");
     if (!non_negative(s.work.value)) fail("flops", "a number that is not negative");
     if (std::holds_alternative<collective>(s.what)) {
-        if (s.ranks < 1) fail("ranks", "at least 1");
+        if (s.ranks < (s.is_across ? 2 : 1)) fail("ranks", s.is_across ? "at least 2 machines" : "at least 1");
     } else {
         if (s.device.empty()) fail("device", "the name of a device type");
         if (!s.type) fail("dtype", "an element type");
@@ -154,8 +157,9 @@ fit_quality judge(std::vector<Point> const& points, std::size_t samples, Fit con
     return result;
 }
 
-HEDDLE_INLINE collective_fit fit_one(collective kind, int ranks, std::map<double, std::vector<double>> const& times) {
-    collective_fit result{kind, ranks, {}, {}, {}};
+HEDDLE_INLINE collective_fit fit_one(collective kind, int ranks, bool is_across,
+                                     std::map<double, std::vector<double>> const& times) {
+    collective_fit result{kind, ranks, is_across};
     std::size_t samples = 0;
     for (auto const& [size, measured] : times) {
         result.points.push_back({size, median(measured)});
@@ -242,39 +246,48 @@ private:
 } // namespace detail
 
 HEDDLE_INLINE fit_report fit_samples(std::span<sample const> samples) {
-    std::map<std::pair<collective, int>, std::map<double, std::vector<double>>> collectives;
+    std::map<std::tuple<collective, bool, int>, std::map<double, std::vector<double>>> collectives;
     std::map<std::pair<std::string, element_type>, detail::operator_samples> operators;
     for (std::size_t i = 0; i < samples.size(); ++i) {
         sample const& s = samples[i];
         detail::check(s, i);
         if (std::holds_alternative<operator_class>(s.what)) operators[{s.device, *s.type}].add(s);
-        else collectives[{std::get<collective>(s.what), s.ranks}][s.size.value].push_back(s.time.value);
+        else collectives[{std::get<collective>(s.what), s.is_across, s.ranks}][s.size.value].push_back(s.time.value);
     }
     fit_report report;
-    for (auto const& [key, times] : collectives)
-        report.collectives.push_back(detail::fit_one(key.first, key.second, times));
+    for (auto const& [key, times] : collectives) {
+        auto const [kind, is_across, ranks] = key;
+        report.collectives.push_back(detail::fit_one(kind, ranks, is_across, times));
+    }
     for (auto const& [key, of_device] : operators) of_device.fit(key.first, key.second, report.operators);
     return report;
 }
 
 HEDDLE_INLINE std::set<int> rank_counts(fit_report const& report) {
     std::set<int> result;
-    for (auto const& c : report.collectives) result.insert(c.ranks);
+    for (auto const& c : report.collectives)
+        if (!c.is_across) result.insert(c.ranks);
     return result;
 }
 
 HEDDLE_INLINE fitted_models models_of(fit_report const& report, int ranks, int ranks_inside) {
     fitted_models result;
     result.ranks = ranks;
-    for (auto const& c : report.collectives)
-        if (c.ranks == ranks) result.collectives[c.kind] = c.model;
     result.inside.devices = ranks_inside;
     for (auto const& c : report.collectives)
-        if (c.ranks == ranks_inside) result.inside.models[c.kind] = c.model;
+        if (c.is_across) result.across.devices = std::max(result.across.devices, c.ranks);
     for (auto const& c : report.collectives) {
-        if (c.kind != collective::all_gather || c.ranks != 2) continue;
+        if (!c.is_across && c.ranks == ranks) result.collectives[c.kind] = c.model;
+        if (!c.is_across && c.ranks == ranks_inside) result.inside.models[c.kind] = c.model;
+        if (c.is_across && c.ranks == result.across.devices) result.across.models[c.kind] = c.model;
+    }
+    for (auto const& c : report.collectives) {
+        if (c.kind != collective::all_gather || c.ranks != (c.is_across ? result.across.devices : 2)) continue;
         auto const& [latency, slope] = c.model.line_at(bytes(c.points.back().size));
-        if (slope.value > 0) result.link = {bytes_per_second(0.5 / slope.value), std::max(latency, seconds(0))};
+        double const hops = c.ranks - 1;
+        if (slope.value <= 0 || hops < 1) continue;
+        auto& link = c.is_across ? result.link_across : result.link;
+        link = {bytes_per_second(hops / c.ranks / slope.value), std::max(latency * (1 / hops), seconds(0))};
     }
     for (auto const& o : report.operators) {
         auto& speeds = result.speeds[o.device][o.type];

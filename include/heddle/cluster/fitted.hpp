@@ -21,19 +21,20 @@ struct fitted_models {
     /// The number of ranks that the collectives were measured on.
     int ranks = 1;
     std::map<collective, collective_model> collectives{};
-    /// Those of the ranks of one machine, if it is one of several.
-    collectives_inside inside{};
+    /// Those of the ranks of one machine, if it is one of several, and those of one rank of each of several machines.
+    measured_collectives inside{}, across{};
     /// The speeds by name of the device type.
     std::map<std::string, device_speeds> speeds{};
-    /// The link between the first two ranks.
-    std::optional<network_link> link{};
+    /// The link between the first two ranks, and that along a line of machines.
+    std::optional<network_link> link{}, link_across{};
 };
 
 /// Replaces models of a cluster; the bandwidth of a device type becomes that of its fastest class. An element type that
 /// a device type lacks starts with the speeds that stand in for it: those of float32, or else the first there are. The
-/// first ranks are the first devices: two of one machine or of two, and inside a machine all of the first.
+/// first ranks are the first devices: two of one machine or of two, and inside a machine all of the first. The link
+/// between machines is that along a line of them, if one was measured.
 /// *Returns* sentences on what was left out: collectives on another number of ranks, or that were measured inside a
-/// machine alone, and devices that are not in the cluster.
+/// machine alone, or across more machines than there are, and devices that are not in the cluster.
 /// *Precondition:* `validate(c)` passed.
 std::vector<std::string> put_into(cluster& c, fitted_models const& models);
 
@@ -55,11 +56,21 @@ HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const&
         left_out.push_back("the collectives were measured on " + std::to_string(models.ranks) +
                            " ranks, the cluster has " + std::to_string(devices) + " devices: they are left out");
     }
-    if (!models.inside.models.empty()) {
-        if (c.measured_inside.devices != models.inside.devices) c.measured_inside = {models.inside.devices, {}};
-        for (auto const& [kind, model] : models.inside.models) c.measured_inside.models[kind] = model;
-    }
+    auto const put_line = [](measured_collectives& into, measured_collectives const& line) {
+        if (line.models.empty()) return;
+        if (into.devices != line.devices) into = {line.devices, {}};
+        for (auto const& [kind, model] : line.models) into.models[kind] = model;
+    };
+    put_line(c.measured_inside, models.inside);
+    int machines = 0;
+    for (auto const& m : c.machines) machines += m.count * m.joined;
+    if (models.across.devices <= machines) {
+        put_line(c.measured_across, models.across);
+    } else
+        left_out.push_back("collectives were measured across " + std::to_string(models.across.devices) +
+                           " machines, the cluster has " + std::to_string(machines) + ": they are left out");
     if (models.link && devices > 1) (c.machines.front().planned_devices() > 1 ? c.intra : c.inter) = models.link;
+    if (models.link_across && models.across.devices <= machines) c.inter = models.link_across;
     for (auto const& [name, by_type] : models.speeds) {
         auto const type = algorithm::find(c.types, name, &device_type::name);
         if (type == c.types.end()) {

@@ -31,6 +31,8 @@ struct sample {
     /// What small kernels beside the operator's own move, whose time is in that of the call, and how many they are.
     bytes beside{};
     int kernels_beside = 0;
+    /// Whether each rank is of another machine, whose others wait.
+    bool is_across = false;
 };
 
 } // namespace heddle

@@ -98,7 +98,7 @@ HEDDLE_INLINE void multiply_links(cluster& c, bool inside, double by) {
         for (auto& [kind, model] : models)
             for (auto& line : model.pieces) line = {line.latency * (1 / by), line.slope * (1 / by)};
     };
-    if (inside) multiply(c.measured_inside.models);
+    multiply((inside ? c.measured_inside : c.measured_across).models);
     if (inside != has_several_machines(c)) multiply(c.measured);
 }
 

@@ -483,6 +483,7 @@ HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> 
     result.intra = c.intra;
     result.inter = c.inter;
     result.measured_inside = detail::known_inside(c);
+    result.measured_across = c.measured_across;
     std::size_t at = 0;
     std::optional<std::size_t> machine;
     for (int const n : members) {
@@ -509,6 +510,7 @@ HEDDLE_INLINE cluster cluster_of(cluster const& c, std::span<std::size_t const> 
         }
         if (n == 1 && machine == here && !result.machines.back().is_group) ++result.machines.back().devices;
         else result.machines.push_back({given.type, n, 1, n > 1, given.network_cards});
+        if (machine == here) result.measured_across = {}; // what is of one machine is no line
         machine = here;
     }
     if (at != devices.size()) fail("has more devices than its plan");

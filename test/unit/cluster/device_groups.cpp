@@ -211,3 +211,73 @@ TEST_CASE("collectives measured inside machines hold on other numbers of devices
     c.measured_inside = {2, {{collective::broadcast, {}}}};
     CHECK_THROWS_WITH_AS(validate(c), doctest::Contains("collectives_inside, broadcast"), input_error);
 }
+
+TEST_CASE("collectives measured along a line of machines are the time of such lines") {
+    auto links = two_kinds();
+    links.machines = {{0, 8, 4}};
+    auto c = links;
+    auto const sum = line_inside(collective::all_reduce, 4, *c.inter);
+    c.measured_across = {4, {{collective::all_reduce, {{{2 * sum.latency, 3 * sum.slope}}}}}};
+    validate(c);
+    auto const differs_by = [&](cluster const& of, cluster const& by_links, collective kind, double latencies,
+                                double slopes) {
+        auto const measured = model_of(of, kind).pieces.at(0), line = model_of(by_links, kind).pieces.at(0);
+        CHECK(measured.latency.value == doctest::Approx(latencies * line.latency.value));
+        CHECK(measured.slope.value == doctest::Approx(slopes * line.slope.value));
+    };
+    differs_by(with_grouped_machines(c), with_grouped_machines(links), collective::all_reduce, 2, 3);
+    CHECK(model_of(with_grouped_machines(c), collective::all_reduce).pieces.at(0).slope == 3 * sum.slope);
+    differs_by(with_grouped_machines(c), with_grouped_machines(links), collective::all_gather, 1, 1);
+    differs_by(with_groups_of(c, 16), with_groups_of(links, 16), collective::all_reduce, 2, 3);
+    differs_by(c, links, collective::all_reduce, 1,
+               1); // all devices are no such line, and groups of one machine neither
+    differs_by(with_groups_of(c, 4), with_groups_of(links, 4), collective::all_reduce, 1, 1);
+    std::vector<std::size_t> const two_machines{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    std::vector<int> const whole{8, 8}, halves{4, 4};
+    differs_by(cluster_of(c, two_machines, whole), cluster_of(links, two_machines, whole), collective::all_reduce, 2,
+               3);
+    std::vector<int> const all_halves{4, 4, 4, 4};
+    differs_by(cluster_of(c, two_machines, all_halves), cluster_of(links, two_machines, all_halves),
+               collective::all_reduce, 1, 1);
+    std::vector<std::size_t> const one_machine{0, 1, 2, 3, 4, 5, 6, 7};
+    differs_by(cluster_of(c, one_machine, halves), cluster_of(links, one_machine, halves), collective::all_reduce, 1,
+               1);
+    // What was measured along lines tells more of them than what was measured on all devices.
+    auto both = c, on_all = links;
+    for (auto* const of : {&both, &on_all})
+        of->measured[collective::all_reduce] =
+            scaled(model_of(links, collective::all_reduce), {seconds(5), seconds_per_byte(5)},
+                   {seconds(1), seconds_per_byte(1)});
+    differs_by(with_grouped_machines(both), with_grouped_machines(links), collective::all_reduce, 2, 3);
+    differs_by(with_grouped_machines(on_all), with_grouped_machines(links), collective::all_reduce, 5, 5);
+    differs_by(both, links, collective::all_reduce, 5, 5);
+    // A line that is all devices was measured itself.
+    auto line = both;
+    line.machines = {{0, 1, 4}};
+    CHECK(measured_on(line, line).at(collective::all_reduce).pieces.at(0).slope ==
+          line.measured.at(collective::all_reduce).pieces.at(0).slope);
+    line.measured.clear();
+    auto by_links = line;
+    by_links.measured_across = {};
+    differs_by(line, by_links, collective::all_reduce, 2, 3);
+    // So it does of the link, where several machines are a slice.
+    CHECK(measured_link(both).bandwidth.value == doctest::Approx(links.inter->bandwidth.value / 3));
+    CHECK(measured_link(both).latency.value == doctest::Approx(links.inter->latency.value * 2));
+    CHECK(measured_link(on_all).bandwidth.value == doctest::Approx(links.inter->bandwidth.value / 5));
+
+    c.measured_across.models[collective::all_gather].pieces = {{seconds(0), seconds_per_byte(1e-15)}};
+    auto const fast = with_links_within_measured(c);
+    CHECK(fast.measured_across.models.empty());
+    CHECK(fast.intra->bandwidth == c.intra->bandwidth);
+    for (auto const kind : {collective::all_reduce, collective::all_gather, collective::all_to_all})
+        for (double const size : {0.0, 1e3, 1e9})
+            CHECK(model_of(with_grouped_machines(fast), kind).time(bytes(size)) <=
+                  model_of(with_grouped_machines(c), kind).time(bytes(size)) * (1 + 1e-12));
+
+    c.measured_across.devices = 1;
+    CHECK_THROWS_WITH_AS(validate(c), doctest::Contains("collectives_across, machines"), input_error);
+    c.measured_across.devices = 4;
+    c.inter.reset();
+    c.machines = {{0, 8, 1}};
+    CHECK_THROWS_WITH_AS(validate(c), doctest::Contains("collectives_across"), input_error);
+}

@@ -101,6 +101,10 @@ TEST_CASE("groups of ranks work by themselves, in the order they are given in") 
     }
 }
 
+TEST_CASE("ranks of one machine have one first rank") {
+    CHECK(test::world().first_ranks_of_machines() == std::vector<std::size_t>{0});
+}
+
 TEST_CASE("messages arrive in order, however many are sent before one is received") {
     auto& world = test::world();
     std::size_t const next = (world.rank() + 1) % world.size(), last = (world.rank() + world.size() - 1) % world.size();

@@ -48,7 +48,7 @@ public:
     cluster read() {
         element const root = file_.root();
         allow_only(root, {"format", "version", "name", "device_types", "machines", "links", "collectives",
-                          "collectives_inside", "meta"});
+                          "collectives_inside", "collectives_across", "meta"});
         if (auto const name = root.find("name")) result_.name = name->text();
         auto const types = root.at("device_types");
         if (types.size() == 0) types.expected("at least one device type");
@@ -63,7 +63,9 @@ public:
         }
         result_.measured = read_collectives(root, strict_);
         if (auto const inside = root.find("collectives_inside"))
-            result_.measured_inside = read_collectives_inside(*inside, strict_);
+            result_.measured_inside = read_measured_collectives(*inside, "devices", strict_);
+        if (auto const across = root.find("collectives_across"))
+            result_.measured_across = read_measured_collectives(*across, "machines", strict_);
         try {
             validate(result_);
         } catch (input_error const& e) { root.fail(e.what()); }
@@ -188,7 +190,8 @@ HEDDLE_INLINE std::string to_text(cluster const& c) {
     put_link("intra", c.intra);
     put_link("inter", c.inter);
     if (!c.measured.empty()) root["collectives"] = detail::to_json(c.measured);
-    if (!c.measured_inside.models.empty()) root["collectives_inside"] = detail::to_json(c.measured_inside);
+    if (!c.measured_inside.models.empty()) root["collectives_inside"] = detail::to_json(c.measured_inside, "devices");
+    if (!c.measured_across.models.empty()) root["collectives_across"] = detail::to_json(c.measured_across, "machines");
     return root.dump(2) + "\n";
 }
 

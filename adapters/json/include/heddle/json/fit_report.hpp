@@ -111,7 +111,8 @@ HEDDLE_INLINE nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohm
 } // namespace detail
 
 HEDDLE_INLINE std::string subject(collective_fit const& f) {
-    return name(f.kind) + std::string(" on ") + std::to_string(f.ranks) + " ranks";
+    return name(f.kind) + std::string(f.is_across ? " across " : " on ") + std::to_string(f.ranks) +
+           (f.is_across ? " machines" : " ranks");
 }
 
 HEDDLE_INLINE std::string subject(operator_fit const& f) {
@@ -152,7 +153,8 @@ HEDDLE_INLINE std::string fit_summary(fit_report const& report, std::vector<std:
                                {"operators", nlohmann::ordered_json::array()}};
     for (auto const& f : report.collectives)
         out["collectives"].push_back(
-            detail::fit_entry({{"collective", name(f.kind)}, {"ranks", f.ranks}}, detail::to_json(f.model), f.quality));
+            detail::fit_entry({{"collective", name(f.kind)}, {f.is_across ? "machines" : "ranks", f.ranks}},
+                              detail::to_json(f.model), f.quality));
     for (auto const& f : report.operators) {
         nlohmann::ordered_json about{{"class", name_of(operator_classes, f.category)},
                                      {"device", f.device},

@@ -22,7 +22,8 @@ using heddle::fitted_models;
 /// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
 [[nodiscard]] fitted_models read_fitted(std::filesystem::path const& path);
 
-/// The text of a file of fitted models, without collectives inside machines; reading it back gives the same numbers.
+/// The text of a file of fitted models, without what was measured inside machines or along lines of them; reading it back
+/// gives the same numbers.
 [[nodiscard]] std::string to_text(fitted_models const& models);
 
 } // namespace heddle::json

@@ -65,26 +65,28 @@ public:
     }
 
     static constexpr std::string_view header_line =
-        "what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside";
+        "what,device,ranks,dtype,flops,bytes,seconds,operator,pass,bytes_beside,kernels_beside,axis";
+    /// What a collective along a line of machines has in its last column.
+    static constexpr std::string_view across_machines = "machines";
 
 private:
     static constexpr std::size_t most_samples = std::size_t{1} << 20;
-    enum column { what, device, ranks, dtype, work, size, time, kind, pass, beside, kernels_beside, all_columns };
-    static constexpr std::array<char const*, all_columns> columns{"what",  "device",       "ranks",         "dtype",
-                                                                  "flops", "bytes",        "seconds",       "operator",
-                                                                  "pass",  "bytes_beside", "kernels_beside"};
+    enum column { what, device, ranks, dtype, work, size, time, kind, pass, beside, kernels_beside, axis, all_columns };
+    static constexpr std::array<char const*, all_columns> columns{"what",  "device",       "ranks",          "dtype",
+                                                                  "flops", "bytes",        "seconds",        "operator",
+                                                                  "pass",  "bytes_beside", "kernels_beside", "axis"};
     /// The least columns that a file has, whose samples tell no kinds of operators.
     static constexpr std::size_t least_columns = kind;
 
     static std::string headers() {
-        auto const least = header_line.substr(0, header_line.find(",operator"));
-        return "'" + std::string(header_line) + "' or '" + std::string(least) + "'";
+        return "'" + std::string(header_line) + "', which may end before ',axis' or ',operator'";
     }
 
     void read_header() {
         column_count_ = static_cast<std::size_t>(algorithm::count(line_, ',')) + 1;
         bool const is_known =
-            line_ == header_line || (column_count_ == least_columns && header_line.starts_with(line_));
+            line_ == header_line || ((column_count_ == least_columns || column_count_ == axis) &&
+                                     header_line.starts_with(line_) && header_line[line_.size()] == ',');
         if (!is_known) fail("", "is '" + printable(std::string(line_)) + "', expected the header " + headers());
     }
 
@@ -148,11 +150,14 @@ private:
 
     void read_collective(sample& s) const {
         for (auto const c : {device, work, kind, pass, beside, kernels_beside}) expect_empty(c, "a collective");
-        s.ranks = integer(ranks, 1, 65536);
+        s.is_across = !cells_[axis].empty();
+        s.ranks = integer(ranks, s.is_across ? 2 : 1, 65536);
+        if (s.is_across && cells_[axis] != across_machines)
+            expected(axis, "nothing or " + std::string(across_machines));
     }
 
     void read_operator(sample& s) const {
-        expect_empty(ranks, "an operator");
+        for (auto const c : {ranks, axis}) expect_empty(c, "an operator");
         s.device = cells_[device];
         if (s.device.empty() || !is_utf8(s.device)) expected(device, "the name of a device type, in UTF-8");
         if (!s.type) expected(dtype, "the element type of the operands");
@@ -219,6 +224,7 @@ HEDDLE_INLINE std::string to_text(std::vector<sample> const& samples) {
         bool const has_name = s.of && s.of->kind.find_first_of(",\r\n") == std::string::npos;
         text += has_name ? "," + s.of->kind + "," + s.of->pass() : ",,";
         text += s.kernels_beside > 0 ? "," + number(s.beside.value) + "," + std::to_string(s.kernels_beside) : ",,";
+        text += "," + std::string(s.is_across ? detail::samples_reader::across_machines : "");
     }
     return text + "\n";
 }

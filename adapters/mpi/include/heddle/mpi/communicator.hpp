@@ -127,6 +127,9 @@ public:
     /// ranks.
     [[nodiscard]] communicator group(std::vector<std::size_t> const& members);
 
+    /// Returns the first rank on each machine, ascending. All ranks call it.
+    [[nodiscard]] std::vector<std::size_t> first_ranks_of_machines();
+
     /// Two or three ranks give each other all they have, and each adds. More of them leave that to MPI; from a copy,
     /// since Open MPI does it in place by a tree, and otherwise round a ring.
     template <class Scalar>
@@ -329,6 +332,23 @@ private:
 };
 
 static_assert(asynchronous_communicator_of<communicator, float> && point_to_point_of<communicator, double>);
+
+inline std::vector<std::size_t> communicator::first_ranks_of_machines() {
+    barrier(); // MPI forms groups in a call that waits for ever
+    MPI_Comm machine = MPI_COMM_NULL;
+    detail::check(MPI_Comm_split_type(comm(), MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine),
+                  {.name = "finding machines"});
+    int place = 0;
+    MPI_Comm_rank(machine, &place);
+    MPI_Comm_free(&machine);
+    std::vector<double> is_first(size(), 0.0);
+    if (place == 0) is_first[rank()] = 1;
+    all_reduce(std::span(is_first));
+    std::vector<std::size_t> result;
+    for (std::size_t r = 0; r < size(); ++r)
+        if (is_first[r] > 0) result.push_back(r);
+    return result;
+}
 
 inline communicator communicator::group(std::vector<std::size_t> const& members) {
     auto const what = next("forming a group", members.size()).what_;

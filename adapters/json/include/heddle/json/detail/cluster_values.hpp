@@ -46,9 +46,10 @@ inline std::map<collective, collective_model> read_collectives(element const& ro
     return result;
 }
 
-inline collectives_inside read_collectives_inside(element const& e, bool strict) {
-    if (strict) e.allow_only({"devices", "collectives"});
-    collectives_inside result{static_cast<int>(e.at("devices").integer(2, 65536)), read_collectives(e, strict)};
+/// `count` is the name of the number of devices, or of machines with one each.
+inline measured_collectives read_measured_collectives(element const& e, char const* count, bool strict) {
+    if (strict) e.allow_only({count, "collectives"});
+    measured_collectives result{static_cast<int>(e.at(count).integer(2, 65536)), read_collectives(e, strict)};
     if (result.models.empty()) e.expected("collectives");
     return result;
 }
@@ -137,8 +138,8 @@ inline nlohmann::ordered_json to_json(std::map<collective, collective_model> con
     return result;
 }
 
-inline nlohmann::ordered_json to_json(collectives_inside const& inside) {
-    return {{"devices", inside.devices}, {"collectives", to_json(inside.models)}};
+inline nlohmann::ordered_json to_json(measured_collectives const& line, char const* count) {
+    return {{count, line.devices}, {"collectives", to_json(line.models)}};
 }
 
 inline nlohmann::ordered_json to_json(device_type const& type) {
