@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from . import own_shards, torch_shards
 from .forms import line, part_of
-from .plans import refuse, stage_of, stage_plan, whole
+from .plans import placements, refuse, stage_of, stage_plan, whole
 
 ONE_OPERATOR = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -70,6 +70,12 @@ def _share(plan: dict, stage: stage_plan, along: line) -> float:
     return shares.pop()
 
 
+def _crosses(before: placements, after: placements) -> bool:
+    """Whether an axis changes how it cuts a dimension that an axis inside it goes on cutting: ranks would have to change among themselves what they hold along both."""
+    return any(before[outer] != after[outer] and form.is_part and one.is_part and other.is_part and form.dimension == one.dimension == other.dimension
+               for outer in range(len(before)) for form in (before[outer], after[outer]) for one, other in zip(before[outer + 1:], after[outer + 1:]))
+
+
 def _check(plan: dict, module: nn.Module, stage: stage_plan, group) -> None:
     """Raises ValueError if a plan is none of the module, or does what modules cannot."""
     if math.prod(stage.mesh) != dist.get_world_size(group):
@@ -83,6 +89,11 @@ def _check(plan: dict, module: nn.Module, stage: stage_plan, group) -> None:
         if row.exchanges and not isinstance(module.get_submodule(name), ONE_OPERATOR):
             refuse(plan, f"{name} exchanges tensors and is {type(module.get_submodule(name)).__name__}, "
                          f"expected one of {', '.join(kind.__name__ for kind in ONE_OPERATOR)}")
+    ways = {**{name: [(how.stored, how.used)] for name, how in stage.parameters.items()},
+            **{name: [(b.outside, b.inside) for b in row.inputs + row.outputs] for name, row in stage.modules.items()}}
+    for name, changes in ways.items():
+        if any(_crosses(*change) for change in changes):
+            refuse(plan, f"{name} changes on one axis how a dimension is cut that another inside goes on cutting")
     several = {id(tensor) for name, tensor in module.named_parameters(remove_duplicate=False) if name not in here}
     for name, how in stage.parameters.items():
         if id(here[name]) in several and any(form.is_part for form in how.stored):
