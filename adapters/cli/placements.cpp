@@ -90,9 +90,9 @@ private:
     }
     [[nodiscard]] local_rows rows_along(std::vector<extent> const& left) const {
         auto const& cut = factor_on(axis_);
-        extent rows = tensor_.shape[static_cast<std::size_t>(dimension_)] / cut.extent,
-               stride = cut.stride;   // of a step
-        std::set<std::size_t> others; // others of the dimension that axes outside cut, which do not overlap
+        extent const size = tensor_.shape[static_cast<std::size_t>(dimension_)];
+        extent rows = size / cut.extent, stride = cut.stride; // of a step
+        std::set<std::size_t> others; // factors of the dimension that axes outside cut, which do not overlap
         for (axis_number a = 0; a < axis_; ++a)
             if (cuts(a) && number_on(a) != number_on(axis_)) others.insert(number_on(a));
         for (auto const k : others) {

@@ -91,8 +91,8 @@ HEDDLE_INLINE double bound_at_any_ratios(stage_run const& run) {
 HEDDLE_INLINE double bound_by_bounding(stage_run& run) {
     constexpr int rounds_of_links = 15;
     constexpr std::size_t few = 4, many = labels_of_proof; // of a state; many for what is left in the end
-    constexpr double near = 0.01;                          // fronts may prove the rest
-    constexpr double little = 0.05;                        // of what is left to prove
+    constexpr double near = 0.01;                          // of the cost: fronts may prove what is left then
+    constexpr double little = 0.05;                        // of what is left: rounds that gain no more end
     // Where micro-batches take turns, more than two rounds leave hardly anything out.
     int const rounds = run.by.kind == relaxation_kind::directions ? 2 : 4;
     auto& programs = run.programs;
