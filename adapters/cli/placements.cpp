@@ -24,6 +24,11 @@ namespace {
 
 using ordered_json = nlohmann::ordered_json;
 
+/// Tells whether a class cuts a factor of a tensor.
+bool has_member(atom_class const& c, tensor_id t, factor_number f) {
+    return algorithm::find(c.members, cut_factor{t, f}) != c.members.end();
+}
+
 /// How an axis cuts a dimension of a tensor, and what axes outside leave of it.
 class cut_dimension {
 public:
@@ -56,11 +61,8 @@ private:
     [[nodiscard]] bool cuts(axis_number a) const { return form_[a].is_shard() && factor_on(a).dimension == dimension_; }
     /// Returns how much of its factor each place on an axis has, of what axes outside leave.
     [[nodiscard]] std::vector<extent> parts_on(axis_number a, extent left) const {
-        auto const is_of = [&](atom_class const& c) {
-            return algorithm::any_of(c.members,
-                                     [&](auto const& m) { return m.tensor == t_ && m.factor == form_[a].factor(); });
-        };
-        auto const c = algorithm::find_if(plan_.cuts, is_of);
+        auto const c =
+            algorithm::find_if(plan_.cuts, [&](atom_class const& of) { return has_member(of, t_, form_[a].factor()); });
         if (c == plan_.cuts.end()) return {};
         extent const atom = factor_on(a).extent / c->atoms;
         auto parts = c->parts(a, left / atom);
@@ -225,10 +227,6 @@ private:
         });
         return found == plan_.cuts.end() ? nullptr : &*found;
     }
-    [[nodiscard]] static bool has_member(atom_class const& c, tensor_id t, factor_number f) {
-        return algorithm::any_of(c.members, [&](auto const& m) { return m.tensor == t && m.factor == f; });
-    }
-
     void cut(tensor_id t, tensor_form& form, factor_number f, atom_class& c) const {
         if (f == no_factor || !form.is_whole() || !is_of_data(t)) return;
         if (program_.tensors[t].factors[static_cast<std::size_t>(f)].extent % c.atoms != 0) return;

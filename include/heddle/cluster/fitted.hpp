@@ -64,13 +64,14 @@ HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const&
     put_line(c.measured_inside, models.inside);
     int machines = 0;
     for (auto const& m : c.machines) machines += m.count * m.joined;
+    if (models.link && devices > 1) (c.machines.front().planned_devices() > 1 ? c.intra : c.inter) = models.link;
     if (models.across.devices <= machines) {
         put_line(c.measured_across, models.across);
-    } else
+        if (models.link_across) c.inter = models.link_across;
+    } else {
         left_out.push_back("collectives were measured across " + std::to_string(models.across.devices) +
                            " machines, the cluster has " + std::to_string(machines) + ": they are left out");
-    if (models.link && devices > 1) (c.machines.front().planned_devices() > 1 ? c.intra : c.inter) = models.link;
-    if (models.link_across && models.across.devices <= machines) c.inter = models.link_across;
+    }
     for (auto const& [name, by_type] : models.speeds) {
         auto const type = algorithm::find(c.types, name, &device_type::name);
         if (type == c.types.end()) {

@@ -54,7 +54,6 @@ void join_by_whole_copies(form_table& forms);
 #if HEDDLE_DEFINITIONS
 
 #include <heddle/search/numbering.hpp>
-#include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/theory.hpp>
 
 namespace heddle {

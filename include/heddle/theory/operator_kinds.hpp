@@ -11,7 +11,6 @@
 #include <bit>
 #include <cstdint>
 #include <ranges>
-#include <utility>
 #include <vector>
 
 namespace heddle {
