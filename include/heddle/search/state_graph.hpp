@@ -304,6 +304,13 @@ public:
     [[nodiscard]] double to_goal(graph_node n = {}) const {
         return made_->rest_of_level[n.level] + values_of(n.level)[n.position];
     }
+    /// Returns what the cheapest action of each bundle costs, of those of the level's segment.
+    [[nodiscard]] std::vector<double> const& costs(std::size_t level) const { return choices_of(level).costs; }
+    /// Returns the least costs from the states of a level to the last level, relative to the least of them.
+    [[nodiscard]] std::vector<double> const& rest(std::size_t level) const { return values_of(level); }
+    /// Returns a number: levels of one number have the same links at the same costs, and their costs to the goal differ
+    /// by a summand.
+    [[nodiscard]] std::uint32_t stage_of(std::size_t level) const { return made_->stage_of_level[level]; }
     /// Where the cheapest path goes: a position in the next level, and an action's place among the graph's.
     struct turn {
         std::uint32_t to, action;
@@ -414,11 +421,15 @@ private:
     [[nodiscard]] static std::pair<double, std::vector<double>> relax(graph_segment const& segment,
                                                                       std::vector<double> const& costs,
                                                                       std::vector<double> const& next);
-    /// Tells whether values differ by no more than rounding does, where the least of them is `rest`.
-    [[nodiscard]] static bool is_near(std::vector<double> const& a, std::vector<double> const& b, double rest);
-
     std::shared_ptr<tables const> made_;
 };
+
+namespace detail {
+
+/// Tells whether values differ by no more than rounding does, where the least of them is `rest`.
+[[nodiscard]] bool are_near(std::vector<double> const& a, std::vector<double> const& b, double rest);
+
+} // namespace detail
 
 /// The first edge wins ties.
 template <class Action, action_cost<Action> Cost>
@@ -482,7 +493,7 @@ HEDDLE_INLINE void shortest_paths::relax(priced_levels const& levels, std::vecto
                 relax(levels.segments[levels.segment_of_level[level]], choices[segment].costs, values[next]);
             // Where levels repeat, so do values but for rounding, which would make each level another one.
             auto& known = last_values[segment];
-            if (!known || !is_near(to_goal, values[*known], rest + least))
+            if (!known || !detail::are_near(to_goal, values[*known], rest + least))
                 known = values.insert(std::move(to_goal)).first;
             made->stages.push_back({*known, segment, least});
         }
@@ -510,7 +521,7 @@ HEDDLE_INLINE std::pair<double, std::vector<double>> shortest_paths::relax(graph
     return {least, std::move(to_goal)};
 }
 
-HEDDLE_INLINE bool shortest_paths::is_near(std::vector<double> const& a, std::vector<double> const& b, double rest) {
+HEDDLE_INLINE bool detail::are_near(std::vector<double> const& a, std::vector<double> const& b, double rest) {
     constexpr double rounding = 8 * std::numeric_limits<double>::epsilon();
     return algorithm::equal(a, b, [&](double x, double y) {
         return x == y || std::abs(x - y) <= rounding * (std::abs(rest) + std::min(x, y));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "support/random_programs.hpp"
 
+#include <heddle/search/narrowed_graph.hpp>
 #include <heddle/search/problem.hpp>
 #include <heddle/search/repeated_levels.hpp>
 #include <heddle/search/state_graph.hpp>
@@ -209,6 +210,55 @@ TEST_CASE("levels that are alike are explored and searched once, with the same o
     }
     CHECK(reached > 100);
     CHECK(calls * 3 < calls_apart);
+}
+
+TEST_CASE("a narrowed graph has the states and links of the paths that are near the shortest") {
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    std::size_t left = 0, all = 0, segments = 0, levels = 0;
+    for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        sorted_levels space(random, 1 + random.below(40));
+        auto const graph = search::explore(space);
+        table_costs costs{{std::vector<int>(10), std::vector<int>(10)}}, others = costs;
+        for (auto* tables : {&costs.tables, &others.tables})
+            for (auto& table : *tables)
+                for (auto& cost : table) cost = random.between(0, 20);
+        auto const paths = search::paths_to_goal(graph, costs);
+        if (!std::isfinite(paths.to_goal())) continue;
+        double const more = random.between(0, 30), longest = paths.to_goal() + more;
+        search::narrowed_graph const part(graph, paths, more);
+        auto const node_of = [&](std::size_t n) {
+            auto const level = graph.level_of(n);
+            return search::graph_node{static_cast<std::uint32_t>(level),
+                                      static_cast<std::uint32_t>(n - graph.first_of_level[level])};
+        };
+        std::vector<double> from_start(graph.node_count(), infinite), other_rest = from_start;
+        from_start[0] = 0;
+        for (std::size_t n = 0; n < graph.node_count(); ++n)
+            for (auto const& e : graph.out(n))
+                from_start[e.to] = std::min(from_start[e.to], from_start[n] + costs(graph.level_of(n), e.action));
+        auto const is_near = [&](std::size_t n) { return from_start[n] + paths.to_goal(node_of(n)) <= longest; };
+        auto const other_paths = search::paths_to_goal(part.graph(), others);
+        for (std::size_t n = graph.node_count(); n-- > 0;) {
+            if (graph.is_last(n)) other_rest[n] = 0;
+            for (auto const& e : graph.out(n))
+                if (is_near(e.to))
+                    other_rest[n] = std::min(other_rest[n], others(graph.level_of(n), e.action) + other_rest[e.to]);
+            auto const found = part.find(node_of(n));
+            REQUIRE(found.has_value() == is_near(n));
+            if (found) CHECK(other_paths.to_goal(*found) == other_rest[n]);
+        }
+        CHECK(search::paths_to_goal(part.graph(), costs).to_goal() == paths.to_goal());
+        search::narrowed_graph const rounded(graph, search::paths_to_goal(graph, rounded_costs{costs}),
+                                             more / 7 + 1e-9);
+        CHECK(rounded.graph().first_of_level == part.graph().first_of_level);
+        all += graph.node_count(), left += part.graph().node_count();
+        levels += graph.level_count() - 1, segments += part.graph().segments.size();
+    }
+    CHECK(left < all);        // it is a part
+    CHECK(segments < levels); // and levels that are alike are so in it, too
+    MESSAGE(left << " of " << all << " states, " << segments << " segments for " << levels << " levels");
 }
 
 TEST_CASE("a list without repetitions goes on as the list does") {
