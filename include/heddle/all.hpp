@@ -19,6 +19,7 @@
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/limits.hpp>
 #include <heddle/search/mix_bits.hpp>
+#include <heddle/search/narrowed_graph.hpp>
 #include <heddle/search/numbering.hpp>
 #include <heddle/search/outcome.hpp>
 #include <heddle/search/pareto_dp.hpp>
@@ -195,6 +196,7 @@
 #include <heddle/synthesis/mesh_search_options.hpp>
 #include <heddle/synthesis/mesh_strategies.hpp>
 #include <heddle/synthesis/mesh_turns.hpp>
+#include <heddle/synthesis/narrowing_relaxation.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/pipeline_bound.hpp>
 #include <heddle/synthesis/plan_record.hpp>

@@ -14,6 +14,7 @@
 #include <heddle/theory/loose_links.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <functional>
 #include <limits>
@@ -173,7 +174,13 @@ public:
     template <std::invocable<move_price const&, std::size_t> Number, std::invocable<std::size_t> PartOf>
     [[nodiscard]] search::shortest_paths shortest_under(Number const& number, std::size_t parts,
                                                         PartOf const& part_of) const {
-        return search::paths_to_goal(graph_, move_costs(*this, number, parts, part_of));
+        return shortest_under(graph_, number, parts, part_of);
+    }
+    /// As above, in a part of the graph: its levels and actions are those of the graph.
+    template <std::invocable<move_price const&, std::size_t> Number, std::invocable<std::size_t> PartOf>
+    [[nodiscard]] search::shortest_paths shortest_under(cut_graph const& graph, Number const& number, std::size_t parts,
+                                                        PartOf const& part_of) const {
+        return search::paths_to_goal(graph, move_costs(*this, number, parts, part_of));
     }
 
     /// Returns the least memory of class `k` from every node to the end.
@@ -204,21 +211,13 @@ private:
     class move_costs {
     public:
         move_costs(priced_graph const& priced, Number const& number, std::size_t parts, PartOf part_of)
-            : priced_(priced), number_(number), part_of_(part_of), of_place_(parts),
-              is_made_(parts * priced.variants_.size()) {}
+            : priced_(priced), number_(number), part_of_(part_of),
+              of_place_(parts, std::vector<double>(priced.prices_.size(), std::numeric_limits<double>::quiet_NaN())) {}
         double operator()(std::size_t level, cut_space::action a) const {
-            auto const variant = priced_.variant_of_operator_[priced_.space_.operator_of(level, a)];
-            auto const part = part_of_(level);
-            auto& numbers = of_place_[part];
-            if (!std::exchange(is_made_[part * priced_.variants_.size() + variant], char{1})) {
-                numbers.resize(priced_.prices_.size());
-                std::size_t const end = variant + 1 < priced_.variants_.size()
-                                            ? priced_.variants_[variant + 1].first_price
-                                            : priced_.prices_.size();
-                for (std::size_t at = priced_.variants_[variant].first_price; at < end; ++at)
-                    numbers[at] = number_(priced_.price_at(at), part);
-            }
-            return numbers[priced_.place(level, a)];
+            auto const part = part_of_(level), place = priced_.place(level, a);
+            auto& known = of_place_[part][place];
+            if (std::isnan(known)) known = number_(priced_.price_at(place), part);
+            return known;
         }
         [[nodiscard]] std::uint64_t alike(std::size_t level) const {
             return part_of_(level) * priced_.number_of_level_.size() + priced_.number_of_level_[level];
@@ -228,8 +227,7 @@ private:
         priced_graph const& priced_;
         Number const& number_;
         PartOf part_of_;
-        mutable std::vector<std::vector<double>> of_place_;
-        mutable std::vector<char> is_made_;
+        mutable std::vector<std::vector<double>> of_place_; // not a number where it was not asked for
     };
 
     /// What tells whether two operators have equal prices: their kind and, if shares differ between equal extents,

@@ -32,8 +32,11 @@ struct relaxation {
     [[nodiscard]] double beside() const { return constants - credit; }
 };
 
-/// Solves the relaxation with these weights.
-[[nodiscard]] relaxation relax(priced_graph const& priced, multipliers weights);
+/// Solves the relaxation with these weights, of all programs of a priced graph or of those of a part of it.
+[[nodiscard]] relaxation relax(priced_graph const& priced, cut_graph const& programs, multipliers weights);
+[[nodiscard]] inline relaxation relax(priced_graph const& priced, multipliers weights) {
+    return relax(priced, priced.graph(), std::move(weights));
+}
 
 /// Returns what a move costs in a relaxation.
 [[nodiscard]] double weighted_price(move_price const& move, multipliers const& weights, side_weights const& side);
@@ -65,14 +68,15 @@ struct path_loads {
 
 namespace heddle {
 
-HEDDLE_INLINE relaxation relax(priced_graph const& priced, multipliers weights) {
+HEDDLE_INLINE relaxation relax(priced_graph const& priced, cut_graph const& programs, multipliers weights) {
     auto const& w = weights.time;
     std::vector<side_weights> sides;
     for (std::size_t part = 0; part < w.part_count(); ++part) sides.push_back(w.of_part(part));
     auto const number = [&](move_price const& move, std::size_t part) {
         return weighted_price(move, weights, sides[part]);
     };
-    auto paths = priced.shortest_under(number, sides.size(), [&](std::size_t level) { return w.part_of(level); });
+    auto const part_of = [&](std::size_t level) { return w.part_of(level); };
+    auto paths = priced.shortest_under(programs, number, sides.size(), part_of);
     double credit = 0;
     for (std::size_t k = 0; k < priced.model().class_count(); ++k)
         credit += weights.memory[k] * priced.model().memory_limit(k);

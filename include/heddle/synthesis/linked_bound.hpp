@@ -8,8 +8,10 @@
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/relaxation.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/narrowing_relaxation.hpp>
 #include <heddle/theory/loose_links.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -22,18 +24,21 @@ namespace heddle {
 /// The potentials of tensors' forms, as far as they are known; see `loose_links`.
 using known_potentials = std::map<std::pair<tensor_id, std::vector<std::uint16_t>>, double>;
 
-/// A relaxation, and the programs that were best in the last rounds before it ended.
+/// A relaxation; a bound, which may be higher than its own; and the programs that were best in the last rounds before it
+/// ended.
 struct linked_relaxation {
     relaxation best;
+    double bound = 0;
     std::vector<move_list> last;
 };
 
 /// Returns a relaxation with prices of links, or the one that is given, which has none, if its bound is higher. Where
 /// the best program restores a tensor in other forms than it was given up in, the potential of those given up rises,
 /// and that of those restored falls, in supergradient steps towards the bound `most`; clocks' weights move along. It
-/// starts from what potentials are known, and adds those that it finds. When time is over no further round begins.
+/// starts from what potentials are known, and adds those that it finds. Programs that take more than `most` are left out
+/// on the way. When time is over no further round begins.
 /// *Precondition:* weights of clocks alone bound the time.
-/// *Complexity.* Linear in the graph, per round.
+/// *Complexity.* Linear in the graph, per round; in what is left of it, once programs are left out.
 [[nodiscard]] linked_relaxation improve_links(priced_graph const& priced, loose_links const& links, relaxation start,
                                               known_potentials& known, double most, int rounds,
                                               search::deadline const& until);
@@ -48,6 +53,7 @@ HEDDLE_INLINE linked_relaxation improve_links(priced_graph const& priced, loose_
                                               known_potentials& known, double most, int rounds,
                                               search::deadline const& until) {
     constexpr std::size_t kept = 6;
+    constexpr int more_of_few = 4; // times as many rounds, where few programs are left: they take next to no time
     auto const& sides = links.sides();
     std::vector<move_list> last;
     auto const for_each = [&](auto&& visit) { // side, tensor and forms
@@ -59,18 +65,23 @@ HEDDLE_INLINE linked_relaxation improve_links(priced_graph const& priced, loose_
     for_each([&](std::size_t n, auto const& of) {
         if (auto const found = known.find(of); found != known.end()) potentials[n] = found->second;
     });
-    auto best = std::move(start);
+    auto best = start;
+    narrowing_relaxation relaxed(priced);
+    double highest = best.bound();
     auto best_potentials = potentials;
     auto weights = best.weights;
     double part = 1;
-    for (int round = 0, setbacks = 0; round < rounds && !sides.empty() && !until.is_over(); ++round) {
+    auto const left = [&](int round) { return round < (relaxed.left() ? more_of_few : 1) * rounds; };
+    for (int round = 0, setbacks = 0; left(round) && !sides.empty() && !until.is_over(); ++round) {
         auto linked = links.at(potentials);
         weights.links = std::move(linked.of_side);
-        auto current = relax(priced, weights);
+        auto current = relaxed.at(weights);
         double const bound = current.bound();
         if (!std::isfinite(bound)) break;
-        auto const path = search::follow(priced.graph(), current.paths);
-        if (bound > best.bound()) {
+        auto const path = search::follow(relaxed.graph(), current.paths);
+        relaxed.leave_out(current, bound, most);
+        if (bound > highest) {
+            highest = bound;
             best = std::move(current);
             best_potentials = potentials;
         } else if (++setbacks % 2 == 0) {
@@ -91,7 +102,10 @@ HEDDLE_INLINE linked_relaxation improve_links(priced_graph const& priced, loose_
             potentials[n] += part * (most - bound) / norm * slope[n];
     }
     for_each([&](std::size_t n, auto const& of) { known[of] = best_potentials[n]; });
-    return {std::move(best), std::move(last)};
+    best = relaxed.of_all(std::move(best));
+    if (best.bound() < start.bound()) best = std::move(start);
+    double const bound = std::min(highest, std::max(best.bound(), relaxed.least_left_out()));
+    return {std::move(best), bound, std::move(last)};
 }
 
 } // namespace heddle

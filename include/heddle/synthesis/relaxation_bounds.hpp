@@ -10,11 +10,13 @@
 #include <heddle/cost/relaxation.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/narrowing_relaxation.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -55,6 +57,7 @@ namespace detail {
 struct relaxed_program {
     move_list path;
     relaxation under;
+    std::shared_ptr<narrowing_relaxation::part const> of; // what its paths are in, if not in all of the graph
 };
 
 template <time_accumulator Accumulator>
@@ -63,7 +66,7 @@ public:
     /// `begun` restricts programs to those with these small buckets. A bound above `enough` is not improved further.
     bound_improver(priced_graph const& priced, std::optional<multipliers> const& start,
                    std::optional<bucket_kinds> begun, double enough)
-        : priced_(priced), clock_(priced), classes_(priced.model().class_count()),
+        : priced_(priced), relaxed_(priced), clock_(priced), classes_(priced.model().class_count()),
           fullness_(classes_, 1.0 / static_cast<double>(classes_)),
           weights_{{fullness_}, std::vector<double>(classes_, 0.0), begun}, enough_(enough) {
         if constexpr (kind == relaxation_kind::turns) weights_.time.turns.emplace();
@@ -72,6 +75,7 @@ public:
         if (!start) return;
         weights_ = *start;
         weights_.begun = begun;
+        weights_.links.clear(); // prices of another graph's
         setbacks_ = 3;
         factor_ = 1.5;
         for (std::size_t k = 0; k < classes_; ++k) price_ += weights_.memory[k] * limit(k);
@@ -83,10 +87,10 @@ public:
         auto const is_at_rest = [&] { return kind == relaxation_kind::clocks && price_ == 0 && idle_ >= patience; };
         for (int round = 0; round < rounds && !is_closed(1e-12) && !is_at_rest(); ++round) {
             if (round > 0 && until.is_over()) break;
-            auto current = relax(priced_, weights_);
+            auto current = relaxed_.at(weights_);
             if (!std::isfinite(current.paths.to_goal())) return std::move(best_);
-            double const bound = bound_of(current);
-            auto path = search::follow(priced_.graph(), current.paths);
+            double const of_left = bound_of(current), bound = std::min(of_left, relaxed_.least_left_out());
+            auto path = search::follow(relaxed_.graph(), current.paths);
             auto const cost = offer(path);
             bool const fits = priced_.fits(cost);
             best_.memory_binds |= !fits;
@@ -98,12 +102,16 @@ public:
             } else {
                 ++setbacks_;
             }
-            keep(std::move(path), std::move(current));
+            keep(std::move(path), current);
+            if (kind == relaxation_kind::clocks)
+                relaxed_.leave_out(current, of_left, std::min(best_.cost.seconds, enough_));
             shift_clocks(loads);
             if (auto& turns = weights_.time.turns) move_turns(*turns, loads);
             if (price_ > 0 || !fits) price_memory(fits, cost.memory, bound);
         }
         if (!is_closed(1e-3) && !until.is_over()) cross();
+        if (!weights_.begun && !best_.tightest.empty()) // what it is used for needs paths from everywhere
+            best_.tightest.front() = relaxed_.of_all(std::move(best_.tightest.front()));
         if (kind == relaxation_kind::directions && !best_.tightest.empty()) {
             // This relaxation counts the slots lost so far instead of what the network may do in them.
             auto other = best_.tightest.front().weights;
@@ -183,7 +191,7 @@ private:
     void keep(move_list path, relaxation under) {
         std::erase_if(met_, [&](relaxed_program const& m) { return m.path == path; });
         if (met_.size() == kept) met_.erase(met_.begin() + (met_.front().path == best_.path ? 1 : 0));
-        met_.push_back({std::move(path), std::move(under)});
+        met_.push_back({std::move(path), std::move(under), relaxed_.left()});
     }
     /// Joins programs that were kept, and the best with another as long as that helps. A relaxation that mixes several
     /// programs is mostly one program after the other: each up to some level, then the next.
@@ -191,11 +199,11 @@ private:
         for (auto const& first : met_) {
             traced_program const traced(priced_, first.path);
             for (auto const& rest : met_)
-                if (&first != &rest) cross(traced, rest.under.paths);
+                if (&first != &rest) cross(traced, rest);
         }
         for (double before = std::numeric_limits<double>::infinity(); best_.cost.seconds < before * (1 - 1e-4);) {
             before = best_.cost.seconds;
-            for (auto const& rest : met_) cross(traced_program(priced_, *best_.path), rest.under.paths);
+            for (auto const& rest : met_) cross(traced_program(priced_, *best_.path), rest);
         }
     }
     /// A program with its states, and what it costs up to each of them.
@@ -213,11 +221,14 @@ private:
         }
     };
     /// Tries levels at even distances, then those around the best of them.
-    void cross(traced_program const& first, search::shortest_paths const& rest) {
+    void cross(traced_program const& first, relaxed_program const& rest) {
         double least = std::numeric_limits<double>::infinity();
         std::size_t best = 0, stride = std::max<std::size_t>(1, first.path.size() / 16);
         auto const attempt = [&](std::size_t level) {
-            auto const moves = search::follow(priced_.graph(), rest, first.states[level]);
+            auto const& paths = rest.under.paths;
+            auto const from = rest.of ? rest.of->find(first.states[level]) : first.states[level];
+            if (!from || !std::isfinite(paths.to_goal(*from))) return;
+            auto const moves = search::follow(rest.of ? rest.of->graph() : priced_.graph(), paths, *from);
             auto const cost = clock_.evaluate(first.costs[level], level, moves);
             if (!priced_.fits(cost) || cost.seconds >= least) return;
             least = cost.seconds;
@@ -236,6 +247,7 @@ private:
     }
 
     priced_graph const& priced_;
+    narrowing_relaxation relaxed_;
     program_clock<Accumulator> clock_;
     std::size_t classes_;
     /// For memory: its price is spread over the classes by how full they are.
@@ -262,7 +274,8 @@ private:
 /// from one to the other: a search that sees the relaxations of both is misled by neither. Every path met is evaluated as a program; while bound and cost differ, so are some programs that
 /// join two of them. If there are small buckets, and they follow the backward pass, all of this is done for every set
 /// of them that a program may have. When time is over no further round begins, but the first always runs.
-/// *Complexity.* Linear in the graph, per round.
+/// *Complexity.* Linear in the graph, per round; in what is left of it, once programs are left out
+/// (`narrowing_relaxation`).
 template <time_accumulator Accumulator = serial>
 [[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds,
                                                std::optional<multipliers> const& start = {},
