@@ -567,7 +567,9 @@ TEST_CASE("a bound counts what constants cost") {
 
 TEST_CASE("a narrow width leaves a bound that no program undercuts") {
     int bounded = 0;
-    for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
+    std::vector<std::uint64_t> seeds{100108, 100349, 101173}; // where prices of links once outlived their programs
+    for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) seeds.push_back(seed);
+    for (auto const seed : seeds) {
         random_source random(seed + 830000);
         auto const made = random.chance(0.75) ? streams(random) : random_case(random).made;
         auto const p = index_program(made);

@@ -66,10 +66,7 @@ HEDDLE_INLINE plan run_hap(timed_searches const& by, std::optional<timed_searche
     }
     if (!run.record.is_empty()) {
         move_atoms_of_candidates(run.record, run.programs, run.until);
-        if (options.proves) {
-            prove(run, pairs);
-            widen(run, pairs);
-        }
+        if (options.proves) prove(run, pairs, search_near_bounds(run, pairs));
     }
     plan result = std::move(run).concluded();
     result.provenance.planner = "hap";

@@ -103,14 +103,18 @@ public:
     /// Takes also the programs that are never faster, only smaller. Returns whether they were missing.
     bool take_all();
     [[nodiscard]] bool has_all() const { return has_all_; }
+    /// How wide the cuts of bounding programs may be: wider ones bound better, and take longer.
+    enum class bounding_cuts { narrow, wider };
     /// Keeps what was taken to these computations, by kinds of the searched program. Returns whether that is not so
     /// already. Where there are bounding programs, `graph()` is of use only after `keep_to_forms`.
-    bool take_only(computation_set useful);
-    /// Takes all of it again.
+    bool take_only(computation_set useful, bounding_cuts cuts = bounding_cuts::narrow);
+    /// Takes all of it again. At hand are the programs that were before `take_only`.
     void take_again();
-    /// Where there are bounding programs, takes all of it again, bounded by programs with wider cuts. Returns whether
-    /// that is not so already.
-    bool widen_bounds();
+    [[nodiscard]] bounding_cuts cuts() const { return cuts_; }
+    /// Where there are bounding programs, has at hand the programs of these computations; of many, those that do with
+    /// some forms. What is taken, and bounded, stays. Without forms, returns whether there are some, and not too many.
+    bool keep_near(computation_set const& useful);
+    void keep_near(computation_set const& useful, form_table forms);
     /// Where there are bounding programs, takes the programs that do with these forms and with those that bounding
     /// programs need, or with these alone where that is too many.
     void keep_to_forms(form_table forms);
@@ -185,7 +189,11 @@ private:
     /// do with their forms.
     void take(instruction_filter allowed);
     /// What was taken, of the searched program.
-    [[nodiscard]] instruction_filter taken() const;
+    [[nodiscard]] instruction_filter taken() const { return taken(useful_); }
+    [[nodiscard]] instruction_filter taken(std::optional<computation_set> const& useful) const;
+    /// Explores the programs that have these forms, everywhere or where the bounding ones have two tensors for one.
+    /// Returns whether that was not too much, or goes on with as many at each level.
+    bool explore_in(instruction_filter const& all, form_table const& forms, bool everywhere, std::size_t width_after);
     /// Explores what was taken, with bounding programs where it is too much.
     void explore_taken();
     /// Loosens tensors until cuts are narrow.
@@ -218,7 +226,7 @@ private:
     instruction_filter taken_ = instruction_filter::everything();
     std::optional<computation_set> useful_;
     bool has_all_ = false;
-    bool bounds_are_wide_ = false;
+    bounding_cuts cuts_ = bounding_cuts::narrow;
 };
 
 } // namespace heddle
@@ -293,18 +301,20 @@ HEDDLE_INLINE std::pair<plan, plan_cost> stage_programs::realise_on_devices(move
 HEDDLE_INLINE void stage_programs::take(instruction_filter allowed) {
     taken_ = std::move(allowed);
     useful_.reset();
+    cuts_ = bounding_cuts::narrow;
     bounding_all_.reset();
     explore_taken();
     keep_to_forms({});
 }
 
-HEDDLE_INLINE bool stage_programs::take_only(computation_set useful) {
-    if (useful_ == useful) return false;
+HEDDLE_INLINE bool stage_programs::take_only(computation_set useful, bounding_cuts cuts) {
+    if (useful_ == useful && cuts_ == cuts) return false;
     if (!useful_) {
         bounding_all_ = std::move(bounding_);
         graph_all_ = std::move(graph_);
     }
     useful_ = std::move(useful);
+    cuts_ = cuts;
     explore_taken();
     return true;
 }
@@ -312,20 +322,29 @@ HEDDLE_INLINE bool stage_programs::take_only(computation_set useful) {
 HEDDLE_INLINE void stage_programs::take_again() {
     if (!bounding_all_) return take(taken_);
     useful_.reset();
+    cuts_ = bounding_cuts::narrow;
     bounding_ = std::move(bounding_all_);
     graph_ = std::move(graph_all_);
 }
 
-HEDDLE_INLINE bool stage_programs::widen_bounds() {
-    if (!bounding_ || std::exchange(bounds_are_wide_, true)) return false;
-    take(taken_);
-    return true;
+HEDDLE_INLINE bool stage_programs::keep_near(computation_set const& useful) {
+    graph_ = explore(converting_before_views(program(), taken(useful)), 0);
+    space_.restrict_to(taken()); // what was there is not referred to any more
+    return graph_.is_complete && graph_.has_goal();
 }
 
-HEDDLE_INLINE instruction_filter stage_programs::taken() const {
+HEDDLE_INLINE void stage_programs::keep_near(computation_set const& useful, form_table forms) {
+    auto const all = taken(useful);
+    add_batch_forms(forms);
+    join_by_whole_copies(forms);
+    if (!explore_in(all, forms, false, 0)) explore_in(all, forms, true, std::numeric_limits<std::size_t>::max());
+    space_.restrict_to(taken());
+}
+
+HEDDLE_INLINE instruction_filter stage_programs::taken(std::optional<computation_set> const& useful) const {
     auto all = searched_.as_searched(with_pins(given(), options_.pinned, taken_));
-    if (useful_)
-        all.allows = [this, useful = *useful_, before = std::move(all.allows)](instruction const& i) {
+    if (useful)
+        all.allows = [this, useful = *useful, before = std::move(all.allows)](instruction const& i) {
             auto const* const compute = i.as<instruction::compute>();
             if (!compute) return before(i);
             auto const found = useful.find(space_.kind(compute->op));
@@ -347,25 +366,28 @@ HEDDLE_INLINE void stage_programs::explore_taken() {
 HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
     if (!bounding_) return;
     auto const all = taken();
-    auto const take = [&](form_table const& kept, bool everywhere, std::size_t width_after) {
-        auto const is_kept = [&](tensor_id t) { return everywhere || bounding_->program.late(t); };
-        graph_ = explore(converting_before_views(program(), in_forms(program(), all, kept, is_kept)), width_after);
-        return graph_.is_complete;
-    };
+    constexpr auto any_width = std::numeric_limits<std::size_t>::max();
     auto const most = forms_of(*bounding_, forms);
-    if (!take(most, false, 0) && !take(most, true, 0)) {
+    if (!explore_in(all, most, false, 0) && !explore_in(all, most, true, 0)) {
         // A few good programs, and all that have their forms, rather than some of very many.
         add_batch_forms(forms);
         join_by_whole_copies(forms);
-        if (!take(forms, true, 0)) take(most, true, std::numeric_limits<std::size_t>::max());
+        if (!explore_in(all, forms, true, 0)) explore_in(all, most, true, any_width);
     }
     space_.restrict_to(all); // what was there is not referred to any more
+}
+
+HEDDLE_INLINE bool stage_programs::explore_in(instruction_filter const& all, form_table const& forms, bool everywhere,
+                                              std::size_t width_after) {
+    auto const is_kept = [&](tensor_id t) { return everywhere || bounding_->program.late(t); };
+    graph_ = explore(converting_before_views(program(), in_forms(program(), all, forms, is_kept)), width_after);
+    return graph_.is_complete;
 }
 
 HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruction_filter const& allowed) {
     constexpr std::size_t least = 8; // states of a cut at which nothing is left to be loosened are fewer
     auto result = std::make_unique<bounding_programs>(program());
-    std::size_t const width = std::max(least, options_.width / (bounds_are_wide_ ? 1 : 5));
+    std::size_t const width = std::max(least, options_.width / (cuts_ == bounding_cuts::wider ? 1 : 5));
     if (!loosen_until_narrow(*result, converting_before_views(program(), allowed), width,
                              options_.training.interleaves(), until_))
         return nullptr;
