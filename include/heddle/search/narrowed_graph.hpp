@@ -57,7 +57,7 @@ public:
 
 private:
     state_graph<Action> graph_;
-    std::vector<std::vector<std::uint32_t>> near_;
+    numbering<std::vector<std::uint32_t>, list_hash<std::uint32_t>> near_; // lists of states
     std::vector<std::uint32_t> near_of_level_;
 };
 
@@ -67,27 +67,21 @@ narrowed_graph<Action>::narrowed_graph(state_graph<Action> const& graph, shortes
     graph_.first_of_level = {0};
     graph_.is_complete = false;
     numbering<std::vector<double>, list_hash<double>> costs; // to the states of a level
-    numbering<std::vector<std::uint32_t>, list_hash<std::uint32_t>> near;
     numbering<std::array<std::uint64_t, 2>, list_hash<std::uint64_t>> steps;
     std::vector<std::uint32_t> costs_behind, near_behind; // by step
     std::vector<std::optional<std::uint32_t>> last_costs(graph.segments.size());
     std::vector<std::uint32_t> bundles(graph.bundle_count(), none); // here, by their numbers in the graph
     auto const take_bundle = [&](std::uint32_t& bundle) {
         auto& here = bundles[bundle];
-        if (here == none) {
-            here = static_cast<std::uint32_t>(graph_.bundle_count());
-            auto const actions = graph.bundle(bundle);
-            graph_.actions.insert(graph_.actions.end(), actions.begin(), actions.end());
-            graph_.first_action.push_back(static_cast<std::uint32_t>(graph_.actions.size()));
-        }
+        if (here == none) here = graph_.add_bundle(graph.bundle(bundle));
         bundle = here;
     };
     auto here = costs.insert(std::vector<double>{0.0}).first,
-         here_near = near.insert(std::vector<std::uint32_t>{0}).first;
+         here_near = near_.insert(std::vector<std::uint32_t>{0}).first;
     auto const add_level = [&] {
         near_of_level_.push_back(here_near);
         graph_.first_of_level.push_back(graph_.first_of_level.back() +
-                                        static_cast<std::uint32_t>(near[here_near].size()));
+                                        static_cast<std::uint32_t>(near_[here_near].size()));
     };
     add_level();
     for (std::size_t level = 0; level + 1 < graph.level_count(); ++level) {
@@ -95,13 +89,13 @@ narrowed_graph<Action>::narrowed_graph(state_graph<Action> const& graph, shortes
         if (is_new) {
             auto const& segment = graph.from_level(level);
             auto const& rest = paths.rest(level + 1);
-            auto next = detail::costs_after(segment, paths.costs(level), costs[here], near[here_near], rest.size());
+            auto next = detail::costs_after(segment, paths.costs(level), costs[here], near_[here_near], rest.size());
             auto& known = last_costs[graph.segment_of_level[level]];
             if (!known || !detail::are_near(next, costs[*known], paths.to_goal()))
                 known = costs.insert(std::move(next)).first;
-            auto const to = near.insert(detail::near_states(costs[*known], rest, more)).first;
+            auto const to = near_.insert(detail::near_states(costs[*known], rest, more)).first;
             auto& links =
-                graph_.segments.emplace_back(detail::links_between(segment, near[here_near], near[to], rest.size()));
+                graph_.segments.emplace_back(detail::links_between(segment, near_[here_near], near_[to], rest.size()));
             for (auto& bundle : links.bundles) take_bundle(bundle);
             costs_behind.push_back(*known);
             near_behind.push_back(to);
@@ -110,7 +104,6 @@ narrowed_graph<Action>::narrowed_graph(state_graph<Action> const& graph, shortes
         here = costs_behind[step], here_near = near_behind[step];
         add_level();
     }
-    for (std::uint32_t n = 0; n < near.size(); ++n) near_.push_back(near[n]);
 }
 
 } // namespace heddle::search

@@ -112,6 +112,13 @@ struct state_graph {
     [[nodiscard]] bool is_last(std::size_t node) const { return node >= first_of_level[first_of_level.size() - 2]; }
     [[nodiscard]] graph_segment const& from_level(std::size_t level) const { return segments[segment_of_level[level]]; }
     [[nodiscard]] std::size_t bundle_count() const { return first_action.size() - 1; }
+    /// Adds a bundle of these actions, and returns its number.
+    template <std::ranges::range Actions>
+    std::uint32_t add_bundle(Actions const& of_it) {
+        actions.insert(actions.end(), std::ranges::begin(of_it), std::ranges::end(of_it));
+        first_action.push_back(static_cast<std::uint32_t>(actions.size()));
+        return static_cast<std::uint32_t>(bundle_count() - 1);
+    }
     [[nodiscard]] std::span<Action const> bundle(std::size_t number) const {
         return {actions.data() + first_action[number], actions.data() + first_action[number + 1]};
     }
@@ -236,20 +243,14 @@ private:
         targets_.push_back(lists_.insert(std::move(next).states()).first);
         bundles_after_.push_back(graph_.bundle_count());
     }
-    template <class Actions>
-    std::uint32_t add_bundle(Actions const& actions) {
-        graph_.actions.insert(graph_.actions.end(), std::ranges::begin(actions), std::ranges::end(actions));
-        graph_.first_action.push_back(static_cast<std::uint32_t>(graph_.actions.size()));
-        return static_cast<std::uint32_t>(graph_.bundle_count() - 1);
-    }
     template <class Action>
     std::uint32_t bundle_of(Action const& action) {
         if constexpr (requires { space_.bundle(action); }) {
             if (number_here_.size() <= action) number_here_.resize(action + 1, none);
             auto& number = number_here_[action];
-            return number == none ? number = add_bundle(space_.bundle(action)) : number;
+            return number == none ? number = graph_.add_bundle(space_.bundle(action)) : number;
         } else {
-            return add_bundle(std::span(&action, 1));
+            return graph_.add_bundle(std::span(&action, 1));
         }
     }
     std::uint32_t place_of(std::uint32_t bundle) {
@@ -421,6 +422,7 @@ private:
     [[nodiscard]] static std::pair<double, std::vector<double>> relax(graph_segment const& segment,
                                                                       std::vector<double> const& costs,
                                                                       std::vector<double> const& next);
+
     std::shared_ptr<tables const> made_;
 };
 

@@ -315,10 +315,9 @@ HEDDLE_INLINE std::unique_ptr<detail::relaxed_bounding> search_near_bounds(stage
         if (!here->under || detail::is_nearly_proven(here->bound, cost)) return here;
         auto const within = [&](double part) { return here->useful(run, here->bound + part * (cost - here->bound)); };
         // Parts of what is between bound and plan: the first that leaves few programs, or else some of the largest.
-        constexpr double largest = 0.1;
-        bool are_few = false;
-        for (double const part : {largest, 0.03, 0.01}) are_few = are_few || programs.keep_near(within(part));
-        if (!are_few) programs.keep_near(within(largest), here->forms);
+        auto const largest = within(0.1);
+        if (!programs.keep_near(largest) && !programs.keep_near(within(0.03)) && !programs.keep_near(within(0.01)))
+            programs.keep_near(largest, here->forms);
         planned_prices const at(programs, run.record.best());
         auto options = run.options.synthesis;
         options.start = run.record.path();
