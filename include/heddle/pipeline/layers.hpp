@@ -176,7 +176,7 @@ HEDDLE_INLINE program_layers layers_by_name(indexed_program const& p, std::vecto
 namespace heddle::detail {
 
 HEDDLE_INLINE repeat_finder::repeat_finder(indexed_program const& p)
-    : kinds_(operator_kinds(p, false)), across_(bytes_across(p)), trained_before_(1) {
+    : kinds_(operator_kinds(p, kinds_alike::in_size)), across_(bytes_across(p)), trained_before_(1) {
     for (auto const& op : p.operators) {
         bool const trains = algorithm::any_of(
             op.operands, [&](auto t) { return p.tensors[t].is_parameter() && p.tensors[t].has_cotangent; });

@@ -89,7 +89,7 @@ namespace heddle::detail {
 
 HEDDLE_INLINE std::vector<program_summary::repeated_block> repeats_of(indexed_program const& p) {
     auto const layers = repeated_layers(p);
-    auto const kinds = operator_kinds(p, false);
+    auto const kinds = operator_kinds(p, kinds_alike::in_size);
     auto const kinds_of = [&](std::size_t l) {
         return std::span(kinds).subspan(layers.cuts[l], layers.cuts[l + 1] - layers.cuts[l]);
     };

@@ -183,8 +183,8 @@ HEDDLE_INLINE mesh_conversions& all_conversions::of(tensor_id t) {
     auto const& program = programs_.space->program();
     tensor_id const there = programs_.program.of(t);
     std::vector<std::uint64_t> key{static_cast<std::uint64_t>(program.tensors[t].at_cuts)};
-    describe_tensor(program, t, true, key);
-    describe_tensor(price_.searched.program(), there, true, key);
+    describe_tensor(program, t, kinds_alike::in_use, key);
+    describe_tensor(price_.searched.program(), there, kinds_alike::in_use, key);
     key.push_back(
         is_saved(price_.searched.given(), there)); // what is gathered for all micro-batches may be held anyway
     auto const [number, is_new] = numbers_.insert(std::move(key));

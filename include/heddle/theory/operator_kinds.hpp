@@ -6,11 +6,13 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/search/numbering.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <ranges>
+#include <string>
 #include <vector>
 
 namespace heddle {
@@ -41,22 +43,45 @@ void for_each_tensor(indexed_operator const& op, Visit&& visit) {
     return from == to ? t : tensor_at(p.operators[to], position_of(p.operators[from], t));
 }
 
-/// Appends what tells tensors apart, as numbers: role, type, extents, factors, and whether they have a cotangent and
-/// other uses; see `operator_kinds`.
-void describe_tensor(indexed_program const& p, tensor_id t, bool by_use, std::vector<std::uint64_t>& description);
+/// In what operators of a kind are alike.
+///
+/// They compute the same, have equal work and loops, and their tensors are equal, position by position, in role, type,
+/// extents, and in whether they have a cotangent or another use. Programs and prices of one are those of the other, with
+/// other tensors.
+enum class kinds_alike : std::uint8_t {
+    in_use,      ///< In all of this.
+    in_size,     ///< It does not matter where a tensor comes from and what else uses it, unless it is a parameter.
+    in_structure ///< Nor do extents and work.
+};
 
-/// Returns for each operator the first operator of its kind. Operators of a kind compute the same, have equal work and
-/// loops, and their tensors are equal, position by position, in role, type, extents, and in whether they have a
-/// cotangent or another use. Programs and prices of one are those of the other, with other tensors. Without `by_use`,
-/// it does not matter where a tensor comes from and what else uses it, unless it is a parameter.
+/// Appends what tells tensors apart, as numbers: role, type, extents, factors, and whether they have a cotangent and
+/// other uses.
+void describe_tensor(indexed_program const& p, tensor_id t, kinds_alike by, std::vector<std::uint64_t>& description);
+
+/// Numbers kinds of operators, of one program or of several.
+class kind_numbers {
+public:
+    explicit kind_numbers(kinds_alike by) : by_(by) {}
+
+    /// Returns the kind of each operator. *Complexity.* Linear in the program, expected.
+    [[nodiscard]] std::vector<std::uint32_t> of(indexed_program const& p);
+
+private:
+    using description = std::vector<std::uint64_t>;
+    using descriptions = search::numbering<description, search::list_hash<std::uint64_t>>;
+
+    kinds_alike by_;
+    descriptions kinds_, tensors_;
+    search::numbering<std::string> names_;
+};
+
+/// Returns for each operator the first operator of its kind.
 /// *Complexity.* Linear in the program, expected.
-[[nodiscard]] std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use = true);
+[[nodiscard]] std::vector<operator_id> operator_kinds(indexed_program const& p, kinds_alike by = kinds_alike::in_use);
 
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
-
-#include <heddle/search/numbering.hpp>
 
 namespace heddle {
 
@@ -76,8 +101,9 @@ HEDDLE_INLINE std::size_t position_of(indexed_operator const& op, tensor_id t) {
     return op.operands.size() + static_cast<std::size_t>(algorithm::find(op.results, t) - op.results.begin());
 }
 
-HEDDLE_INLINE void describe_tensor(indexed_program const& p, tensor_id t, bool by_use,
+HEDDLE_INLINE void describe_tensor(indexed_program const& p, tensor_id t, kinds_alike by,
                                    std::vector<std::uint64_t>& description) {
+    bool const by_use = by == kinds_alike::in_use, by_size = by != kinds_alike::in_structure;
     auto const add = [&](auto value) { description.push_back(static_cast<std::uint64_t>(value)); };
     auto const add_list = [&](auto const& list) {
         add(list.size());
@@ -86,7 +112,7 @@ HEDDLE_INLINE void describe_tensor(indexed_program const& p, tensor_id t, bool b
     auto const& tensor = p.tensors[t];
     add(by_use ? static_cast<int>(tensor.info.role) : tensor.is_parameter());
     add(static_cast<int>(tensor.info.type));
-    add_list(tensor.info.shape);
+    if (by_size) add_list(tensor.info.shape);
     add(tensor.info.trainable);
     add(by_use && tensor.has_cotangent);
     add(t == p.loss);
@@ -96,23 +122,24 @@ HEDDLE_INLINE void describe_tensor(indexed_program const& p, tensor_id t, bool b
     add(std::min<int>(tensor.region, 1)); // the last region need not run again
     add(p.counted_of(tensor.region));
     add(tensor.factors.size());
-    for (auto const& f : tensor.factors)
-        for (auto v : {static_cast<extent>(f.dimension), f.extent, f.stride, static_cast<extent>(f.segment)}) add(v);
-    for (auto const& f : tensor.factors) add_list(f.widths);
+    for (auto const& f : tensor.factors) {
+        add(f.dimension);
+        add(f.segment);
+        if (!by_size) continue;
+        add(f.extent);
+        add(f.stride);
+        add_list(f.widths);
+    }
 }
 
-HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use) {
-    using description = std::vector<std::uint64_t>;
-    search::numbering<description, search::list_hash<std::uint64_t>> kinds;
-    search::numbering<std::string> names;
-    search::numbering<description, search::list_hash<std::uint64_t>> tensors;
-    std::vector<std::uint32_t> tensor_kinds;
-    std::vector<operator_id> first, result;
+HEDDLE_INLINE std::vector<std::uint32_t> kind_numbers::of(indexed_program const& p) {
+    bool const by_size = by_ != kinds_alike::in_structure;
+    std::vector<std::uint32_t> tensor_kinds, result;
     description d;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
         d.clear();
-        describe_tensor(p, t, by_use, d);
-        tensor_kinds.push_back(tensors.insert(d).first);
+        describe_tensor(p, t, by_, d);
+        tensor_kinds.push_back(tensors_.insert(d).first);
     }
     auto const add = [&](auto value) {
         if constexpr (std::is_floating_point_v<decltype(value)>)
@@ -123,12 +150,11 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
         add(list.size());
         for (auto v : list) add(v);
     };
-    for (operator_id o = 0; o < p.operators.size(); ++o) {
-        auto const& op = p.operators[o];
+    for (auto const& op : p.operators) {
         auto const& work = op.work;
         d.clear();
-        add(names.insert(op.kind).first);
-        for (double v : {work.forward.value, work.backward.value, work.extra_saved.value}) add(v);
+        add(names_.insert(op.kind).first);
+        for (double v : {work.forward.value, work.backward.value, work.extra_saved.value}) add(by_size ? v : 0);
         for (auto const* list : {&work.saved_operands, &work.saved_results, &work.sparse_operands}) add_list(*list);
         add(static_cast<int>(work.category));
         add(work.is_view);
@@ -136,15 +162,13 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
         for (auto const& term : op.terms) add_list(term);
         add(op.loops.size());
         for (auto const& loop : op.loops) {
-            add(loop.extent);
+            add(by_size ? loop.extent : 0);
             add(loop.is_reduction);
             add_list(loop.operands);
             add_list(loop.results);
             add(loop.forward_statistics);
             add(loop.backward_statistics);
-            add(loop.statistic.value);
-            add(loop.sent.value);
-            add(loop.returned.value);
+            for (double v : {loop.statistic.value, loop.sent.value, loop.returned.value}) add(by_size ? v : v > 0);
         }
         add(op.inside_loop);
         add(op.listed.size()); // listed alike where operators that they are of are of one kind, see `searched_program`
@@ -154,8 +178,15 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
             add(position_of(op, t));
             add(tensor_kinds[t]);
         }
-        auto const [kind, is_new] = kinds.insert(d);
-        if (is_new) first.push_back(o);
+        result.push_back(kinds_.insert(d).first);
+    }
+    return result;
+}
+
+HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, kinds_alike by) {
+    std::vector<operator_id> first, result;
+    for (auto const kind : kind_numbers(by).of(p)) {
+        if (kind == first.size()) first.push_back(static_cast<operator_id>(result.size()));
         result.push_back(first[kind]);
     }
     return result;
