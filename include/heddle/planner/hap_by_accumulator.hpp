@@ -60,7 +60,7 @@ HEDDLE_INLINE plan run_hap(timed_searches const& by, std::optional<timed_searche
     if (start) {
         pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
     } else {
-        if (options.compares) strategies = price_strategies(run, otherwise);
+        if (options.compares && !options.allowed_computations) strategies = price_strategies(run, otherwise);
         pairs.search_from({{"compute-proportional", run.programs.compute_proportional_ratios()},
                            {"even", run.programs.even_ratios()}});
     }

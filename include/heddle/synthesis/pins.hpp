@@ -78,11 +78,13 @@ HEDDLE_INLINE bool keeps_pins(indexed_program const& p, std::vector<pinned_tenso
 HEDDLE_INLINE instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned,
                                            instruction_filter filter) {
     if (pinned.empty()) return filter;
+    auto const allows = [&p, pinned, filter](instruction const& i) { return filter(i) && keeps_pins(p, pinned, i); };
+    if (!filter.mark) return allows;
     auto const mark = [pinned, filter](tensor_id t) {
         bool const is_pinned = algorithm::find(pinned, t, &pinned_tensor::tensor) != pinned.end();
         return is_pinned ? (std::uint64_t{1} << 63) | t : filter.mark(t);
     };
-    return {[&p, pinned, filter](instruction const& i) { return filter(i) && keeps_pins(p, pinned, i); }, mark};
+    return {allows, mark};
 }
 
 } // namespace heddle

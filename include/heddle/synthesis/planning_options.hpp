@@ -10,8 +10,10 @@
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
 #include <heddle/synthesis/synthesis_options.hpp>
+#include <heddle/theory/instruction_filter.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace heddle {
@@ -35,6 +37,9 @@ struct planning_options {
     std::vector<segment_number> segments{};
     /// Tensors that may be read or computed in these forms alone, or in any but these. Baselines that do otherwise are priced all the same.
     std::vector<pinned_tensor> pinned{};
+    /// Where it is set, the computations of the indexed program's operators that programs may have; it allows all other
+    /// instructions. Bounds are of such programs alone, and no strategies are priced beside the plan.
+    std::optional<instruction_filter> allowed_computations{};
     /// Whether well-known strategies are priced beside the plan; not, where many plans are made to be compared.
     bool compares = true;
     /// Whether bounds are proven, which may meet a better program; likewise.

@@ -44,13 +44,7 @@ struct bounding_programs : loosened_space {
 };
 
 /// Computations worth having, by kind of operators: forms of operands and results by their codes.
-using computation_set = std::map<operator_id, std::set<std::vector<std::uint16_t>>>;
-[[nodiscard]] inline std::vector<std::uint16_t> codes_of(instruction::compute const& i) {
-    std::vector<std::uint16_t> codes;
-    for (tensor_form f : i.operands) codes.push_back(f.code());
-    for (tensor_form f : i.results) codes.push_back(f.code());
-    return codes;
-}
+using computation_set = std::map<operator_id, std::set<computation_codes>>;
 
 /// The programs at hand are those of a graph, which is explored under restrictions that keep the pins. Ratios are those
 /// of device types.
@@ -342,7 +336,9 @@ HEDDLE_INLINE void stage_programs::keep_near(computation_set const& useful, form
 }
 
 HEDDLE_INLINE instruction_filter stage_programs::taken(std::optional<computation_set> const& useful) const {
-    auto all = searched_.as_searched(with_pins(given(), options_.pinned, taken_));
+    auto const& computations = options_.allowed_computations;
+    auto all =
+        searched_.as_searched(with_pins(given(), options_.pinned, computations ? both(*computations, taken_) : taken_));
     if (useful)
         all.allows = [this, useful = *useful, before = std::move(all.allows)](instruction const& i) {
             auto const* const compute = i.as<instruction::compute>();
@@ -551,6 +547,7 @@ HEDDLE_INLINE std::string stage_programs::space_name() const {
     auto const& training = options_.training;
     return std::string("one-axis programs") + (has_groups(cluster_) ? " of device groups" : "") +
            (training.interleaves() ? " of " + std::to_string(training.micro_batches) + " micro-batches in turn" : "") +
+           (options_.allowed_computations ? " of the computations allowed" : "") +
            (options_.pinned.empty() ? "" : " that keep the pins");
 }
 

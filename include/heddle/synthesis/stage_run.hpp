@@ -124,8 +124,9 @@ HEDDLE_INLINE plan stage_run::blank() const {
         if (memory_binds || which_limit == search::limit_kind::none) result.reason = memory_reason(p);
         result.devices = p.devices;
     } else {
-        result.reason = options.pinned.empty() ? "the theory has no program for this model"
-                                               : "no program keeps what is pinned or forbidden";
+        result.reason = options.pinned.empty() && !options.allowed_computations
+                            ? "the theory has no program for this model"
+                            : "no program keeps what is pinned or forbidden";
     }
     return result;
 }

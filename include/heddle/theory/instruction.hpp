@@ -124,6 +124,15 @@ private:
     return compute && compute->loop >= 0;
 }
 
+/// The forms of a computation's operands and results by their codes.
+using computation_codes = std::vector<std::uint16_t>;
+[[nodiscard]] inline computation_codes codes_of(instruction::compute const& i) {
+    computation_codes codes;
+    for (tensor_form f : i.operands) codes.push_back(f.code());
+    for (tensor_form f : i.results) codes.push_back(f.code());
+    return codes;
+}
+
 /// Tells whether an operator that runs again needs a tensor kept for that. Sources are there, and what a searched
 /// program has beside the given one is nothing.
 [[nodiscard]] inline bool keeps_to_run_again(indexed_program const& p, tensor_id t) {

@@ -34,6 +34,8 @@ struct instruction_filter {
 
 /// Allows what one of two filters allows.
 [[nodiscard]] instruction_filter either(instruction_filter const& a, instruction_filter const& b);
+/// Allows what both allow.
+[[nodiscard]] instruction_filter both(instruction_filter const& a, instruction_filter const& b);
 
 /// When a parameter that is used once, and whole, is best gathered.
 enum class best_gather : std::uint8_t {
@@ -64,13 +66,26 @@ enum class best_gather : std::uint8_t {
 
 namespace heddle {
 
-HEDDLE_INLINE instruction_filter either(instruction_filter const& a, instruction_filter const& b) {
-    auto const allows = [a, b](instruction const& i) { return a(i) || b(i); };
+namespace detail {
+
+/// A filter that tells tensors apart where one of two does.
+HEDDLE_INLINE instruction_filter combined(std::function<bool(instruction const&)> allows, instruction_filter const& a,
+                                          instruction_filter const& b) {
     if (!a.mark || !b.mark) return allows;
     auto const numbers = std::make_shared<std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t>>();
-    return {allows, [mark_of_a = a.mark, mark_of_b = b.mark, numbers](tensor_id t) {
+    return {std::move(allows), [mark_of_a = a.mark, mark_of_b = b.mark, numbers](tensor_id t) {
                 return numbers->try_emplace({mark_of_a(t), mark_of_b(t)}, numbers->size()).first->second;
             }};
+}
+
+} // namespace detail
+
+HEDDLE_INLINE instruction_filter either(instruction_filter const& a, instruction_filter const& b) {
+    return detail::combined([a, b](instruction const& i) { return a(i) || b(i); }, a, b);
+}
+
+HEDDLE_INLINE instruction_filter both(instruction_filter const& a, instruction_filter const& b) {
+    return detail::combined([a, b](instruction const& i) { return a(i) && b(i); }, a, b);
 }
 
 HEDDLE_INLINE instruction_filter fastest_programs(indexed_program const& p, best_gather when) {

@@ -116,7 +116,7 @@ HEDDLE_INLINE instruction_filter in_forms(indexed_program const& p, instruction_
     std::vector<std::uint64_t> marks;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
         if (is_kept(t)) (*kept)[t] = forms[t];
-        std::vector<std::uint64_t> key{allowed.mark(t), (*kept)[t].has_value()};
+        std::vector<std::uint64_t> key{allowed.mark ? allowed.mark(t) : 0, (*kept)[t].has_value()};
         if (auto const& of_tensor = (*kept)[t]) key.insert(key.end(), of_tensor->begin(), of_tensor->end());
         marks.push_back(numbers.insert(std::move(key)).first);
     }
@@ -129,6 +129,7 @@ HEDDLE_INLINE instruction_filter in_forms(indexed_program const& p, instruction_
             if (!has(op.results[k], compute.results[k])) return false;
         return allowed(i);
     };
+    if (!allowed.mark) return allows;
     return {allows, [marks = std::move(marks)](tensor_id t) { return marks[t]; }};
 }
 
