@@ -185,6 +185,7 @@
 #include <heddle/synthesis/draft_pipelines.hpp>
 #include <heddle/synthesis/exchange_moves.hpp>
 #include <heddle/synthesis/global_bound.hpp>
+#include <heddle/synthesis/known_computations.hpp>
 #include <heddle/synthesis/layer_costs.hpp>
 #include <heddle/synthesis/linked_bound.hpp>
 #include <heddle/synthesis/memory_reason.hpp>

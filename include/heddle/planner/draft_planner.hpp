@@ -218,9 +218,12 @@ HEDDLE_INLINE plan draft_planner::stage_in_turns(staged_plan const& of, std::siz
     auto const& here = of.stages[stage];
     auto const parts = std::int64_t{of.micro_batches} * turns;
     if (batch_size_of(indexed_) % parts != 0) return {};
-    auto const& [micro, indexed] = micro_batch(parts);
-    return stages_.plan_in_turns(part_of(micro, indexed, here.first, here.end).program, here.devices, turns,
-                                 of.micro_batches, here.plan.provenance.training.in_flight, here.plan.cost());
+    auto const stage_of = [&](std::int64_t count) {
+        auto const& [micro, indexed] = micro_batch(count);
+        return part_of(micro, indexed, here.first, here.end).program;
+    };
+    return stages_.plan_in_turns(stage_of(parts), here.devices, turns, of.micro_batches,
+                                 here.plan.provenance.training.in_flight, stage_of(of.micro_batches), here.plan);
 } catch (input_error const&) { return {}; } // parts that cannot be cut as the micro-batch
 
 } // namespace heddle::detail

@@ -11,6 +11,7 @@
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/mesh.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/known_computations.hpp>
 #include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/recomputed_plans.hpp>
 
@@ -91,9 +92,11 @@ public:
                                        double worth_below = std::numeric_limits<double>::infinity());
 
     /// Plans it on one axis, where the program is one of so many parts of a micro-batch that take turns, to take less
-    /// than `worth_below`. Of stages that are alike, the first one's is that of all.
+    /// than a plan of the whole micro-batch, on one axis or a mesh. Where parts that compute as this plan does take no
+    /// less, others are not searched. Of stages that are alike, the first one's is that of all.
     [[nodiscard]] heddle::plan plan_in_turns(program const& part, std::vector<std::size_t> const& devices, int turns,
-                                             std::int64_t micro_batches, int in_flight, double worth_below);
+                                             std::int64_t micro_batches, int in_flight, program const& whole,
+                                             heddle::plan const& of_whole);
 
     /// Returns in words that a stage fits on its devices in no way; nothing if it may.
     [[nodiscard]] std::optional<std::string> why_nothing_fits(program const& part,
@@ -110,6 +113,22 @@ public:
 
 private:
     [[nodiscard]] training_options training_of(std::int64_t micro_batches) const;
+    /// How plans on one axis compute.
+    struct computations_on_devices {
+        known_computations all{kinds_alike::in_size}, of_roomy_stages{kinds_alike::in_size};
+    };
+    /// Allows what is known of a program, where that spares time.
+    [[nodiscard]] static std::optional<instruction_filter> keeping_to(known_computations& known,
+                                                                      indexed_program const& p) {
+        constexpr std::size_t few = 50; // operators, of which all programs are searched in no time
+        return p.operators.size() > few ? known.keeping_to(p) : std::nullopt;
+    }
+    /// Plans a stage on one axis. Where most of its operators are known from other stages on such devices, programs that
+    /// compute them alike are searched first, and others where these take nearly all memory, do not fit, or are known
+    /// only from stages that take nearly all.
+    [[nodiscard]] heddle::plan on_one_axis(program const& part, indexed_program const& indexed,
+                                           std::vector<std::size_t> const& devices, cluster const& on,
+                                           training_options const& training);
 
     /// By what a stage's plan is known again, beside its program: its devices, those of an inner axis, micro-batches,
     /// the parts of one that take turns, and the part of memory that it may use.
@@ -124,9 +143,10 @@ private:
     /// Returns a stage's plan, of those that `find(in flight, recomputation)` finds. Stages that are alike are planned
     /// once, and with one micro-batch in flight as long as what was found so fits with more. Where it does not, another
     /// one is planned, or the same recomputes activations, whichever takes least time; where nothing fits, plans that
-    /// recompute are looked for. What takes turns does not recompute.
+    /// recompute are looked for, unless a bound says that one would take `worth_below` or more. What takes turns does not
+    /// recompute.
     [[nodiscard]] heddle::plan alike(stage_key const& key, indexed_program const& p, cluster const& on, int in_flight,
-                                     std::function<heddle::plan(int, recomputation)> const& find);
+                                     double worth_below, std::function<heddle::plan(int, recomputation)> const& find);
 
     cluster const& cluster_;
     stage_planners const& planners_;
@@ -135,7 +155,8 @@ private:
     /// Whether stages may recompute activations where these leave little memory.
     bool recomputes_;
     device_places places_;
-    std::map<stage_key, std::deque<known_stage>> known_; // whose plans stay where they are
+    std::map<stage_key, std::deque<known_stage>> known_;                       // whose plans stay where they are
+    std::map<std::vector<std::size_t>, computations_on_devices> computations_; // by `where`
 };
 
 } // namespace heddle::detail
@@ -219,52 +240,91 @@ HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::
     auto on = cluster_of(cluster_, devices, std::vector<int>(devices.size() / inner, static_cast<int>(inner)));
     auto const types = on.types;
     for (auto& type : on.types) type.memory *= part_of_memory;
-    auto found = alike({where(devices), inner, micro_batches, 1, part_of_memory}, index_program(part), on, in_flight,
+    auto const indexed = index_program(part);
+    auto found = alike({where(devices), inner, micro_batches, 1, part_of_memory}, indexed, on, in_flight, worth_below,
                        [&](int held, recomputation how_much) {
-                           if (inner > 1) {
-                               auto asked = mesh_options(training);
-                               asked.training.in_flight = held;
-                               asked.training.recomputes = how_much;
-                               asked.worth_below = worth_below;
-                               return planners_.on_mesh(part, on, mesh({devices.size() / inner, inner}), asked);
-                           }
-                           auto asked = options();
-                           asked.training = training;
-                           asked.training.in_flight = held;
-                           asked.training.recomputes = how_much;
-                           asked.compares = asked.proves = false;
-                           asked.rounds = 2;
-                           return planners_.one_axis(part, on, asked);
+                           auto here = training;
+                           here.in_flight = held;
+                           here.recomputes = how_much;
+                           if (inner == 1) return on_one_axis(part, indexed, devices, on, here);
+                           auto asked = mesh_options(here);
+                           asked.worth_below = worth_below;
+                           return planners_.on_mesh(part, on, mesh({devices.size() / inner, inner}), asked);
                        });
     if (part_of_memory < 1) forget_others(found); // found in less
     for (auto& d : found.devices) d.memory_limit = algorithm::find(types, d.type, &device_type::name)->memory;
     return found;
 }
 
+HEDDLE_INLINE plan stage_planner::on_one_axis(program const& part, indexed_program const& indexed,
+                                              std::vector<std::size_t> const& devices, cluster const& on,
+                                              training_options const& training) {
+    auto asked = options();
+    asked.training = training;
+    asked.compares = asked.proves = false;
+    asked.rounds = 2;
+    auto& known = computations_[where(devices)];
+    asked.allowed_computations = keeping_to(known.all, indexed);
+    auto found = planners_.one_axis(part, on, asked);
+    bool const is_enough =
+        found.exists() && (until_.is_over() || (!is_tight(found) && keeping_to(known.of_roomy_stages, indexed)));
+    if (asked.allowed_computations && !is_enough) { // which are best depends on how little memory there is
+        asked.allowed_computations.reset();
+        asked.limits = options().limits;
+        auto other = planners_.one_axis(part, on, asked);
+        if (!found.exists() || (other.exists() && other.cost() < found.cost())) found = std::move(other);
+    }
+    if (found.exists()) known.all.add(indexed, found);
+    if (found.exists() && !is_tight(found)) known.of_roomy_stages.add(indexed, found);
+    return found;
+}
+
 HEDDLE_INLINE plan stage_planner::plan_in_turns(program const& part, std::vector<std::size_t> const& devices, int turns,
-                                                std::int64_t micro_batches, int in_flight, double worth_below) {
+                                                std::int64_t micro_batches, int in_flight, program const& whole,
+                                                heddle::plan const& of_whole) {
     auto const on = cluster_of(cluster_, devices, std::vector<int>(devices.size(), 1));
-    return alike({where(devices), 1, micro_batches, turns, 1}, index_program(part), on, in_flight,
-                 [&](int held, recomputation) {
-                     auto asked = options();
-                     asked.compares = asked.proves = false;
-                     asked.training.overlaps_gradients = false;
-                     asked.training.micro_batches = turns;
-                     asked.training.accumulated = static_cast<int>(micro_batches);
-                     asked.training.in_flight = held;
-                     return planners_.part_in_turns(part, on, asked, worth_below);
-                 });
+    auto const indexed = index_program(part);
+    auto const find = [&](int held, recomputation) {
+        auto asked = options();
+        asked.compares = asked.proves = false;
+        asked.training.overlaps_gradients = false;
+        asked.training.micro_batches = turns;
+        asked.training.accumulated = static_cast<int>(micro_batches);
+        asked.training.in_flight = held;
+        known_computations known(kinds_alike::in_structure);
+        if (!of_whole.is_on_mesh()) known.add(index_program(whole), of_whole);
+        asked.allowed_computations = keeping_to(known, indexed);
+        if (!asked.allowed_computations)
+            asked.allowed_computations = keeping_to(computations_[where(devices)].all, indexed);
+        double const worth_below = of_whole.cost();
+        auto found = planners_.part_in_turns(part, on, asked, worth_below);
+        bool const is_worse = found.exists() && found.cost() >= worth_below;
+        if (!asked.allowed_computations || is_worse || until_.is_over()) return found;
+        asked.allowed_computations.reset();
+        asked.limits = options().limits;
+        auto other = planners_.part_in_turns(part, on, asked, found.exists() ? found.cost() : worth_below);
+        return other.exists() && (!found.exists() || other.cost() < found.cost()) ? other : found;
+    };
+    return alike({where(devices), 1, micro_batches, turns, 1}, indexed, on, in_flight,
+                 std::numeric_limits<double>::infinity(), find);
 }
 
 HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program const& p, cluster const& on,
-                                        int in_flight, std::function<heddle::plan(int, recomputation)> const& find) {
+                                        int in_flight, double worth_below,
+                                        std::function<heddle::plan(int, recomputation)> const& find) {
     auto& all = known_[key];
     auto const unnamed = without_names(p);
+    auto const is_excluded = [&](heddle::plan const& none) {
+        return !none.exists() && none.lower_bound >= worth_below;
+    };
     auto const planned = [&](int held, recomputation how) -> heddle::plan const& {
         auto known = algorithm::find_if(
             all, [&](auto const& k) { return k.in_flight == held && k.recomputes == how && k.program == unnamed; });
         if (known == all.end()) known = all.insert(known, {unnamed, held, how, find(held, how)});
-        return known->plan;
+        auto& plan = known->plan;
+        bool const was_excluded = !plan.exists() && plan.lower_bound > 0; // by what it was to take less than
+        if (was_excluded && !is_excluded(plan)) plan = find(held, how);
+        return plan;
     };
     heddle::plan best;
     auto const consider = [&](heddle::plan found) {
@@ -279,6 +339,7 @@ HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program co
     if (least != recomputation::none) return named(planned(in_flight, least), least);
     constexpr std::array kinds{recomputation::selective, recomputation::full};
     auto const& roomy = planned(1, recomputation::none);
+    if (is_excluded(roomy)) return roomy;
     if (roomy.exists()) {
         auto result = named(roomy, recomputation::none);
         if (in_flight == 1 || evaluate(result, on).fits) return result;

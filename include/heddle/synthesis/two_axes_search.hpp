@@ -476,8 +476,9 @@ HEDDLE_INLINE bool two_axes_searcher::was_begun(begun const& now) {
 HEDDLE_INLINE mesh_search_result two_axes_searcher::run() {
     mesh_search_result result;
     begin();
-    if (is_excluded_) {
+    if (is_excluded_) { // a bound tells so
         result.status = search::status::infeasible;
+        result.lower_bound = lower_bound_;
         result.reason = "no program at the first shares takes less time than asked for";
         return result;
     }
