@@ -15,6 +15,7 @@
 #include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/recomputed_plans.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -122,6 +123,18 @@ private:
                                                                       indexed_program const& p) {
         constexpr std::size_t few = 50; // operators, of which all programs are searched in no time
         return p.operators.size() > few ? known.keeping_to(p) : std::nullopt;
+    }
+    /// Returns what `search(options)` finds with what is asked for or, unless `is_enough(plan)`, the cheaper plan of that
+    /// and of what it finds with all computations.
+    template <class Search, class IsEnough>
+    [[nodiscard]] heddle::plan allowed_first(planning_options asked, Search const& search,
+                                             IsEnough const& is_enough) const {
+        auto found = search(asked);
+        if (!asked.allowed_computations || is_enough(found)) return found;
+        asked.allowed_computations.reset();
+        asked.limits = options().limits;
+        auto other = search(asked);
+        return found.exists() && !(other.exists() && other.cost() < found.cost()) ? found : other;
     }
     /// Plans a stage on one axis. Where most of its operators are known from other stages on such devices, programs that
     /// compute them alike are searched first, and others where these take nearly all memory, do not fit, or are known
@@ -265,15 +278,11 @@ HEDDLE_INLINE plan stage_planner::on_one_axis(program const& part, indexed_progr
     asked.rounds = 2;
     auto& known = computations_[where(devices)];
     asked.allowed_computations = keeping_to(known.all, indexed);
-    auto found = planners_.one_axis(part, on, asked);
-    bool const is_enough =
-        found.exists() && (until_.is_over() || (!is_tight(found) && keeping_to(known.of_roomy_stages, indexed)));
-    if (asked.allowed_computations && !is_enough) { // which are best depends on how little memory there is
-        asked.allowed_computations.reset();
-        asked.limits = options().limits;
-        auto other = planners_.one_axis(part, on, asked);
-        if (!found.exists() || (other.exists() && other.cost() < found.cost())) found = std::move(other);
-    }
+    auto const search = [&](planning_options const& o) { return planners_.one_axis(part, on, o); };
+    auto const is_enough = [&](heddle::plan const& p) { // which are best depends on how little memory there is
+        return p.exists() && (until_.is_over() || (!is_tight(p) && keeping_to(known.of_roomy_stages, indexed)));
+    };
+    auto found = allowed_first(std::move(asked), search, is_enough);
     if (found.exists()) known.all.add(indexed, found);
     if (found.exists() && !is_tight(found)) known.of_roomy_stages.add(indexed, found);
     return found;
@@ -296,14 +305,16 @@ HEDDLE_INLINE plan stage_planner::plan_in_turns(program const& part, std::vector
         asked.allowed_computations = keeping_to(known, indexed);
         if (!asked.allowed_computations)
             asked.allowed_computations = keeping_to(computations_[where(devices)].all, indexed);
-        double const worth_below = of_whole.cost();
-        auto found = planners_.part_in_turns(part, on, asked, worth_below);
-        bool const is_worse = found.exists() && found.cost() >= worth_below;
-        if (!asked.allowed_computations || is_worse || until_.is_over()) return found;
-        asked.allowed_computations.reset();
-        asked.limits = options().limits;
-        auto other = planners_.part_in_turns(part, on, asked, found.exists() ? found.cost() : worth_below);
-        return other.exists() && (!found.exists() || other.cost() < found.cost()) ? other : found;
+        double worth_below = of_whole.cost();
+        auto const search = [&](planning_options const& o) {
+            auto found = planners_.part_in_turns(part, on, o, worth_below);
+            if (found.exists()) worth_below = std::min(worth_below, found.cost());
+            return found;
+        };
+        auto const is_enough = [&](heddle::plan const& p) {
+            return until_.is_over() || (p.exists() && p.cost() >= of_whole.cost());
+        };
+        return allowed_first(std::move(asked), search, is_enough);
     };
     return alike({where(devices), 1, micro_batches, turns, 1}, indexed, on, in_flight,
                  std::numeric_limits<double>::infinity(), find);
