@@ -18,6 +18,9 @@ namespace heddle {
 /// Returns what the device that a program overfills most would need, by term.
 [[nodiscard]] std::string memory_reason(plan const& p);
 
+/// Adds what all devices hold together at least of a parameter that is used: one copy and, if it is trained, one of its
+/// gradient and of the optimiser's state.
+void add_least_memory(memory_terms& to, indexed_tensor const& parameter, training_options const& training);
 /// Returns what all devices hold together at least, whatever the program and the shares: one copy of the parameters,
 /// with gradients and optimiser state, and one of each tensor that is saved and not made again. Inputs, what regions
 /// hold while they run again, and the buffers of collectives are not counted.
@@ -57,6 +60,16 @@ HEDDLE_INLINE std::string memory_reason(plan const& p) {
     return text;
 }
 
+HEDDLE_INLINE void add_least_memory(memory_terms& to, indexed_tensor const& parameter,
+                                    training_options const& training) {
+    auto const type = parameter.info.type;
+    double const size = parameter.info.size().value;
+    to.parameters += size;
+    if (!parameter.has_cotangent) return;
+    to.gradients += size;
+    to.optimizer += size / element_size(type) * training.state_bytes_per_element(type);
+}
+
 HEDDLE_INLINE memory_terms least_memory(indexed_program const& p, training_options const& training) {
     memory_terms least;
     std::vector<char> is_saved(p.tensors.size());
@@ -69,16 +82,10 @@ HEDDLE_INLINE memory_terms least_memory(indexed_program const& p, training_optio
     }
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
         auto const& tensor = p.tensors[t];
-        double const size = tensor.info.size().value;
         if (tensor.is_parameter()) {
-            if (tensor.consumers.empty()) continue;
-            least.parameters += size;
-            if (!tensor.has_cotangent) continue;
-            least.gradients += size;
-            least.optimizer +=
-                size / element_size(tensor.info.type) * training.state_bytes_per_element(tensor.info.type);
+            if (!tensor.consumers.empty()) add_least_memory(least, tensor, training);
         } else if (is_saved[t] && !tensor.is_source() && tensor.region == no_region) {
-            least.activations += training.held() * size;
+            least.activations += training.held() * tensor.info.size().value;
         }
     }
     return least;

@@ -289,6 +289,7 @@ HEDDLE_INLINE double pipeline_bounds::inside_machine(std::size_t cut, stage_devi
 }
 
 HEDDLE_INLINE double pipeline_bounds::added(double passes, double all, double before, double after) const {
+    if (all == infinite) return infinite;
     double const one = passes / count_, rest = count_ - 1;
     double const own = all - one;
     double const pace = sends_beside_ ? std::max({own, rest * before, rest * after}) : own + rest * (before + after);

@@ -13,6 +13,7 @@
 #include <heddle/program/program.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/global_bound.hpp>
+#include <heddle/synthesis/memory_reason.hpp>
 #include <heddle/synthesis/planning_options.hpp>
 #include <heddle/synthesis/stage_programs.hpp>
 
@@ -65,6 +66,10 @@ using layer_table = std::vector<std::vector<double>>;
 /// once. More take no less, so where a micro-batch cannot be cut as the batch can, the bound is one of fewer. A parameter is
 /// gathered once for all: to unshard it for each takes longer than its gradient takes to be added to, unless links carry more
 /// than memory does; then the bound is that of one.
+///
+/// Where devices cannot hold what they need to hold together, the bound is infinite: a copy of each parameter by which the
+/// layers compute what is differentiated, with gradient and optimiser state if it is trained; of micro-batches in turn, which
+/// recompute nothing, activations too.
 /// *Lifetime:* refers to all that it is made of.
 class stage_bounds {
 public:
@@ -146,6 +151,12 @@ private:
     };
     [[nodiscard]] mean_in_turns mean_at(turn_prices const& prices, double work) const;
 
+    /// Finds what stages of layers hold at least.
+    void find_least_memory();
+    /// Returns the bytes that devices have together.
+    [[nodiscard]] double room(stage_devices const& on) const;
+    /// Tells whether they may hold what two micro-batches in turn do.
+    [[nodiscard]] bool may_turn(stage_devices const& on);
     /// Leaves uses that may be those of a stage behind: it adds their cotangents up, and sends them as one.
     void count_uses_of_one_stage(indexed_program& p) const;
     /// Returns what is known of so many micro-batches, or of the most below that can be cut as the batch can.
@@ -169,6 +180,9 @@ private:
     indexed_program indexed_;
     std::vector<machine_kind> kinds_;
     stage_programs programs_;
+    /// The bytes that layers need at least, and all of the program in turns.
+    layer_table least_memory_;
+    std::optional<double> least_in_turns_;
     std::vector<levels> cuts_;
     /// By the layer behind the last: another one that is bounded by paths, and how many layers before both are alike; none if it
     /// is bounded by paths itself.
@@ -237,6 +251,7 @@ HEDDLE_INLINE stage_bounds::stage_bounds(program const& given, cluster const& c,
     if (!programs_.has_bound()) return;
     if (auto const* bounding = programs_.bounding()) space_ = &*bounding->space, graph_ = &bounding->graph;
     else space_ = &programs_.space(), graph_ = &programs_.graph();
+    find_least_memory();
     auto const& p = indexed_;
     // By level, the layer of the operator: that of the tensor which it makes, or helps to make.
     auto const& searched = space_->program();
@@ -268,6 +283,35 @@ HEDDLE_INLINE stage_bounds::stage_bounds(program const& given, cluster const& c,
             if (auto const same = models_[other].second == 0 ? alike_before(end, other) : 0;
                 2 * same >= end && same > models_[end].second)
                 models_[end] = {other, same};
+}
+
+HEDDLE_INLINE void stage_bounds::find_least_memory() {
+    auto const& p = indexed_;
+    std::size_t const count = layers_.size();
+    std::vector<std::vector<std::size_t>> users(p.tensors.size()); // by parameter, layers that train something by it
+    for (operator_id o = 0; o < p.operators.size(); ++o) {
+        auto const& op = p.operators[o];
+        if (algorithm::any_of(op.results, [&](tensor_id t) { return p.tensors[t].has_cotangent; }))
+            for (auto t : op.operands)
+                if (p.tensors[t].is_parameter()) users[t].push_back(layers_.layer_of(o));
+    }
+    for (std::size_t first = 0; first < count; ++first) {
+        std::vector<memory_terms> added(count); // by the layer that is the first of these to use a parameter
+        for (tensor_id t = 0; t < users.size(); ++t)
+            if (auto const next = algorithm::lower_bound(users[t], first); next != users[t].end())
+                add_least_memory(added[*next], p.tensors[t], options_.training);
+        auto& row = least_memory_.emplace_back();
+        double sum = 0;
+        for (std::size_t l = first; l < count; ++l) row.push_back(sum += added[l].total());
+    }
+}
+
+HEDDLE_INLINE double stage_bounds::room(stage_devices const& on) const {
+    double sum = 0;
+    for (std::size_t k = 0; k < kinds_.size(); ++k)
+        sum +=
+            cluster_.types[kinds_[k].type].memory.value * on.machines[k] * (on.part > 0 ? on.part : kinds_[k].devices);
+    return sum;
 }
 
 HEDDLE_INLINE cluster stage_bounds::alike(std::size_t type, int count, int joined) const {
@@ -401,10 +445,13 @@ HEDDLE_INLINE layer_table stage_bounds::bounds(stage_devices const& on, std::vec
         }
         return row;
     };
+    double const bytes = room(on);
     layer_table result(count);
     for (std::size_t first = 0; first < count; ++first)
         for (std::size_t end = first + 1; end <= count; ++end)
-            result[first].push_back(static_cast<double>(micro_batches) * from(from, end)[first]);
+            result[first].push_back(least_memory_[first][end - first - 1] <= bytes
+                                        ? static_cast<double>(micro_batches) * from(from, end)[first]
+                                        : std::numeric_limits<double>::infinity());
     return result;
 }
 
@@ -452,13 +499,26 @@ HEDDLE_INLINE stage_bounds::mean_in_turns stage_bounds::mean_at(turn_prices cons
     return result;
 }
 
+HEDDLE_INLINE bool stage_bounds::may_turn(stage_devices const& on) {
+    if (!least_in_turns_) {
+        auto training = options_.training;
+        training.micro_batches = 2;
+        least_in_turns_ = std::numeric_limits<double>::infinity();
+        try {
+            least_in_turns_ = least_memory(index_program(micro_batch_of(program_, 2)), training).total();
+        } catch (input_error const&) {} // there is no such program
+    }
+    return *least_in_turns_ <= room(on);
+}
+
 HEDDLE_INLINE double stage_bounds::least_in_turns(stage_devices const& on, double work) {
-    return mean_at(turn_prices(*this, on), work).seconds;
+    return may_turn(on) ? mean_at(turn_prices(*this, on), work).seconds : std::numeric_limits<double>::infinity();
 }
 
 HEDDLE_INLINE std::pair<double, double> stage_bounds::most_in_turns(stage_devices const& on, double enough) {
     constexpr int rounds = 12;
     constexpr double about = 1 + 1e-4;
+    if (!may_turn(on)) return {std::numeric_limits<double>::infinity(), 1.0};
     turn_prices const prices(*this, on);
     auto low = mean_at(prices, 0), high = mean_at(prices, 1);
     auto best = low.seconds < high.seconds ? high : low;

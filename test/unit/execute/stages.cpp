@@ -11,6 +11,7 @@
 #include <heddle/plan/staged_run.hpp>
 #include <heddle/plan/staged_terms.hpp>
 #include <heddle/plan/verify_staged.hpp>
+#include <heddle/planner/hidup.hpp>
 #include <heddle/planner/joint.hpp>
 #include <heddle/synthesis/pipeline_bound.hpp>
 #include <heddle/synthesis/work_bound.hpp>
@@ -18,8 +19,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -41,6 +44,48 @@ cluster slow_network(bool are_unlike, double memory = 1e9) {
     c.intra = network_link{bytes_per_second(1e7), seconds(1e-6)};
     c.inter = network_link{bytes_per_second(5e4), seconds(1e-5)};
     return c;
+}
+
+/// The cluster with just so much of its memory that a plan fits.
+cluster as_large_as(cluster c, staged_plan const& p) {
+    double most = 0;
+    for (auto const& s : p.stages)
+        for (std::size_t d = 0; d < s.plan.devices.size(); ++d)
+            most = std::max(most, s.plan.memory[d].total() / s.plan.devices[d].memory_limit.value);
+    for (auto& type : c.types) type.memory = bytes(type.memory.value * most * (1 + 1e-9));
+    return c;
+}
+
+/// Stages of some layers each, on some devices each that follow those of the stage before.
+pipeline_draft random_draft(test::random_source& random, std::size_t layers, std::size_t devices) {
+    pipeline_draft draft;
+    draft.micro_batches = std::vector<std::int64_t>{1, 2, 3, 4}[random.below(4)];
+    std::size_t device = 0;
+    for (std::size_t first = 0; first < layers;) {
+        stage_draft stage;
+        stage.first = first;
+        // The last stage has all layers that are left, and a device at least is left for each stage to come.
+        bool const is_last = device + 1 == devices || random.chance(0.3);
+        stage.end =
+            is_last ? layers : first + static_cast<std::size_t>(random.between(1, static_cast<int>(layers - first)));
+        std::size_t const left = devices - device - (stage.end < layers ? 1 : 0);
+        auto const count = static_cast<std::size_t>(random.between(1, static_cast<int>(left)));
+        for (std::size_t n = 0; n < count; ++n) stage.devices.push_back(device++);
+        bool const pairs = stage.devices.front() % 2 == 0 && count % 2 == 0;
+        stage.tensor = pairs && count > 2 && random.chance(0.7) ? 2 : 1;
+        first = stage.end;
+        draft.stages.push_back(std::move(stage));
+    }
+    return draft;
+}
+
+/// Tells whether stages on both of two machines have all of their devices.
+bool is_machine_by_machine(staged_plan const& p, cluster const& c) {
+    auto const on_first = static_cast<std::size_t>(c.machines[0].devices);
+    return std::ranges::all_of(p.stages, [&](planned_stage const& s) {
+        bool const is_on_both = s.devices.front() < on_first && s.devices.back() >= on_first;
+        return !is_on_both || s.devices.size() == c.devices().size();
+    });
 }
 
 /// Two linear operators, the cheap operators between and behind them, and what is between normalised over the batch if
@@ -447,6 +492,86 @@ TEST_CASE("stages on unlike devices with uneven shares compute what the program 
     CHECK(pipelines > 0);
 }
 
+TEST_CASE("bounds know which layers devices cannot hold, and are below plans that just fit") {
+    int bounded = 0, raised = 0, excluded = 0;
+    search::deadline const until;
+    joint_options const options;
+    for (std::uint64_t seed = 1; seed <= test::cases(40u); ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed + 80'000);
+        auto const p = test::residual_blocks(12, 32, random.between(2, 4), false);
+        auto const indexed = index_program(p);
+        auto const layers = repeated_layers(indexed);
+        auto const c = slow_network(random.chance(0.5));
+        auto const plan = plan_draft(p, layers, c, random_draft(random, layers.size(), 4), clp::ratio_solver{});
+        REQUIRE(plan.reason == "");
+        auto const tight = as_large_as(c, plan);
+        stage_bounds roomy_stages(p, c, layers, options.stage, until), stages(p, tight, layers, options.stage, until);
+        pipeline_bounds roomy(indexed, c, layers, roomy_stages, false), bounds(indexed, tight, layers, stages, false);
+        double const least = bounds.least(2 * plan.cost()), least_if_roomy = roomy.least(2 * plan.cost());
+        CHECK(least >= least_if_roomy);
+        raised += least > least_if_roomy;
+        std::vector<int> one(machine_kinds(c).size());
+        one[0] = 1;
+        excluded += std::isinf(stages.least({one, 1}, 1)[0].back());
+        CHECK(std::isfinite(roomy_stages.least({one, 1}, 1)[0].back()));
+        if (!is_machine_by_machine(plan, c)) continue;
+        CHECK(least <= plan.cost() * (1 + 1e-9));
+        ++bounded;
+    }
+    CHECK((bounded >= 10 || test::sanitized));
+    CHECK((raised > 0 || test::sanitized));
+    CHECK(excluded >= test::cases(10)); // of the whole program on one device
+}
+
+TEST_CASE("a layer needs no gradient of what it uses without one") {
+    program_builder b;
+    char const* const linear = "(b k), (n k) -> (b n); 0*1";
+    operator_options const matmul{.category = operator_class::matmul};
+    auto const weight = b.parameter("weight", {16, 16}),
+               frozen = b.parameter("frozen", {16, 16}, element_type::float32, false);
+    auto x = b.apply("linear", linear, {b.input("x", {16, 16}), weight}, matmul);
+    x = b.apply("linear", linear, {x, b.parameter("other", {16, 16})}, matmul);
+    auto const fixed = b.apply("detach", "(n k) -> (n k); 0", {weight}, {.is_view = true, .stops_gradient = true});
+    x = b.apply("linear", linear, {b.apply("linear", linear, {x, fixed}, matmul), frozen}, matmul);
+    auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {x}, {.category = operator_class::reduction}));
+    program_layers const layers{{0, 1, static_cast<operator_id>(index_program(p).operators.size())}, {"first", "rest"}};
+    double const copy = 16 * 16 * 4; // of "other" with a gradient and two numbers of state, of "frozen" one
+    search::deadline const until;
+    joint_options const options;
+    for (double const copies : {4.9, 5.1}) {
+        CAPTURE(copies);
+        auto const c = slow_network(false, copies * copy);
+        stage_bounds stages(p, c, layers, options.stage, until);
+        auto const on_one = stages.least({{1}, 1}, 1);
+        CHECK(std::isfinite(on_one[0][0]));
+        CHECK(std::isinf(on_one[0][1]));
+        CHECK(std::isfinite(on_one[1][0]) == (copies > 5));
+    }
+}
+
+TEST_CASE("turns are bounded where devices may hold all that is saved") {
+    auto const p = test::residual_blocks(12, 16, 2, false);
+    auto const layers = repeated_layers(index_program(p));
+    search::deadline const until;
+    joint_options const options;
+    stage_devices const all{{2}};
+    auto c = slow_network(false);
+    auto const turns = plan_hidup(p, c, clp::ratio_solver{}, {.compares = false});
+    REQUIRE(turns.exists());
+    double held = 0; // on all devices, buffers and inputs aside
+    for (auto const& m : turns.memory) held += m.parameters + m.gradients + m.optimizer + m.activations;
+    for (double const part : {1.0, 0.2}) {
+        CAPTURE(part);
+        for (auto& type : c.types) type.memory = bytes(part * held / 4);
+        stage_bounds stages(p, c, layers, options.stage, until);
+        double const least = stages.most_in_turns(all, std::numeric_limits<double>::infinity()).first;
+        CHECK(std::isinf(least) == (part < 1));
+        CHECK(std::isinf(stages.least_in_turns(all, 0.5)) == (part < 1));
+        if (part == 1) CHECK(least <= turns.cost() * (1 + 1e-9));
+    }
+}
+
 TEST_CASE("stages of any layers on any devices compute what the program does, at the price of their plans") {
     int meshes = 0, uneven = 0, skips = 0, several = 0, idle = 0, bounded = 0, above_work = 0, held = 0, recomputed = 0;
     search::deadline const until;
@@ -459,26 +584,7 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
         auto const layers = repeated_layers(index_program(p));
         auto c = slow_network(random.chance(0.5));
         for (auto& m : c.machines) m.devices = 2 * random.between(1, 2);
-        pipeline_draft draft;
-        draft.micro_batches = std::vector<std::int64_t>{1, 2, 3, 4}[random.below(4)];
-        std::size_t const devices = c.devices().size();
-        std::size_t device = 0;
-        for (std::size_t first = 0; first < layers.size();) {
-            stage_draft stage;
-            stage.first = first;
-            // The last stage has all layers that are left, and a device at least is left for each stage to come.
-            bool const is_last = device + 1 == devices || random.chance(0.3);
-            stage.end =
-                is_last ? layers.size()
-                        : first + static_cast<std::size_t>(random.between(1, static_cast<int>(layers.size() - first)));
-            std::size_t const left = devices - device - (stage.end < layers.size() ? 1 : 0);
-            auto const count = static_cast<std::size_t>(random.between(1, static_cast<int>(left)));
-            for (std::size_t n = 0; n < count; ++n) stage.devices.push_back(device++);
-            bool const pairs = stage.devices.front() % 2 == 0 && count % 2 == 0;
-            stage.tensor = pairs && count > 2 && random.chance(0.7) ? 2 : 1;
-            first = stage.end;
-            draft.stages.push_back(std::move(stage));
-        }
+        auto const draft = random_draft(random, layers.size(), c.devices().size());
         joint_options options;
         options.sends_beside = random.chance(0.3);
         auto plan = plan_draft(p, layers, c, draft, clp::ratio_solver{}, options);
@@ -497,11 +603,7 @@ TEST_CASE("stages of any layers on any devices compute what the program does, at
         auto const indexed = index_program(p);
         double const work = work_bound(indexed, c).value;
         CHECK(work <= plan.cost());
-        auto const on_first = static_cast<std::size_t>(c.machines[0].devices); // of two machines
-        if (std::ranges::all_of(draft.stages, [&](stage_draft const& s) {
-                bool const is_on_both = s.devices.front() < on_first && s.devices.back() >= on_first;
-                return !is_on_both || s.devices.size() == devices;
-            })) {
+        if (is_machine_by_machine(plan, c)) {
             stage_bounds stages(p, c, layers, options.stage, until);
             REQUIRE(stages.exist());
             pipeline_bounds bounds(indexed, c, layers, stages, options.sends_beside);
