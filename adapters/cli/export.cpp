@@ -496,11 +496,19 @@ std::string dtensor(exported_plan const& whole, program const* model, bool wants
     return placements.dump(1) + '\n';
 }
 
+/// Says that forms alone, which the framework is told of, leave out what a plan counts on.
+void warn_of_turns(exported_plan const& p) {
+    if (algorithm::any_of(p.stages, [](auto const* s) { return s->provenance.training.interleaves(); }))
+        std::cerr << "warning: the plan's micro-batches take turns, one communicating while another computes; what is "
+                     "written does not say so, and an iteration may take longer without\n";
+}
+
 /// Returns the text that a framework is told of a plan with. *Throws* `inexpressible`.
 std::string text_for(exported_plan const& p, export_arguments const& arguments, program const* model) {
-    if (arguments.to == "shardy") return shardy(p);
-    if (arguments.to == "dtensor") return dtensor(p, model, arguments.nearest);
-    return options_of(p, arguments.to, model);
+    if (arguments.to != "shardy" && arguments.to != "dtensor") return options_of(p, arguments.to, model);
+    auto text = arguments.to == "shardy" ? shardy(p) : dtensor(p, model, arguments.nearest);
+    warn_of_turns(p);
+    return text;
 }
 std::string text_for(pipeline_plan const& p, export_arguments const& arguments, program const* model) {
     if (arguments.to == "shardy" || arguments.to == "dtensor")

@@ -464,6 +464,11 @@ class Compared(CommandLine):
         self.refused(run("export", "--plan", every, "--to", "megatron"), "chooses by modules")
         self.assertIn('ActivationCheckpointConfig(mode="selective")', run("export", "--plan", every, "--to", "torchtitan").stdout)
 
+        # Forms say nothing of micro-batches in turn.
+        turns = self.plan("turns.json", "--planner", "hidup", "--model", VGG, "--cluster", "examples/clusters/p100x4.json")
+        written = run("export", "--plan", turns, "--to", "dtensor")
+        self.assertEqual((written.returncode, "micro-batches take turns" in written.stderr), (0, True), written)
+
         # Data parallelism, its parameters kept in each of the ways that DeepSpeed has.
         small = ("--planner", "hap", "--model", "examples/formats/model.json", "--cluster", CLUSTER, "--pin", "x=shard(0)", "--pin")
         for form, stage in (("replicated", 1), ("shard(0)", 2)):  # gathered once
