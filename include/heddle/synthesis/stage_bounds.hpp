@@ -51,7 +51,7 @@ struct stage_devices {
     friend auto operator<=>(stage_devices const&, stage_devices const&) = default;
 };
 
-/// By first layer, and by the one behind the last less one: seconds.
+/// By first layer, and by the one behind the last less one: seconds, or bytes.
 using layer_table = std::vector<std::vector<double>>;
 
 /// Lower bounds of the time in which layers are trained on the whole batch.
@@ -445,11 +445,11 @@ HEDDLE_INLINE layer_table stage_bounds::bounds(stage_devices const& on, std::vec
         }
         return row;
     };
-    double const bytes = room(on);
+    double const memory = room(on);
     layer_table result(count);
     for (std::size_t first = 0; first < count; ++first)
         for (std::size_t end = first + 1; end <= count; ++end)
-            result[first].push_back(least_memory_[first][end - first - 1] <= bytes
+            result[first].push_back(least_memory_[first][end - first - 1] <= memory
                                         ? static_cast<double>(micro_batches) * from(from, end)[first]
                                         : std::numeric_limits<double>::infinity());
     return result;
