@@ -26,6 +26,8 @@ void add_least_memory(memory_terms& to, indexed_tensor const& parameter, trainin
 /// hold while they run again, and the buffers of collectives are not counted.
 /// *Complexity.* Linear in the program.
 [[nodiscard]] memory_terms least_memory(indexed_program const& p, training_options const& training);
+/// Returns the memory of all devices together.
+[[nodiscard]] bytes memory_of(cluster const& c);
 /// Returns in words that this is more than a cluster's devices have together; nothing if it is not.
 [[nodiscard]] std::optional<std::string> why_nothing_fits(memory_terms const& least, cluster const& c);
 [[nodiscard]] inline std::optional<std::string> why_nothing_fits(indexed_program const& p,
@@ -91,9 +93,14 @@ HEDDLE_INLINE memory_terms least_memory(indexed_program const& p, training_optio
     return least;
 }
 
+HEDDLE_INLINE bytes memory_of(cluster const& c) {
+    bytes sum{0};
+    for (auto const& m : c.machines) sum += static_cast<double>(m.devices) * m.count * c.types[m.type].memory;
+    return sum;
+}
+
 HEDDLE_INLINE std::optional<std::string> why_nothing_fits(memory_terms const& least, cluster const& c) {
-    double room = 0;
-    for (auto const& m : c.machines) room += c.types[m.type].memory.value * m.devices * m.count;
+    double const room = memory_of(c).value;
     if (least.total() <= room) return std::nullopt;
     char text[240];
     std::snprintf(text, sizeof text,

@@ -153,9 +153,7 @@ private:
 
     /// Finds what stages of layers hold at least.
     void find_least_memory();
-    /// Returns the bytes that devices have together.
-    [[nodiscard]] double room(stage_devices const& on) const;
-    /// Tells whether they may hold what two micro-batches in turn do.
+    /// Tells whether devices may hold what two micro-batches in turn do.
     [[nodiscard]] bool may_turn(stage_devices const& on);
     /// Leaves uses that may be those of a stage behind: it adds their cotangents up, and sends them as one.
     void count_uses_of_one_stage(indexed_program& p) const;
@@ -306,14 +304,6 @@ HEDDLE_INLINE void stage_bounds::find_least_memory() {
     }
 }
 
-HEDDLE_INLINE double stage_bounds::room(stage_devices const& on) const {
-    double sum = 0;
-    for (std::size_t k = 0; k < kinds_.size(); ++k)
-        sum +=
-            cluster_.types[kinds_[k].type].memory.value * on.machines[k] * (on.part > 0 ? on.part : kinds_[k].devices);
-    return sum;
-}
-
 HEDDLE_INLINE cluster stage_bounds::alike(std::size_t type, int count, int joined) const {
     cluster result;
     result.name = cluster_.name;
@@ -445,7 +435,7 @@ HEDDLE_INLINE layer_table stage_bounds::bounds(stage_devices const& on, std::vec
         }
         return row;
     };
-    double const memory = room(on);
+    double const memory = memory_of(single(on)).value;
     layer_table result(count);
     for (std::size_t first = 0; first < count; ++first)
         for (std::size_t end = first + 1; end <= count; ++end)
@@ -508,7 +498,7 @@ HEDDLE_INLINE bool stage_bounds::may_turn(stage_devices const& on) {
             least_in_turns_ = least_memory(index_program(micro_batch_of(program_, 2)), training).total();
         } catch (input_error const&) {} // there is no such program
     }
-    return *least_in_turns_ <= room(on);
+    return *least_in_turns_ <= memory_of(single(on)).value;
 }
 
 HEDDLE_INLINE double stage_bounds::least_in_turns(stage_devices const& on, double work) {
