@@ -66,8 +66,12 @@ strategy_problem queued(setting const& s, std::span<double const> x) {
                 seconds const launch = launching / 3 * profile.layers[l];
                 profile.launches.push_back({launch, launch});
                 auto const& shape = s.shapes[l];
-                transformer_shape const counted{shape.hidden, 4 * shape.hidden, shape.heads, shape.sequence,
-                                                shape.vocabulary};
+                transformer_shape const counted{.hidden = shape.hidden,
+                                                .wide = 4 * shape.hidden,
+                                                .heads = shape.heads,
+                                                .sequence = shape.sequence,
+                                                .vocabulary = shape.vocabulary,
+                                                .is_eager = true}; // by AMP's scripts
                 auto work = shape.heads > 0        ? block_work(counted, 1, n, rates)
                             : shape.vocabulary > 0 ? head_work(counted, 1, n, rates)
                                                    : pass_times{};
@@ -78,8 +82,8 @@ strategy_problem queued(setting const& s, std::span<double const> x) {
                     work = {work.forward + reduce, work.backward + reduce};
                 }
                 profile.layers[l] = work.forward + work.backward;
-                // Gradients, weights and two moments in two precisions, about 50 bytes a parameter.
-                profile.update.push_back(bytes(50.0 / 4 * p.layers[l].gradients.on(degree).value) / rates.memory);
+                // As vTrain's: 30 bytes a parameter.
+                profile.update.push_back(bytes(30.0 / 4 * p.layers[l].gradients.on(degree).value) / rates.memory);
             }
         }
     }

@@ -45,6 +45,9 @@ std::map<std::string, system_peaks> const systems{
 // Large kernels reach about 0.62 of the peak of products, half of that in groups of experts, 0.8 of memory's and
 // links'.
 constexpr double products = 0.62, grouped = 0.5, moved = 0.8;
+// The host waits for the numbers of tokens of experts, so the kernels of routing and permuting are not queued ahead:
+// about a hundred in both passes of a layer, of 20 us each.
+constexpr double experts_launches = 2e-3;
 
 struct published {
     std::string name, release, set;
@@ -97,14 +100,25 @@ std::optional<double> predict(row const& r, std::string& why) {
                  reduce = tensor > 1 ? 4 * (tensor - 1) / tensor * whole / inside : 0,
                  keys = context > 1 ? 4 * (context - 1) * tokens * m.keys * 2 /
                                           (context * tensor <= peak.domain ? inside : outside)
-                                    : 0,
-                 layer = 3 * (attention + perceptron + moving) + 2 * exchange + reduce + keys,
+                                    : 0;
+    // What products read forward and backward is read in 16 bits, and written in 8 or 4 as it is and transposed.
+    double const byte_count = 2 + 2 * (precision.find("FP4") != std::string::npos ? 0.5 : 1.0),
+                 cast = rate > sixteen
+                            ? byte_count * tokens *
+                                  (2 * (m.hidden + m.queries + m.keys) + chosen * (2 * m.hidden + 3 * m.wide)) / memory
+                            : 0,
+                 layer = 3 * (attention + perceptron + moving) + cast + (m.experts > 0 ? experts_launches : 0) +
+                         2 * exchange + reduce + keys,
                  head = 6 * tokens * m.hidden * m.vocabulary / sixteen + 16 * tokens * m.vocabulary / memory,
                  all = m.layers * layer + head;
     one_f_one_b const schedule{static_cast<std::size_t>(chunks)};
     auto const slots =
         schedule.bottleneck_weight({static_cast<std::size_t>(stages), static_cast<std::int64_t>(std::ceil(passes))});
-    return static_cast<double>(slots) * all / (stages * chunks) + all;
+    // Where layers do not divide evenly, embedding and head count as one each; else the head is beside the last layers.
+    bool const ends_count = std::fmod(m.layers, stages * chunks) != 0;
+    double const held = (m.layers + (ends_count ? 2 : 0)) / stages,
+                 slowest = std::max(held * layer, (held - (ends_count ? 1 : 0)) * layer + head);
+    return static_cast<double>(slots) * slowest / chunks + all;
 }
 
 } // namespace
