@@ -21,6 +21,7 @@
 #include <heddle/theory/searched_program.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -194,9 +195,11 @@ private:
     [[nodiscard]] std::unique_ptr<bounding_programs> loosen(instruction_filter const& allowed);
     /// Adds the forms in which tensors are cut along the batch.
     void add_batch_forms(form_table& forms) const;
-    /// Returns a few forms of tensors, and those in which the fastest and the smallest of the bounding programs have
-    /// them. If the few are none, they become those of the fastest and, where memory may matter, of the smallest.
-    [[nodiscard]] form_table forms_of(bounding_programs const& bounding, form_table& few);
+    /// Returns tables of forms of tensors, with fewer and fewer as a rule: a few that are given, and those in which
+    /// the fastest and the smallest of the bounding programs have them; these few or, if there are none, those of the
+    /// fastest and, where memory may matter, of the smallest; and those of the fastest, of the one that links are priced
+    /// for last and, where memory may matter, of the smallest program.
+    [[nodiscard]] std::array<form_table, 3> forms_of(bounding_programs const& bounding, form_table few);
     /// The costs of an instruction of the searched program, or of the bounding programs, for a given program.
     [[nodiscard]] step_work step_of(instruction const& i, indexed_program const& given,
                                     training_options const& training, gradients where = gradients::as_computed) const;
@@ -363,13 +366,11 @@ HEDDLE_INLINE void stage_programs::keep_to_forms(form_table forms) {
     if (!bounding_) return;
     auto const all = taken();
     constexpr auto any_width = std::numeric_limits<std::size_t>::max();
-    auto const most = forms_of(*bounding_, forms);
-    if (!explore_in(all, most, false, 0) && !explore_in(all, most, true, 0)) {
-        // A few good programs, and all that have their forms, rather than some of very many.
-        add_batch_forms(forms);
-        join_by_whole_copies(forms);
-        if (!explore_in(all, forms, true, 0)) explore_in(all, most, true, any_width);
-    }
+    auto const [most, few, fewest] = forms_of(*bounding_, std::move(forms));
+    // A few good programs, and all that have their forms, rather than some of very many.
+    bool const is_explored = explore_in(all, most, false, 0) || explore_in(all, most, true, 0) ||
+                             explore_in(all, few, true, 0) || explore_in(all, fewest, true, 0);
+    if (!is_explored) explore_in(all, most, true, any_width);
     space_.restrict_to(all); // what was there is not referred to any more
 }
 
@@ -377,7 +378,7 @@ HEDDLE_INLINE bool stage_programs::explore_in(instruction_filter const& all, for
                                               std::size_t width_after) {
     auto const is_kept = [&](tensor_id t) { return everywhere || bounding_->program.late(t); };
     graph_ = explore(converting_before_views(program(), in_forms(program(), all, forms, is_kept)), width_after);
-    return graph_.is_complete;
+    return graph_.is_complete && graph_.has_goal();
 }
 
 HEDDLE_INLINE std::unique_ptr<bounding_programs> stage_programs::loosen(instruction_filter const& allowed) {
@@ -429,10 +430,11 @@ HEDDLE_INLINE void stage_programs::add_batch_forms(form_table& forms) const {
         if (auto const f = batch.first_of(t); f != no_factor) forms[t].insert(tensor_form::shard(f).code());
 }
 
-HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bounding, form_table& few) {
+HEDDLE_INLINE std::array<form_table, 3> stage_programs::forms_of(bounding_programs const& bounding, form_table few) {
     auto const& loose = bounding.program;
     auto forms = few;
-    add_batch_forms(forms);
+    form_table fewest;
+    for (auto* table : {&forms, &fewest}) add_batch_forms(*table);
     auto const ratios = types_.per_device(compute_proportional_ratios());
     largest_shares const shares(integral_shares(loose.program(), ratios), types_.of_device);
     priced_graph const priced(*bounding.space, bounding.graph, bounding.steps, model_, shares, options_.training, {},
@@ -447,30 +449,33 @@ HEDDLE_INLINE form_table stage_programs::forms_of(bounding_programs const& bound
     };
     auto const memory = [&](move_price const& m) { return mean(m.memory); };
     auto const fastest = priced.shortest_under(time), smallest = priced.shortest_under(memory);
-    auto const take = [&](search::shortest_paths const& paths) {
-        if (std::isfinite(paths.to_goal())) add_forms(bounding, search::follow(bounding.graph, paths), forms);
+    auto const take = [&](search::shortest_paths const& paths, form_table& into) {
+        if (std::isfinite(paths.to_goal())) add_forms(bounding, search::follow(bounding.graph, paths), into);
     };
-    take(fastest);
+    for (auto* table : {&forms, &fewest}) take(fastest, *table);
     constexpr int rounds = 25;
     std::vector<double> const even(model_.class_count(), 1.0 / static_cast<double>(model_.class_count()));
     auto start = relax(priced, {{even}, std::vector<double>(model_.class_count(), 0.0)});
     if (std::isfinite(start.bound())) {
         constexpr double more = 1.3; // what links may cost, about
         double const most = more * start.bound();
-        for (auto const& path :
-             improve_links(priced, *bounding.links, std::move(start), potentials_, most, rounds, until_).last)
-            add_forms(bounding, path, forms);
+        auto const last =
+            improve_links(priced, *bounding.links, std::move(start), potentials_, most, rounds, until_).last;
+        for (auto const& path : last) add_forms(bounding, path, forms);
+        if (!last.empty()) add_forms(bounding, last.back(), fewest);
     }
     if (few.empty() && !has_all_) few = forms;
-    take(smallest);
+    take(smallest, forms);
+    if (has_all_) take(smallest, fewest);
     if (few.empty()) few = forms;
     if (has_all_ && smallest.to_goal() > 0)
         for (double const part : {0.1, 0.3, 1.0, 3.0}) { // and some between
             double const price = part * fastest.to_goal() / smallest.to_goal();
-            take(priced.shortest_under([&](move_price const& m) { return time(m) + price * memory(m); }));
+            take(priced.shortest_under([&](move_price const& m) { return time(m) + price * memory(m); }), forms);
         }
-    join_by_whole_copies(forms);
-    return forms;
+    add_batch_forms(few);
+    for (auto* table : {&forms, &few, &fewest}) join_by_whole_copies(*table);
+    return {std::move(forms), std::move(few), std::move(fewest)};
 }
 
 HEDDLE_INLINE void stage_programs::take_fastest() {
