@@ -13,8 +13,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
+#include <vector>
 
 namespace heddle::detail {
 
@@ -34,8 +36,12 @@ public:
           training_(training), sends_beside_(sends_beside) {}
 
     /// Plans every stage of a draft in full; of several rounds, on one axis or the mesh of the tensor groups asked for.
-    /// Returns a plan without stages, with the reason, if that cannot be done.
-    [[nodiscard]] staged_plan plan(pipeline_draft const& draft, program_layers const& layers, stage_effort how);
+    /// Returns a plan without stages, with the reason, if that cannot be done; or if a stage alone takes `worth_below` or
+    /// more, with what it takes as a lower bound.
+    [[nodiscard]] staged_plan plan(pipeline_draft const& draft, program_layers const& layers, stage_effort how,
+                                   double worth_below = std::numeric_limits<double>::infinity());
+    /// Returns what the stages took that were planned so far, those of plans that were not made in the end included.
+    [[nodiscard]] std::vector<planned_stage_time> const& planned() const { return planned_; }
     /// Plans a stage on one axis.
     [[nodiscard]] heddle::plan stage_on_one_axis(staged_plan const& of, std::size_t stage);
     /// Plans a stage on one axis with two parts of each micro-batch that take turns, to take less than the plan's stage
@@ -50,7 +56,7 @@ private:
     /// Notes the reason if a stage has no plan, or samples do not divide. *Throws* `input_error` as `part_of` does.
     /// Stages of several rounds may use a part of the devices' memory.
     void plan_stages(staged_plan& result, pipeline_draft const& draft, program_layers const& layers, stage_effort how,
-                     double part_of_memory = 1);
+                     double worth_below, double part_of_memory);
 
     /// The reason if each stage fits.
     static constexpr char const* too_little_together = "the stages of some devices do not fit into memory together";
@@ -63,6 +69,7 @@ private:
     training_options const& training_;
     bool sends_beside_;
     std::map<std::int64_t, std::pair<program, indexed_program>> micro_batches_;
+    std::vector<planned_stage_time> planned_;
 };
 
 } // namespace heddle::detail
@@ -117,11 +124,11 @@ HEDDLE_INLINE pipeline_draft draft_of(staged_plan const& p, program_layers const
 }
 
 HEDDLE_INLINE staged_plan draft_planner::plan(pipeline_draft const& draft, program_layers const& layers,
-                                              stage_effort how) {
+                                              stage_effort how, double worth_below) {
     auto const planned = [&](double part_of_memory) {
         staged_plan result;
         try {
-            plan_stages(result, draft, layers, how, part_of_memory);
+            plan_stages(result, draft, layers, how, worth_below, part_of_memory);
         } catch (input_error const& e) { result.reason = e.what(); }
         if (!result.reason.empty()) result.stages.clear();
         return result;
@@ -151,7 +158,8 @@ HEDDLE_INLINE void draft_planner::require_known(stage_draft const& d, std::size_
 }
 
 HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draft const& draft,
-                                              program_layers const& layers, stage_effort how, double part_of_memory) {
+                                              program_layers const& layers, stage_effort how, double worth_below,
+                                              double part_of_memory) {
     result.device_count = devices_;
     result.micro_batches = static_cast<int>(draft.micro_batches);
     result.sends_beside = sends_beside_;
@@ -188,13 +196,19 @@ HEDDLE_INLINE void draft_planner::plan_stages(staged_plan& result, pipeline_draf
         auto const& part = parts[s];
         auto const in_flight = in_flight_of(s);
         auto const inner = d.tensor < d.devices.size() ? d.tensor : 1;
-        auto found =
-            places < count
-                ? stages_.plan_on(part.program, d.devices, inner, draft.micro_batches, in_flight, part_of_memory)
-                : stages_.plan(part.program, d.devices, d.tensor, draft.micro_batches, in_flight, how);
-        if (!found.exists()) {
-            result.reason = "stage " + std::to_string(s) + ": " + found.reason;
-            return;
+        auto const passes = static_cast<double>(draft.micro_batches);
+        auto found = places < count ? stages_.plan_on(part.program, d.devices, inner, draft.micro_batches, in_flight,
+                                                      part_of_memory, worth_below / passes)
+                                    : stages_.plan(part.program, d.devices, d.tensor, draft.micro_batches, in_flight,
+                                                   how, worth_below / passes);
+        auto const why_not = [&](std::string const& reason) {
+            result.reason = "stage " + std::to_string(s) + ": " + reason;
+        };
+        if (!found.exists()) return why_not(found.reason);
+        planned_.push_back({d, draft.micro_batches, passes * found.cost()});
+        if (planned_.back().seconds >= worth_below) {
+            result.lower_bound = planned_.back().seconds;
+            return why_not("takes " + std::to_string(result.lower_bound) + " s, as long as another plan");
         }
         result.provenance.training = training_;
         result.stages.push_back({part.first, part.end, d.devices, std::move(found), seconds(0)});

@@ -64,7 +64,7 @@ HEDDLE_INLINE plan run_hap(timed_searches const& by, std::optional<timed_searche
         pairs.search_from({{"compute-proportional", run.programs.compute_proportional_ratios()},
                            {"even", run.programs.even_ratios()}});
     }
-    if (!run.record.is_empty()) {
+    if (run.is_worth(alternation::hopeless)) {
         move_atoms_of_candidates(run.record, run.programs, run.until);
         if (options.proves) prove(run, pairs, search_near_bounds(run, pairs));
     }

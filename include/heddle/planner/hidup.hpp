@@ -11,6 +11,7 @@
 #include <heddle/synthesis/plan_segments.hpp>
 #include <heddle/synthesis/planning_options.hpp>
 
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <string>
@@ -32,10 +33,6 @@ struct hidup_options {
     /// If set, the whole batch is also planned at once, with gradients reduced beside the backward pass; that plan is a
     /// baseline, and so are its own.
     bool compares = true;
-    /// Plans that cost more are of no use: where searches find none that costs about as little, what they find is
-    /// neither improved further nor proven, and where even the fastest programs cost more by far, or do not fit,
-    /// smaller ones are not searched.
-    double worth_below = std::numeric_limits<double>::infinity();
 };
 
 namespace detail {
@@ -46,7 +43,7 @@ namespace detail {
 /// Plans a program that is one of the micro-batches that take turns: as many as the options of training say.
 /// *Throws* `input_error` if activations are to be recomputed.
 [[nodiscard]] plan plan_part_in_turns(program const& part, cluster const& c, ratio_balancer const& balance,
-                                      planning_options const& options, double worth_below);
+                                      planning_options const& options);
 
 } // namespace detail
 
@@ -90,39 +87,35 @@ namespace heddle::detail {
 /// Searches the programs of a micro-batch, from ratios per device or from the starts of `plan_hap`, which on equal devices
 /// are one start.
 HEDDLE_INLINE void search_in_turns(stage_run& run, ratio_balancer const& balance,
-                                   std::optional<ratio_table> const& start, double worth_below) {
+                                   std::optional<ratio_table> const& start) {
     alternation pairs(run, balance);
     auto const proportional = run.programs.compute_proportional_ratios(), even = run.programs.even_ratios();
     std::vector<starting_point> starts{{"even", even}};
     if (start) starts = {{"segments", run.programs.types().per_type(*start)}};
     else if (proportional != even) starts.insert(starts.begin(), {"compute-proportional", proportional});
-    pairs.search_from(starts, worth_below);
+    pairs.search_from(starts);
     if (!run.record.is_empty()) move_atoms_of_candidates(run.record, run.programs, run.until);
 }
 
 /// Plans one indexed micro-batch. Where several orders of operators have more programs than are kept, those of the given
 /// order are planned as well: of these more are kept.
 HEDDLE_INLINE plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance,
-                             planning_options const& options, std::optional<ratio_table> const& start,
-                             double worth_below) {
+                             planning_options const& options, std::optional<ratio_table> const& start) {
     auto const by = searches_by<duplex>();
     stage_run run(by, part, c, options);
-    search_in_turns(run, balance, start, worth_below);
+    search_in_turns(run, balance, start);
     auto in_one_order = options;
     in_one_order.cuts = 1;
     std::optional<stage_run> other;
-    auto const may_be_of_use = [&](stage_run const& r, double times) {
-        return !r.record.is_empty() && r.record.best().cost() < times * worth_below;
-    };
     bool const has_more_orders = options.cuts > 1 && !run.programs.is_complete();
     if (has_more_orders && !run.until.is_over() &&
-        (std::isinf(worth_below) || may_be_of_use(run, alternation::by_far))) {
+        (std::isinf(options.worth_below) || run.is_worth(alternation::by_far))) {
         in_one_order.limits = run.until.rest(options.limits);
         other.emplace(by, part, c, in_one_order);
-        search_in_turns(*other, balance, start, worth_below);
+        search_in_turns(*other, balance, start);
     }
     constexpr double about = 1.2; // a proof finds programs too
-    bool const proves = options.proves && (may_be_of_use(run, about) || (other && may_be_of_use(*other, about)));
+    bool const proves = options.proves && (run.is_worth(about) || (other && other->is_worth(about)));
     auto const conclude = [&](stage_run& r) {
         if (proves && !r.record.is_empty()) prove_by_search(r);
         return std::move(r).concluded();
@@ -144,13 +137,13 @@ HEDDLE_INLINE plan run_hidup(indexed_program const& part, cluster const& c, rati
 }
 
 HEDDLE_INLINE plan plan_part_in_turns(program const& part, cluster const& c, ratio_balancer const& balance,
-                                      planning_options const& options, double worth_below) {
+                                      planning_options const& options) {
     if (options.training.recomputes != recomputation::none)
         throw input_error("training, recomputes", "is set, but micro-batches that take turns hold their activations");
     return plan_in_segments(
         indexer_of(part), c, options, balance,
         [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
-            return run_hidup(one, c, balance, asked, start, worth_below);
+            return run_hidup(one, c, balance, asked, start);
         });
 }
 
@@ -174,7 +167,7 @@ HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole
     if (has_groups(c))
         throw input_error("cluster '" + c.name + "'",
                           "has device groups, whose micro-batches do not take turns, expected single devices");
-    auto result = plan_part_in_turns(part, c, balance, planning, options.worth_below);
+    auto result = plan_part_in_turns(part, c, balance, planning);
     if (statistic)
         result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name +
                                   "' are those of each micro-batch");
@@ -183,6 +176,7 @@ HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole
     if (options.compares && (is_late || planning.limits.stop.stop_requested())) {
         result.warnings.push_back("no time was left to plan the whole batch at once");
     } else if (options.compares) {
+        planning.worth_below = std::numeric_limits<double>::infinity();
         planning.training = options.planning.training;
         planning.training.overlaps_gradients = true;
         planning.synthesis.engine = search_engine::best_first;

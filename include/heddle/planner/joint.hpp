@@ -24,6 +24,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -84,7 +85,7 @@ template <single_device_program Program, ratio_solver Solver>
 /// Families of one stage are planned as their planners do: one axis, with well-known strategies beside it, and proven
 /// where it is within a tenth of the best or families are compared; machines as groups, a mesh of machines and devices,
 /// and micro-batches in turn. Meshes and turns are left where a bound says that they cannot be better; turns are proven
-/// where searches find them near (`hidup_options::worth_below`). Pipelines are AMP's and Ditto's, with each stage
+/// where searches find them near (`planning_options::worth_below`). Pipelines are AMP's and Ditto's, with each stage
 /// planned in full, and drafts of stages of any numbers of layers on parts of machines or several machines
 /// (`draft_pipelines`), of which the best are planned in full: a stage is a program of its own, with uneven shares and
 /// sharded parameters like any other.
@@ -323,7 +324,7 @@ private:
         if (!bounds_ || layers_.size() < 2 || certificate_.bound == 0) return;
         consider("pipeline", [&](auto const& note) {
             std::vector<pipeline_draft> tried;
-            std::vector<planned_stage_time> known;
+            auto const before = static_cast<std::ptrdiff_t>(drafts_.planned().size());
             std::size_t best = 0;
             double least = std::numeric_limits<double>::infinity();
             auto const is_new = [&](pipeline_draft const& d) {
@@ -333,6 +334,7 @@ private:
                 for (bool const learns : {true, false}) {
                     if (learns ? tried.size() >= options_.drafts : !is_soon_planned(tried.size())) continue;
                     double const enough = (learns ? worth_planning : 1) * best_.cost();
+                    std::span const known(drafts_.planned().begin() + before, drafts_.planned().end());
                     if (auto draft = bounds_->draft(enough, is_new, known, learns)) return draft;
                 }
                 return {};
@@ -341,10 +343,7 @@ private:
                 auto draft = next();
                 if (!draft) break;
                 auto found = in_full(*draft, stage_effort::one_axis);
-                for (std::size_t s = 0; s < found.stages.size(); ++s)
-                    known.push_back({draft->stages[s], draft->micro_batches,
-                                     static_cast<double>(draft->micro_batches) * found.stages[s].plan.cost()});
-                if (found.exists() && found.cost() < least) least = found.cost(), best = tried.size();
+                if (double const takes = taken(found); takes < least) least = takes, best = tried.size();
                 tried.push_back(std::move(*draft));
                 note(std::move(found));
             }
@@ -383,7 +382,7 @@ private:
         draft.micro_batches /= 2;
         staged_plan larger;
         consider(given.rounds() > 1 ? "rounds" : "pipeline",
-                 [&](auto const& note) { note(larger = in_full(draft, stage_effort::one_axis)); });
+                 [&](auto const& note) { note(larger = drafts_.plan(draft, layers_, stage_effort::one_axis)); });
         turn_stages_of(larger);
     }
 
@@ -503,7 +502,8 @@ private:
                     return p.provenance.training.recomputes == recomputation::none && !is_tight(p);
                 };
                 constexpr double by_far = 2; // more than is spared where more micro-batches leave more memory
-                bool const is_dear = found.exists() && best_.exists() && found.cost() > by_far * best_.cost();
+                double const takes = taken(found);
+                bool const is_dear = best_.exists() && std::isfinite(takes) && takes > by_far * best_.cost();
                 bool const is_last = is_dear || (found.exists() && is_roomy(found.stages.front().plan));
                 note(std::move(found));
                 if (is_last) return;
@@ -521,6 +521,7 @@ private:
         auto asked = stages_.options();
         asked.training.recomputes = how;
         asked.compares = asked.proves = false;
+        asked.worth_below = worth_below();
         return stages_.planners().one_axis(program_, c, asked);
     }
 
@@ -535,8 +536,8 @@ private:
     [[nodiscard]] heddle::plan in_turns(cluster const& c) {
         auto asked = stages_.options();
         asked.training.overlaps_gradients = false;
-        double const worth_below = best_.exists() ? best_.cost() : std::numeric_limits<double>::infinity();
-        return stages_.planners().turns(program_, c, asked, worth_below);
+        if (best_.exists()) asked.worth_below = best_.cost();
+        return stages_.planners().turns(program_, c, asked);
     }
 
     /// Tells whether machines and their devices are two axes.
@@ -602,7 +603,7 @@ private:
             for (auto const& draft : drafts) {
                 if (until_.is_over()) break;
                 auto found = in_full(draft, stage_effort::one_axis);
-                planned.emplace_back(found.exists() ? found.cost() : std::numeric_limits<double>::infinity(), draft);
+                planned.emplace_back(taken(found), draft);
                 note(std::move(found));
             }
             algorithm::sort(planned, {}, [](auto const& p) {
@@ -613,7 +614,19 @@ private:
         });
     }
 
-    staged_plan in_full(pipeline_draft const& draft, stage_effort how) { return drafts_.plan(draft, layers_, how); }
+    staged_plan in_full(pipeline_draft const& draft, stage_effort how) {
+        return drafts_.plan(draft, layers_, how, worth_below());
+    }
+    /// Returns what a plan takes or, where a stage alone took too long, that stage; infinity if there is none.
+    [[nodiscard]] static double taken(staged_plan const& p) {
+        if (p.exists()) return p.cost();
+        return p.lower_bound > 0 ? p.lower_bound : std::numeric_limits<double>::infinity();
+    }
+    /// Returns what a plan has to cost less than to be of use. To be compared, tried or moved to, others are, too.
+    [[nodiscard]] double worth_below() const {
+        bool const is_least_alone = !options_.compares && options_.trials == 0 && !options_.moving;
+        return is_least_alone && best_.exists() ? best_.cost() : std::numeric_limits<double>::infinity();
+    }
 
     [[nodiscard]] static bool is_same(pipeline_draft const& a, pipeline_draft const& b) {
         return a.micro_batches == b.micro_batches && a.stages == b.stages;

@@ -34,10 +34,9 @@ namespace heddle::detail {
 /// How plans of one stage are found, by whatever planner needs a solver of ratios.
 struct stage_planners {
     std::function<plan(program const&, cluster const&, planning_options const&)> one_axis;
-    /// The last is what a plan has to cost less than to be of use.
-    std::function<plan(program const&, cluster const&, planning_options const&, double)> turns;
+    std::function<plan(program const&, cluster const&, planning_options const&)> turns;
     /// As above, where the program is one of the micro-batches that take turns.
-    std::function<plan(program const&, cluster const&, planning_options const&, double)> part_in_turns;
+    std::function<plan(program const&, cluster const&, planning_options const&)> part_in_turns;
     std::function<plan(program const&, cluster const&, mesh const&, mesh_search_options const&)> on_mesh;
 };
 
@@ -55,17 +54,15 @@ template <ratio_solver Solver>
         asked.synthesis.beam = own.synthesis.beam;
         return asked;
     };
-    planners.turns = [&solver, as_hidup](heddle::program const& p, cluster const& on, planning_options const& o,
-                                         double worth_below) {
+    planners.turns = [&solver, as_hidup](heddle::program const& p, cluster const& on, planning_options const& o) {
         hidup_options turns;
         turns.planning = as_hidup(o);
         turns.compares = false;
-        turns.worth_below = worth_below;
         return plan_hidup(p, on, solver, turns);
     };
-    planners.part_in_turns = [&solver, as_hidup](heddle::program const& p, cluster const& on, planning_options const& o,
-                                                 double worth_below) {
-        return plan_part_in_turns(p, on, ratio_balancer(solver), as_hidup(o), worth_below);
+    planners.part_in_turns = [&solver, as_hidup](heddle::program const& p, cluster const& on,
+                                                 planning_options const& o) {
+        return plan_part_in_turns(p, on, ratio_balancer(solver), as_hidup(o));
     };
     planners.on_mesh = [&solver](heddle::program const& p, cluster const& on, mesh const& m,
                                  mesh_search_options const& o) { return plan_mesh(p, on, m, solver, o); };
@@ -83,9 +80,10 @@ public:
         : cluster_(c), planners_(planners), options_(options), until_(until), recomputes_(recomputes), places_(c) {}
 
     /// Plans a stage's program on its devices, of which equally many after each other, `tensor`, may be an axis of a
-    /// mesh.
+    /// mesh. What takes `worth_below` or more is of no use, so that it need not fit.
     [[nodiscard]] heddle::plan plan(program const& part, std::vector<std::size_t> const& devices, std::size_t tensor,
-                                    std::int64_t micro_batches, int in_flight, stage_effort how);
+                                    std::int64_t micro_batches, int in_flight, stage_effort how,
+                                    double worth_below = std::numeric_limits<double>::infinity());
     /// Plans it on one axis, or on the mesh that has an axis of `inner` devices, with a part of the devices' memory.
     /// *Throws* `input_error` for a mesh into which machines do not divide.
     [[nodiscard]] heddle::plan plan_on(program const& part, std::vector<std::size_t> const& devices, std::size_t inner,
@@ -141,7 +139,7 @@ private:
     /// only from stages that take nearly all.
     [[nodiscard]] heddle::plan on_one_axis(program const& part, indexed_program const& indexed,
                                            std::vector<std::size_t> const& devices, cluster const& on,
-                                           training_options const& training);
+                                           training_options const& training, double worth_below);
 
     /// By what a stage's plan is known again, beside its program: its devices, those of an inner axis, micro-batches,
     /// the parts of one that take turns, and the part of memory that it may use.
@@ -151,6 +149,7 @@ private:
         int in_flight;
         recomputation recomputes;
         heddle::plan plan;
+        double worth_below; // when it was planned
     };
 
     /// Returns a stage's plan, of those that `find(in flight, recomputation)` finds. Stages that are alike are planned
@@ -179,6 +178,7 @@ private:
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/staged_plan.hpp>
 #include <heddle/program/equal_structure.hpp>
+#include <heddle/synthesis/alternation.hpp>
 
 namespace heddle::detail {
 
@@ -228,8 +228,9 @@ HEDDLE_INLINE std::vector<std::size_t> stage_planner::where(std::vector<std::siz
 }
 
 HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::size_t> const& devices, std::size_t tensor,
-                                       std::int64_t micro_batches, int in_flight, stage_effort how) {
-    auto best = plan_on(part, devices, 1, micro_batches, in_flight);
+                                       std::int64_t micro_batches, int in_flight, stage_effort how,
+                                       double worth_below) {
+    auto best = plan_on(part, devices, 1, micro_batches, in_flight, 1, worth_below);
     std::vector<std::size_t> inner; // axes of a mesh: the tensor groups asked for, or the devices of each machine
     std::size_t const machines = 1 + where(devices).back();
     if (how != stage_effort::one_axis && tensor > 1 && tensor < devices.size()) inner.push_back(tensor);
@@ -238,9 +239,9 @@ HEDDLE_INLINE plan stage_planner::plan(program const& part, std::vector<std::siz
         inner.push_back(each);
     for (auto const n : inner) {
         try {
-            double const worth_below = best.exists() ? best.cost() : std::numeric_limits<double>::infinity();
+            if (best.exists()) worth_below = std::min(worth_below, best.cost());
             auto found = plan_on(part, devices, n, micro_batches, in_flight, 1, worth_below);
-            if (found.exists() && found.cost() < worth_below) best = std::move(found);
+            if (found.exists() && !(best.exists() && best.cost() <= found.cost())) best = std::move(found);
         } catch (input_error const&) {} // groups that machines do not divide into
     }
     return best;
@@ -259,7 +260,7 @@ HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::
                            auto here = training;
                            here.in_flight = held;
                            here.recomputes = how_much;
-                           if (inner == 1) return on_one_axis(part, indexed, devices, on, here);
+                           if (inner == 1) return on_one_axis(part, indexed, devices, on, here, worth_below);
                            auto asked = mesh_options(here);
                            asked.worth_below = worth_below;
                            return planners_.on_mesh(part, on, mesh({devices.size() / inner, inner}), asked);
@@ -271,20 +272,24 @@ HEDDLE_INLINE plan stage_planner::plan_on(program const& part, std::vector<std::
 
 HEDDLE_INLINE plan stage_planner::on_one_axis(program const& part, indexed_program const& indexed,
                                               std::vector<std::size_t> const& devices, cluster const& on,
-                                              training_options const& training) {
+                                              training_options const& training, double worth_below) {
     auto asked = options();
     asked.training = training;
     asked.compares = asked.proves = false;
     asked.rounds = 2;
+    asked.worth_below = worth_below;
     auto& known = computations_[where(devices)];
     asked.allowed_computations = keeping_to(known.all, indexed);
     auto const search = [&](planning_options const& o) { return planners_.one_axis(part, on, o); };
+    auto const is_useless = [&](heddle::plan const& p) { return p.cost() > alternation::hopeless * worth_below; };
     auto const is_enough = [&](heddle::plan const& p) { // which are best depends on how little memory there is
-        return p.exists() && (until_.is_over() || (!is_tight(p) && keeping_to(known.of_roomy_stages, indexed)));
+        return p.exists() &&
+               (until_.is_over() || is_useless(p) || (!is_tight(p) && keeping_to(known.of_roomy_stages, indexed)));
     };
     auto found = allowed_first(std::move(asked), search, is_enough);
-    if (found.exists()) known.all.add(indexed, found);
-    if (found.exists() && !is_tight(found)) known.of_roomy_stages.add(indexed, found);
+    if (!found.exists() || is_useless(found)) return found; // searches ended before they knew how it computes best
+    known.all.add(indexed, found);
+    if (!is_tight(found)) known.of_roomy_stages.add(indexed, found);
     return found;
 }
 
@@ -305,10 +310,11 @@ HEDDLE_INLINE plan stage_planner::plan_in_turns(program const& part, std::vector
         asked.allowed_computations = keeping_to(known, indexed);
         if (!asked.allowed_computations)
             asked.allowed_computations = keeping_to(computations_[where(devices)].all, indexed);
-        double worth_below = of_whole.cost();
-        auto const search = [&](planning_options const& o) {
-            auto found = planners_.part_in_turns(part, on, o, worth_below);
-            if (found.exists()) worth_below = std::min(worth_below, found.cost());
+        double worth = of_whole.cost();
+        auto const search = [&](planning_options o) {
+            o.worth_below = worth;
+            auto found = planners_.part_in_turns(part, on, o);
+            if (found.exists()) worth = std::min(worth, found.cost());
             return found;
         };
         auto const is_enough = [&](heddle::plan const& p) {
@@ -331,10 +337,14 @@ HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program co
     auto const planned = [&](int held, recomputation how) -> heddle::plan const& {
         auto known = algorithm::find_if(
             all, [&](auto const& k) { return k.in_flight == held && k.recomputes == how && k.program == unnamed; });
-        if (known == all.end()) known = all.insert(known, {unnamed, held, how, find(held, how)});
+        if (known == all.end()) known = all.insert(known, {unnamed, held, how, find(held, how), worth_below});
         auto& plan = known->plan;
         bool const was_excluded = !plan.exists() && plan.lower_bound > 0; // by what it was to take less than
-        if (was_excluded && !is_excluded(plan)) plan = find(held, how);
+        bool const was_useless = plan.exists() && plan.cost() > alternation::by_far * known->worth_below;
+        if ((was_excluded && !is_excluded(plan)) || (was_useless && worth_below > known->worth_below)) {
+            plan = find(held, how);
+            known->worth_below = worth_below;
+        }
         return plan;
     };
     heddle::plan best;
@@ -351,6 +361,7 @@ HEDDLE_INLINE plan stage_planner::alike(stage_key const& key, indexed_program co
     constexpr std::array kinds{recomputation::selective, recomputation::full};
     auto const& roomy = planned(1, recomputation::none);
     if (is_excluded(roomy)) return roomy;
+    if (roomy.exists() && roomy.cost() >= worth_below) return named(roomy, recomputation::none);
     if (roomy.exists()) {
         auto result = named(roomy, recomputation::none);
         if (in_flight == 1 || evaluate(result, on).fits) return result;

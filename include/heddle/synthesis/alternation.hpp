@@ -9,8 +9,8 @@
 #include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/stage_run.hpp>
 
+#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,14 +30,12 @@ public:
         : run_(run), programs_(run.programs), record_(run.record), options_(run.options), balance_(balance),
           preferred_(run.programs.compute_proportional_ratios().front()) {}
 
-    /// As many times what a plan has to beat is too much to search on.
-    static constexpr double by_far = 1.5;
+    /// As many times what a plan has to beat is too much to search on for what takes turns; and for anything.
+    static constexpr double by_far = 1.5, hopeless = 3;
 
     /// Alternates from each start in turn; if memory binds, among all programs and from more starts; then around the
-    /// best found. If nothing fits, or the programs that may be the fastest gave no plan, or one that takes more than
-    /// `worth_below` by far, that is all.
-    void search_from(std::vector<starting_point> const& starts,
-                     double worth_below = std::numeric_limits<double>::infinity());
+    /// best found. If nothing fits, or plans cost too much beside `planning_options::worth_below`, that is all.
+    void search_from(std::vector<starting_point> const& starts);
     /// Alternates once more, among other programs at hand than before: from the best ratios, and from each start.
     void search_again();
 
@@ -49,6 +47,11 @@ private:
     void alternate(std::string const& start, ratio_table ratios);
     /// Tells whether there is nothing to search for among the programs at hand, or no time to.
     [[nodiscard]] bool is_over() { return none_fits_ || run_.out_of_time(); }
+    /// Tells whether what was found costs so much more than is of use that nothing near it will do.
+    [[nodiscard]] bool costs_too_much() const {
+        return !record_.is_empty() && std::isfinite(options_.worth_below) &&
+               !run_.is_worth(options_.training.interleaves() ? by_far : hopeless);
+    }
     /// Tells whether the programs at hand were searched at these ratios.
     [[nodiscard]] bool was_searched(ratio_table const& ratios) const;
 
@@ -103,24 +106,26 @@ void move_atoms_of_candidates(plan_record& record, stage_programs const& program
 #include <heddle/base/algorithm.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <set>
 #include <span>
 
 namespace heddle {
 
-HEDDLE_INLINE void alternation::search_from(std::vector<starting_point> const& starts, double worth_below) {
+HEDDLE_INLINE void alternation::search_from(std::vector<starting_point> const& starts) {
     starts_ = starts;
     if (run_.nothing_fits) return;
     record_.tell("programs");
     programs_.take_fastest();
     for (auto const& s : starts) alternate(s.name, s.ratios);
-    if (std::isfinite(worth_below) && (record_.is_empty() || record_.best().cost() > by_far * worth_below)) {
-        if (run_.memory_binds) run_.which_limit = search::limit_kind::width; // smaller programs are left out
+    // Smaller programs may take less than what fits of these; but those that take turns do so to be fast.
+    bool const must_be_fast = options_.training.interleaves() && std::isfinite(options_.worth_below);
+    if (run_.memory_binds ? must_be_fast && !run_.is_worth(by_far) : costs_too_much()) {
+        if (run_.memory_binds) run_.which_limit = search::limit_kind::width; // those are left out
         return;
     }
     if (run_.memory_binds) alternate_in_all_storage(starts);
+    if (costs_too_much()) return;
     if (!record_.is_empty() && has_curves()) follow_curves(starts);
     if (!record_.is_empty()) look_around();
     bool const may_pay = search_pays_ || !run_.memory_binds || record_.is_empty();
@@ -184,7 +189,8 @@ HEDDLE_INLINE void alternation::alternate_in_all_storage(std::vector<starting_po
     bool const is_wider = programs_.take_all();
     if (is_wider) {
         searched_.clear();
-        search_pays_ = none_fits_ = false;
+        search_pays_ = false;
+        none_fits_ = record_.is_empty() && programs_.none_fits();
     }
     for (auto const& s : starts) shift(s.name, s.ratios);
     if (!is_wider) starts.clear();

@@ -32,6 +32,13 @@ struct stage_draft {
     friend bool operator==(stage_draft const&, stage_draft const&) = default;
 };
 
+/// What a planned stage takes for all micro-batches, its gradients and update included.
+struct planned_stage_time {
+    stage_draft stage;
+    std::int64_t micro_batches = 1;
+    double seconds = 0;
+};
+
 /// Stages may pass their devices in rounds: then those of each round are on the devices of the first one's, in order.
 struct pipeline_draft {
     std::vector<stage_draft> stages;

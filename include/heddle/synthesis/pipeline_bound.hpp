@@ -30,13 +30,6 @@
 
 namespace heddle {
 
-/// What a planned stage takes for all micro-batches, its gradients and update included.
-struct planned_stage_time {
-    stage_draft stage;
-    std::int64_t micro_batches = 1;
-    double seconds = 0;
-};
-
 /// Bounds of plans in which every stage has whole layers, on whole machines or a part of one, and stages that share a
 /// machine follow each other; whatever their number, forms, shares, meshes and micro-batches. docs/explanation/stages.md
 /// has the argument. *Lifetime:* refers to all that it is made of.

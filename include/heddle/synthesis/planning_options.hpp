@@ -13,6 +13,7 @@
 #include <heddle/theory/instruction_filter.hpp>
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -44,6 +45,10 @@ struct planning_options {
     bool compares = true;
     /// Whether bounds are proven, which may meet a better program; likewise.
     bool proves = true;
+    /// Plans that cost more are of no use: where searches find none that costs about as little, what they find is
+    /// neither improved further nor proven; and of what takes turns smaller programs are not searched where even the
+    /// fastest ones cost more by far, or do not fit.
+    double worth_below = std::numeric_limits<double>::infinity();
     /// Time and the token hold for the plan as a whole.
     search::limits limits{};
     progress_function progress{};

@@ -36,6 +36,10 @@ public:
         return by.kind == relaxation_kind::turns || by.kind == relaxation_kind::none;
     }
     [[nodiscard]] bool is_relaxed() const { return by.kind != relaxation_kind::none; }
+    /// Tells whether there is a plan that costs less than so many times what is of use.
+    [[nodiscard]] bool is_worth(double times) const {
+        return !record.is_empty() && record.best().cost() < times * options.worth_below;
+    }
     [[nodiscard]] bool is_stopped() const { return options.limits.stop.stop_requested(); }
     [[nodiscard]] bool out_of_time() {
         auto const reached = until.reached();

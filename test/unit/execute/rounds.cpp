@@ -18,8 +18,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -242,6 +244,36 @@ TEST_CASE("what rounds are expected to take in turns is no number where too few 
     CHECK(turns.expected() <= plan.cost() * (1 + 1e-9));
     CHECK(turns.expected(2) > turns.expected()); // as devices wait for larger ones
     CHECK(std::isinf(turns.expected(4)));
+}
+
+TEST_CASE("a draft is given up where a stage alone takes as long as another plan, and what stages took is known") {
+    auto const c = chain_cluster();
+    auto const p = chain_program();
+    auto const indexed = index_program(p);
+    clp::ratio_solver solver;
+    auto const planners = detail::stage_planners_by(solver);
+    planning_options const options;
+    search::deadline const until;
+    auto const draft = chain_halves(4);
+    auto const planned = [&](double worth_below, std::size_t expected) {
+        detail::stage_planner stages(c, planners, options, until, false);
+        detail::draft_planner drafts(p, indexed, c, stages, options.training, false);
+        auto const found = drafts.plan(draft, chain_layers(), detail::stage_effort::one_axis, worth_below);
+        REQUIRE(drafts.planned().size() == expected);
+        return std::pair(found, drafts.planned());
+    };
+    auto const [all, times] = planned(std::numeric_limits<double>::infinity(), 2);
+    REQUIRE(all.exists());
+    for (std::size_t s = 0; s < 2; ++s) {
+        CHECK(times[s].stage == draft.stages[s]);
+        CHECK(times[s].seconds == doctest::Approx(4 * all.stages[s].plan.cost()));
+        CHECK(times[s].seconds <= all.cost());
+    }
+    CHECK(planned(all.cost() * 1.01, 2).first.cost() == all.cost());
+    auto const given_up = planned(times[0].seconds, 1).first;
+    CHECK_FALSE(given_up.exists());
+    CHECK(given_up.lower_bound == times[0].seconds);
+    CHECK(given_up.reason.find("as long as another plan") != std::string::npos);
 }
 
 TEST_CASE("files of plans in rounds are of version 4, and others are refused") {

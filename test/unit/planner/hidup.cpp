@@ -401,7 +401,7 @@ TEST_CASE(
             }
         auto unproven = several;
         unproven.planning.proves = false;
-        unproven.worth_below = 0;
+        unproven.planning.worth_below = 0;
         for (auto const& w : plan_hidup(made, c, clp::ratio_solver{}, unproven).warnings)
             CHECK_FALSE(test::contains(w, "lower bound"));
         search::deadline const until;

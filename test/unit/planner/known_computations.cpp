@@ -203,9 +203,9 @@ TEST_CASE("parts take turns as the whole computes first, and that is all where t
     auto planners = detail::stage_planners_by(solver);
     std::vector<bool> calls;
     planners.part_in_turns = [&calls, inner = planners.part_in_turns](program const& p, cluster const& on,
-                                                                      planning_options const& o, double worth_below) {
+                                                                      planning_options const& o) {
         calls.push_back(o.allowed_computations.has_value());
-        auto found = inner(p, on, o, worth_below);
+        auto found = inner(p, on, o);
         if (o.allowed_computations) CHECK(found.exists());
         return found;
     };

@@ -6,6 +6,7 @@
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/mesh.hpp>
 #include <heddle/synthesis/memory_reason.hpp>
+#include <heddle/synthesis/recomputed_plans.hpp>
 #include <heddle/theory/recomputation.hpp>
 #include <support/cases.hpp>
 #include <support/random_plans.hpp>
@@ -105,6 +106,31 @@ TEST_CASE("what cannot fit is refused with what it needs at least, on lines and 
             if (part < 1) CHECK(found->status == search::status::infeasible);
         }
     }
+}
+
+TEST_CASE("plans on one axis are the same where a plan of their cost is of use, however little memory there is") {
+    int tight = 0;
+    for (std::uint64_t seed = 1; seed <= test::cases(60u); ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto const p = test::random_program(random);
+        double const least = least_memory(index_program(p), {}).total();
+        auto const c = alike_cluster(4, random.between(11, 40) / 10.0 * least / 4, 2);
+        planning_options options;
+        auto const all = plan_hap(p, c, clp::ratio_solver{}, options);
+        if (!all.exists()) continue;
+        tight += detail::is_tight(all);
+        for (double const part : {0.1, 0.6, 1.0, 1.2}) {
+            CAPTURE(part);
+            options.worth_below = part * all.cost();
+            auto const asked = plan_hap(p, c, clp::ratio_solver{}, options);
+            REQUIRE(asked.exists());
+            CHECK(asked.cost() >= all.cost() * (1 - 1e-9));
+            if (part >= 1) CHECK(asked.cost() == all.cost());
+        }
+    }
+    MESSAGE(tight << " with little memory");
+    CHECK((tight > 10 || test::sanitized));
 }
 
 TEST_CASE("a mesh is left only if all that fits takes as long as a plan at hand, however little memory there is") {
