@@ -82,8 +82,8 @@ strategy_problem queued(setting const& s, std::span<double const> x) {
                     work = {work.forward + reduce, work.backward + reduce};
                 }
                 profile.layers[l] = work.forward + work.backward;
-                // As vTrain's: 30 bytes a parameter.
-                profile.update.push_back(bytes(30.0 / 4 * p.layers[l].gradients.on(degree).value) / rates.memory);
+                double const parameters = p.layers[l].gradients.on(degree).value / 4;
+                profile.update.push_back(bytes(optimiser_bytes * parameters) / rates.memory);
             }
         }
     }

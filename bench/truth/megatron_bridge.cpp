@@ -70,9 +70,10 @@ std::optional<double> predict(row const& r, std::string& why) {
     auto const& m = shape->second;
     auto const& peak = system->second;
     auto const& precision = r.at("precision"); // none is said in 25.09, whose footnotes name two kinds of 8 bits
-    double const rate = products * (precision.find("FP4") != std::string::npos ? peak.four_bits
-                                    : precision.starts_with("BF")              ? peak.sixteen_bits
-                                                                               : peak.eight_bits),
+    bool const has_four_bits = precision.find("FP4") != std::string::npos;
+    double const rate = products * (has_four_bits                 ? peak.four_bits
+                                    : precision.starts_with("BF") ? peak.sixteen_bits
+                                                                  : peak.eight_bits),
                  sixteen = products * peak.sixteen_bits, memory = moved * peak.memory, inside = moved * peak.inside,
                  outside = moved * peak.outside;
     if (!(rate > 0)) return why = "no peak of " + precision, std::nullopt;
@@ -102,7 +103,7 @@ std::optional<double> predict(row const& r, std::string& why) {
                                           (context * tensor <= peak.domain ? inside : outside)
                                     : 0;
     // What products read forward and backward is read in 16 bits, and written in 8 or 4 as it is and transposed.
-    double const byte_count = 2 + 2 * (precision.find("FP4") != std::string::npos ? 0.5 : 1.0),
+    double const byte_count = 2 + 2 * (has_four_bits ? 0.5 : 1.0),
                  cast = rate > sixteen
                             ? byte_count * tokens *
                                   (2 * (m.hidden + m.queries + m.keys) + chosen * (2 * m.hidden + 3 * m.wide)) / memory

@@ -20,6 +20,11 @@ struct transformer_shape {
     [[nodiscard]] double embedding_parameters() const { return vocabulary * hidden; }
 };
 
+/// The bytes that the optimiser moves for a parameter: of 32 bits a gradient is read, and a weight and two moments are
+/// read and written; the weight of 16 bits is written. Runs took less than would also copy, scale and measure
+/// gradients.
+inline constexpr double optimiser_bytes = 30;
+
 /// What kernels reach.
 struct kernel_rates {
     flops_per_second products;
@@ -47,9 +52,9 @@ inline pass_times block_work(transformer_shape const& s, double samples, double 
             2 * products + bytes((9.5 + 2.5 * apart) * scores + (23 + 11 / tensor) * x + (gate + 2) * wide) / r.memory};
 }
 
-/// The work of the output's product and the loss. Logits are written in 16 bits and copied in 32; their maximum is taken
-/// and subtracted, exponents are written, summed and divided: 40 bytes each. Backward they are scaled and copied in 16
-/// bits, which two products read: 18.
+/// The work of the output's product and the loss. Logits are written in 16 bits and copied in 32; their maximum is
+/// taken and subtracted, exponents are written, summed and divided: 40 bytes each. Backward they are scaled and copied
+/// in 16 bits, which two products read: 18.
 inline pass_times head_work(transformer_shape const& s, double samples, double tensor, kernel_rates const& r) {
     double const tokens = samples * s.sequence;
     seconds const product = flops(2 * tokens * s.embedding_parameters() / tensor) / r.products,

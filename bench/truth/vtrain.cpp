@@ -93,8 +93,7 @@ struct rates {
 
 // An A100's products of half precision reach 312 Tflop/s and its memory 1.56 TB/s by its data sheet: about four fifths
 // are reached in large kernels. A block is about 60 kernels forward, as many again and 100 backward, of 10 to 20 us on
-// the host each. The optimiser moves 30 bytes a parameter: of 32 bits a gradient is read, and a weight and two moments
-// are read and written; the weight of 16 bits is written; runs took less than would also copy, scale and measure gradients.
+// the host each.
 std::vector<prior_parameter> const priors{{250e12, 0.2}, {1.25e12, 0.2}, {1.1e-3, 0.4}, {2.3e-3, 0.4}, {1e-5, 1},
                                           {2e-3, 0.5},   {1.25e12, 0.4}, {2e-3, 1},     {1, 0.3},      {1, 0.5}};
 constexpr double layer_deviation = 0.1;
@@ -129,7 +128,7 @@ public:
         auto const add = [&](pass_times const& work, pass_times const& launches, double parameters, double scale) {
             times.push_back(scale * (work.forward + work.backward));
             profile.launches.push_back({scale * launches.forward, scale * launches.backward});
-            profile.update.push_back(seconds(30 * parameters / t / x.optimiser));
+            profile.update.push_back(seconds(optimiser_bytes * parameters / t / x.optimiser));
             p.layers.push_back({"", {bytes(0), bytes(2 * parameters)}, {}, {}, {}});
             p.layers.back().input = {bytes(activation / samples), bytes(0)};
         };
